@@ -1,4 +1,4 @@
-//! Costs of the Rust API, one `name=nanoseconds` line per row. `peer_native.cc` has the same rows in the peer's C++.
+//! Measures the Rust API and prints a line `name=nanoseconds` per row. `peer_native.cc` has the same rows in the peer's C++.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyfn::{Any, Array, Dict, Error, List, Map, PackedFunc, Result, String, TypedPackedFunc, registry};
 use anyfn_host as _;
 
-/// Prints the least time per repetition of `body` over several rounds of at least 10 ms each.
+/// Prints the least time per iteration of `body` over several rounds of at least 10 ms each.
 fn row(name: &str, mut body: impl FnMut(u64)) {
     let mut count = 16u64;
     loop {

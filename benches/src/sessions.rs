@@ -1,8 +1,8 @@
-//! What sessions cost, beside the same bytes over plain sockets: `sessions PORT PORT_WITH_KEY KEY LIBRARY [ROW...]`, where the
-//! ports are those of two servers and the library is `kernels.c`. Started as `sessions raw`, it is the other side of the plain
-//! sockets, in a process of its own, and prints its two ports.
+//! Measures sessions and, for comparison, the same bytes over plain sockets. Usage: `sessions PORT PORT_WITH_KEY KEY LIBRARY
+//! [ROW...]`, where the ports belong to two servers and the library is compiled from `kernels.c`. Started as `sessions raw`,
+//! the program serves the plain sockets in a separate process and prints its two ports.
 //!
-//! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for what it stands beside. Both are measured in turn.
+//! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for the comparison. The two are measured alternately.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -21,22 +21,23 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const LARGE: usize = 64 << 20;
 const SMALL: usize = 4096;
 
-/// Bytes of a call and of its answer: the header of a frame, then what `docs/rpc.md` says. An integer has 9 bytes, None has 1.
+/// Sizes of calls and answers in bytes: a frame header, then the content that `docs/rpc.md` describes. An integer takes 9
+/// bytes, None takes 1.
 const CALL: usize = 16 + 23;
 const SERVICE: usize = 16 + 17;
 const INT: usize = 9;
 const NONE: usize = 16 + 1;
 
-/// Bytes that encryption adds to a record, its length included; and most bytes in one.
+/// Number of bytes that encryption adds to a record, including its length, and maximum number of plain bytes in a record.
 const SEAL: usize = 2 + 16;
 const RECORD: usize = 65_535 - 16;
 
-/// Bytes of a transfer with its frames, without the call.
+/// Returns the number of bytes that a transfer takes in frames, without the call.
 fn transferred(bytes: usize) -> usize {
     bytes + bytes.div_ceil((256 << 10) - 8) * 24
 }
 
-/// The other side of plain sockets: a connection says how many bytes go to and fro, and then they do.
+/// Serves the plain sockets. A connection states how many bytes to exchange in each direction, and then exchanges them.
 fn raw_server() -> Result<()> {
     let (echo, doors) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     println!("{} {}", echo.local_addr()?.port(), doors.local_addr()?.port());
@@ -51,7 +52,7 @@ fn raw_server() -> Result<()> {
             std::thread::spawn(move || echo_one(stream).is_ok());
         }
     });
-    // Until whoever started it is gone.
+    // Runs until the parent process closes the pipe.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -65,7 +66,7 @@ fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
     let answer = vec![1; down];
     loop {
         if up > kept.len() {
-            // Memory that nobody has touched, as a new tensor has.
+            // Untouched memory, like that of a new tensor.
             stream.read_exact(&mut vec![0; up])?;
         } else {
             stream.read_exact(&mut kept)?;
@@ -74,7 +75,7 @@ fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// The process of `raw_server`.
+/// Child process that runs `raw_server`.
 struct Raw {
     child: Child,
     echo: u16,
@@ -100,7 +101,7 @@ impl Raw {
         Ok(Exchange { stream, request: vec![1; up], answer: vec![0; down] })
     }
 
-    /// Connects, and hears from the other side.
+    /// Connects and waits for a byte from the peer.
     fn connect(&self) {
         let stream = TcpStream::connect(("127.0.0.1", self.doors));
         let _ = black_box(stream.map(|mut stream| stream.read_exact(&mut [0])));
@@ -114,7 +115,7 @@ impl Drop for Raw {
     }
 }
 
-/// Bytes to and fro, over a socket of its own.
+/// A connection that exchanges a fixed number of bytes in each direction.
 struct Exchange {
     stream: TcpStream,
     request: Vec<u8>,
@@ -133,7 +134,7 @@ impl Exchange {
     }
 }
 
-/// A way to do something so many times, for the nanoseconds that all of it took.
+/// Function that runs an operation a given number of times and returns the total nanoseconds.
 type Timed<'a> = Box<dyn FnMut(u32) -> f64 + 'a>;
 
 fn repeat<'a>(mut body: impl FnMut() + 'a) -> Timed<'a> {
@@ -146,7 +147,7 @@ fn repeat<'a>(mut body: impl FnMut() + 'a) -> Timed<'a> {
     })
 }
 
-/// What is to be measured: which rows, and how long.
+/// Names of the rows to be measured; all rows if empty.
 struct Rows {
     only: Vec<String>,
 }
@@ -156,8 +157,9 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Prints the least nanoseconds of `ours` and of what it stands beside, in turn, `count` repetitions at a time. A turn is several
-    /// slices: to a scheduler, who talks with another process each moment is not one that belongs beside either.
+    /// Measures `ours` and `raw` in turns and prints the least nanoseconds per iteration of each. A slice runs `count`
+    /// iterations. A turn has several slices, because the scheduler places a thread that often changes between two peer
+    /// processes beside neither of them.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);
@@ -173,7 +175,7 @@ impl Rows {
     }
 }
 
-/// A session, and the functions of the library there.
+/// A session, and the library loaded at its remote end.
 struct Side {
     session: Ref<Session>,
     module: Module,
@@ -207,7 +209,7 @@ fn check<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
     }
 }
 
-/// Calls and callbacks.
+/// Measures calls and callbacks.
 fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     let seal = if suffix.is_empty() { 0 } else { SEAL };
     let nop = side.function("nop")?;
@@ -228,7 +230,7 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
         let call_n = side.function("call_n")?;
         let callback = PackedFunc::new(|_| Ok(Any::NONE));
         let mut exchange = raw.exchange(CALL + seal, NONE + seal)?;
-        // The other side takes the time: there, a callback is a call and its answer.
+        // The remote end measures the time: for it, a callback is a call and its answer.
         let ours: Timed<'_> =
             Box::new(|count| check(check(call_n.call((&callback, count))).get::<f64>()) * f64::from(count));
         rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
@@ -256,7 +258,7 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     Ok(())
 }
 
-/// `count` repetitions on four threads together.
+/// Measures `count` iterations in total; `body` runs a quarter of them on each of four threads.
 fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     Box::new(move |count| {
         let start = Instant::now();
@@ -265,15 +267,16 @@ fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     })
 }
 
-/// Tensors to the other side and back: 64 MiB into memory that nobody has touched on either side, 4 KiB into the same.
+/// Measures transfers of tensors to the remote end and back: 64 MiB into untouched memory at either end, and 4 KiB into the
+/// same memory each time.
 fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     let here = check(registry::get("anyfn.tensor_zeros"));
     let fresh = |bytes: usize| -> Tensor {
         check(check(here.call((Shape::from(&[bytes as i64][..]), DType::UINT8, Device::CPU))).get::<Tensor>())
     };
-    // Touched, as what is sent is.
+    // Filled, because the memory of data that is sent has been touched.
     let source = fresh(LARGE);
-    // SAFETY: nobody else has the tensor.
+    // SAFETY: no other code holds a reference to the tensor.
     unsafe { source.view().as_mut_slice::<u8>() }?.fill(1);
     let large_call = SERVICE + 3 * INT;
     let cipher = if suffix.is_empty() { None } else { Some(Cipher::new()?) };
@@ -326,11 +329,11 @@ fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
 }
 
 fn source_bytes(tensor: &Tensor) -> &[u8] {
-    // SAFETY: it is only read while it is lent.
+    // SAFETY: the tensor is only read while the slice borrows it.
     check(unsafe { tensor.view().as_slice::<u8>() })
 }
 
-/// The cipher alone, of the library that sessions use.
+/// The cipher alone, from the library that sessions use.
 struct Cipher {
     sealing: StatelessTransportState,
     opening: StatelessTransportState,
@@ -352,8 +355,8 @@ impl Cipher {
         })
     }
 
-    /// Nanoseconds of the slower one of sealing so many bytes and opening them, each alone on one thread and in memory that stays
-    /// in the cache: what a perfect pipeline of the two takes.
+    /// Returns the nanoseconds of the slower of sealing `bytes` and opening the records, each on one thread in memory that stays
+    /// in the cache. This is the time of a perfect pipeline of the two.
     fn pipelined(&self, bytes: &[u8]) -> f64 {
         let (mut record, mut plain) = (vec![0; RECORD + 16], vec![0; RECORD]);
         let start = Instant::now();
@@ -365,21 +368,21 @@ impl Cipher {
         let start = Instant::now();
         let number = bytes.chunks(RECORD).len() - 1;
         for _ in 0..=number {
-            // The last one again and again: it takes as long as another.
+            // Opens the last record repeatedly instead of each record once.
             check(self.opening.read_message(number as u64, &record[..last], &mut plain));
         }
         sealed.max(start.elapsed()).as_nanos() as f64
     }
 }
 
-/// From nothing to the first answer.
+/// Measures the time from connecting to the first answer.
 fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str) {
     let name = format!("session_connect{suffix}");
     if rows.wants(&name) {
         let mut kept = None;
         let ours: Timed<'_> = Box::new(move |_| {
             drop(kept.take());
-            // What ends of the session before is not to be measured here.
+            // The end of the previous session is not part of the measurement.
             std::thread::sleep(std::time::Duration::from_millis(20));
             let start = Instant::now();
             let session = check(Side::connect(port, key));

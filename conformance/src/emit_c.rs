@@ -1,13 +1,13 @@
-//! Writes the corpus as a C program, to be compiled with `c/support.h`.
+//! Writes the corpus as a C program, which is compiled with `c/support.h`.
 
 use std::fmt::Write;
 
 use crate::{Corpus, Outcome, Value};
 
-/// The whole program; `begin` is the function of `c/support.h` that loads the library to test.
+/// Returns the C program. `begin` is the function of `c/support.h` that loads the library under test.
 ///
 /// # Errors
-/// A text that names a value which C cannot make.
+/// Returns a message if a tensor has an element type that the corpus does not use.
 pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
     let mut out =
         String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
@@ -57,7 +57,7 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// A C expression that makes an owned value.
+/// Returns a C expression that creates an owned value.
 fn expression(value: &Value) -> Result<String, String> {
     Ok(match value {
         Value::None => "make_none()".into(),
@@ -120,7 +120,7 @@ fn many(function: &str, items: &[Value]) -> Result<String, String> {
     Ok(format!("{function}({}, (TVMFFIAny[]){{{list}}})", items.len()))
 }
 
-/// A C string literal of any bytes: octal escapes for all that is not a plain character.
+/// Returns a C string literal with the given bytes. Bytes other than printable ASCII characters become octal escapes.
 fn quote(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for (i, byte) in bytes.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The conformance corpus: cases as data, read for the Rust runner and for the generator of the C runner.
 //!
-//! See `README.md` for what the files mean.
+//! `README.md` describes the files.
 
 use std::path::Path;
 
@@ -11,35 +11,35 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that must survive the way out and back.
+/// A value that must not change on the way out and in.
 #[derive(Debug)]
 pub struct ValueCase {
     /// Name of the case.
     pub name: String,
-    /// The value.
+    /// Value to be passed.
     pub value: Value,
 }
 
-/// A call of a global function and what it must give.
+/// A call of a global function and its expected outcome.
 #[derive(Debug)]
 pub struct CallCase {
     /// Name of the case.
     pub name: String,
-    /// Values that are made first, in order, with their names.
+    /// Names and values that are created before the call, in order.
     pub bindings: Vec<(String, Value)>,
     /// Name of the global function.
     pub function: String,
-    /// The arguments.
+    /// Arguments of the call, by position.
     pub args: Vec<Value>,
-    /// The named arguments.
+    /// Named arguments of the call.
     pub named: Vec<(String, Value)>,
-    /// What the call gives.
+    /// Expected outcome of the call.
     pub outcome: Outcome,
 }
 
 impl CallCase {
-    /// The function and the arguments of the call for languages that have no named arguments: those go through the
-    /// global function `ffi.FunctionCallNamed`.
+    /// Returns the function and the arguments of the call for languages without named arguments: a call with named arguments
+    /// becomes a call of the global function `ffi.FunctionCallNamed`.
     #[must_use]
     pub fn without_names(&self) -> (&str, Vec<Value>) {
         if self.named.is_empty() {
@@ -51,35 +51,35 @@ impl CallCase {
     }
 }
 
-/// What a call gives.
+/// Expected outcome of a call.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A result.
+    /// Result of the call.
     Value(Value),
-    /// An error of a kind with a message.
+    /// Error that the call raises.
     Error {
-        /// The kind, such as `TypeError`.
+        /// Kind of the error, such as `TypeError`.
         kind: String,
-        /// The whole message.
+        /// Complete message of the error.
         message: String,
     },
 }
 
-/// The whole corpus.
+/// All cases of the corpus.
 #[derive(Debug)]
 pub struct Corpus {
-    /// `values.json`
+    /// Cases of `values.json`.
     pub values: Vec<ValueCase>,
-    /// `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and `tensors.json`; those that define
-    /// types come before those that use them.
+    /// Cases of `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and `tensors.json`. Cases that
+    /// define types come before those that use them.
     pub calls: Vec<CallCase>,
 }
 
 impl Corpus {
-    /// The cases for the testing library of the PyPI package apache-tvm-ffi, `peer.json`.
+    /// Reads `peer.json`, the cases for the testing library of the PyPI package apache-tvm-ffi.
     ///
     /// # Errors
-    /// A text that names the case which is malformed.
+    /// Returns a message if the file cannot be read or a case is malformed.
     pub fn load_peer() -> Result<Corpus, String> {
         Ok(Corpus { values: Vec::new(), calls: read_calls("peer.json")? })
     }
@@ -88,7 +88,7 @@ impl Corpus {
 /// Reads the corpus of this source tree.
 ///
 /// # Errors
-/// A text that names the file and the case which is malformed.
+/// Returns a message if a file cannot be read or a case is malformed.
 pub fn load() -> Result<Corpus, String> {
     let values = read("values.json")?
         .iter()

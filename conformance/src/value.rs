@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-/// A value of the corpus, before a frontend makes its own of it.
+/// A value of the corpus, before a frontend converts it to a value of its language.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `null`
@@ -11,7 +11,7 @@ pub enum Value {
     Bool(bool),
     /// `{"int": n}`
     Int(i64),
-    /// `{"bigint": "digits"}`: words in two's complement, the least significant one first
+    /// `{"bigint": "digits"}`: 64-bit words in two's complement, least significant first.
     BigInt(Vec<u64>),
     /// `{"float": "text"}`
     Float(f64),
@@ -29,15 +29,15 @@ pub enum Value {
     Global(String),
     /// `{"callback": "echo"}`
     Callback(String),
-    /// `{"let": "name"}`: what the case has bound to the name.
+    /// `{"let": "name"}`: the value that the case binds to the name.
     Let(String),
-    /// `{"call": ["function", ..]}`: what a global function gives, which must not fail.
+    /// `{"call": ["function", ..]}`: the result of a call of a global function, which must not fail.
     Call(String, Vec<Value>),
-    /// `{"field": [object, "name"]}`: read in the way of the frontend.
+    /// `{"field": [object, "name"]}`: the value of a field, read in the frontend's own way.
     Field(Box<Value>, String),
-    /// `{"set": [object, "name", value]}`: set in the way of the frontend; None.
+    /// `{"set": [object, "name", value]}`: sets a field in the frontend's own way; the value is None.
     Set(Box<Value>, String, Box<Value>),
-    /// `{"attribute": ["type", "name"]}`: what a type has registered.
+    /// `{"attribute": ["type", "name"]}`: an attribute that a type has registered.
     Attribute(String, String),
     /// `{"array": [..]}`
     Array(Vec<Value>),
@@ -47,16 +47,16 @@ pub enum Value {
     Shape(Vec<i64>),
     /// `{"tensor": {..}}`
     Tensor {
-        /// Element type.
+        /// Name of the element type.
         dtype: String,
-        /// Extents.
+        /// Extents of the dimensions.
         shape: Vec<i64>,
-        /// Elements, as numbers.
+        /// Elements in row-major order, as numbers.
         data: Vec<f64>,
     },
 }
 
-/// The values that take a list.
+/// Parses a value whose body is a list: a call, field, set or attribute. Returns None if the list is malformed.
 fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
     let text = |at: usize| Some(parts.get(at)?.as_str()?.to_string());
     let made = || -> Result<Option<Value>, String> {
@@ -79,10 +79,10 @@ fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
 }
 
 impl Value {
-    /// Reads a value of a case.
+    /// Parses a value of a case.
     ///
     /// # Errors
-    /// A text that shows what is malformed.
+    /// Returns a message that shows the malformed value.
     pub fn parse(json: &Json) -> Result<Value, String> {
         let bad = || format!("malformed value {json}");
         let tagged = match json {
@@ -133,10 +133,10 @@ impl Value {
         })
     }
 
-    /// Element type of a tensor as `(code, bits, bytes of each element)`.
+    /// Returns code and bits of an element type, and the bytes of the elements `data`.
     ///
     /// # Errors
-    /// The name of an element type that the corpus does not use.
+    /// Returns a message with the name of an element type that the corpus does not use.
     pub fn elements(dtype: &str, data: &[f64]) -> Result<(u8, u8, Vec<u8>), String> {
         macro_rules! pack {
             ($ty:ty, $code:literal) => {
@@ -159,7 +159,7 @@ impl Value {
     }
 }
 
-/// The words of a decimal number.
+/// Returns the words of a decimal number in two's complement, least significant first, or None if it is malformed.
 fn words(text: &str) -> Option<Vec<u64>> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let mut words = vec![0u64];

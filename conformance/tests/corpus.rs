@@ -1,4 +1,4 @@
-//! The corpus through Rust.
+//! Runs the conformance corpus through the Rust API.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// What a case has bound to names.
+/// Values that a case has bound to names.
 type Scope = BTreeMap<String, Any>;
 
-/// Makes the Rust value of a corpus value.
+/// Converts a corpus value to a Rust value.
 fn make(value: &Value) -> Result<Any> {
     make_in(value, &Scope::new())
 }
 
-/// As `make`, with what the case has bound to names.
+/// Converts a corpus value, which may use the names in `scope`, to a Rust value.
 fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
     let make = |value: &Value| make_in(value, scope);
     let object = |value: &Value| make(value)?.get::<ObjectRef>();
@@ -46,7 +46,7 @@ fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
         Value::Device(kind, number) => Any::new(Device::new(*kind, *number))?,
         Value::Opaque(address) => {
             let address = std::ptr::without_provenance_mut(*address as usize);
-            // SAFETY: no case gives a number as an address to a function that follows it.
+            // SAFETY: no case passes an opaque address to a function that dereferences it.
             Any::new(unsafe { OpaquePtr::from_ptr(address) })?
         }
         Value::Global(name) => Any::new(global(name)?)?,
@@ -60,9 +60,9 @@ fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
     })
 }
 
-/// A global function, one that trusts addresses included.
+/// Returns a global function, including one that is registered as unsafe because it trusts addresses.
 fn global(name: &str) -> Result<PackedFunc> {
-    // SAFETY: the cases pass addresses only to functions that give them back.
+    // SAFETY: the cases pass addresses only to functions that return them unchanged.
     unsafe { registry::get_unsafe(name) }
 }
 
@@ -92,7 +92,7 @@ fn tensor(dtype: &str, shape: &[i64], data: &[f64]) -> Result<Tensor> {
     Tensor::from_bytes(DType::new(code, bits, 1), shape, &bytes)
 }
 
-/// Whether two values are the same to the corpus: same types, same content, same order.
+/// Returns true if two values have the same types, the same content and the same order.
 fn same(a: &Any, b: &Any) -> bool {
     if let (Ok(x), Ok(y)) = (a.get::<Array>(), b.get::<Array>()) {
         return x.len() == y.len() && x.iter().zip(y.iter()).all(|(x, y)| same(&x, &y));

@@ -1,4 +1,4 @@
-//! Lets the libraries that the program loads see the runtime that it contains.
+//! Exports the runtime in the program to the libraries that it loads.
 
 fn main() {
     anyfn_host::build::export_functions();

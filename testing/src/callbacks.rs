@@ -1,4 +1,4 @@
-//! Functions that keep, pass on and call functions of the caller.
+//! Functions that store, pass on and call callbacks.
 
 use std::sync::Mutex;
 use std::thread;
@@ -18,7 +18,7 @@ fn kept() -> Result<PackedFunc> {
     kept.clone().ok_or_else(|| Error::new("RuntimeError", "no function is kept"))
 }
 
-/// Calls on a new thread and waits for it.
+/// Calls `f` on a new thread and waits for it.
 fn on_thread(f: &PackedFunc, args: &[Any]) -> Result<Any> {
     thread::scope(|scope| scope.spawn(|| f.call(args)).join())
         .unwrap_or_else(|_| Err(Error::new("InternalError", "the thread panicked")))
@@ -28,14 +28,14 @@ fn owned(args: Args<'_>, skip: usize) -> Vec<Any> {
     args.as_slice().iter().skip(skip).map(anyfn::AnyView::to_owned).collect()
 }
 
-/// Keeps a function until another one is kept or it is dropped.
+/// Keeps a function until another function replaces it or it is dropped.
 #[register("testing.keep")]
 fn keep(f: PackedFunc) {
-    // Released after the lock, since a release may run any code.
+    // Released after the lock, because a release may run arbitrary code.
     drop(replace(Some(f)));
 }
 
-/// Drops the kept function; whether there was one.
+/// Drops the kept function. Returns true if there was one.
 #[register("testing.drop_kept")]
 fn drop_kept() -> bool {
     replace(None).is_some()
@@ -47,7 +47,8 @@ fn call_kept(args: Args<'_>) -> Result<Any> {
     kept()?.call_views(args.as_slice())
 }
 
-/// Calls the kept function when the process ends, after everything that was registered later, and prints its error.
+/// Registers an exit handler that calls the kept function and prints `called` or the error. It runs after all exit handlers
+/// that are registered later. Returns true on success.
 #[register("testing.call_kept_at_exit")]
 fn call_kept_at_exit() -> bool {
     unsafe extern "C" {
@@ -57,11 +58,11 @@ fn call_kept_at_exit() -> bool {
         match kept().map(|function| function.call(())) {
             Ok(Ok(_)) => println!("called"),
             Ok(Err(error)) => println!("{error}"),
-            // Dropped in time.
+            // The function was dropped before the process ended.
             Err(_) => {}
         }
     }
-    // SAFETY: the function unwinds never, and this library stays loaded.
+    // SAFETY: `at_exit` never unwinds, and this library stays loaded.
     unsafe { atexit(at_exit) == 0 }
 }
 
@@ -71,13 +72,13 @@ fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&kept()?, &owned(args, 0))
 }
 
-/// Calls `f` with the arguments behind it on another thread and waits for it.
+/// Calls `f`, the first argument, with the remaining arguments on another thread and waits for it.
 #[register("testing.apply_on_thread", blocking)]
 fn apply_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&args.get::<PackedFunc>(0)?, &owned(args, 1))
 }
 
-/// Calls `f(i)` for i from 0 to `threads` - 1, each on a thread of its own; sum of the results.
+/// Calls `f(i)` for i from 0 to `threads` - 1, each on its own thread, and returns the sum of the results.
 #[register("testing.apply_on_threads", blocking)]
 fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
     thread::scope(|scope| {
@@ -99,13 +100,13 @@ fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
     })
 }
 
-/// A function that adds `n` to its argument.
+/// Returns a function that adds `n` to its argument.
 #[register("testing.make_adder")]
 fn make_adder(n: i64) -> PackedFunc {
     anyfn::TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n)).into()
 }
 
-/// Waits this many seconds. With `check` it asks now and then whether it should stop.
+/// Sleeps for the given number of seconds and returns it. With `check`, it checks for signals about every millisecond.
 #[register("testing.sleep", blocking)]
 fn sleep(seconds: f64, check: bool) -> Result<f64> {
     let length =
@@ -122,7 +123,7 @@ fn sleep(seconds: f64, check: bool) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Calls `f()` this many times, asking before each whether it should stop; number of calls.
+/// Calls `f()` `n` times and returns `n`. It checks for signals before each call.
 #[register("testing.call_n_checked", blocking)]
 fn call_n_checked(f: PackedFunc, n: u64) -> Result<u64> {
     for _ in 0..n {

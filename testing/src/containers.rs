@@ -1,10 +1,10 @@
-//! Lists and Dicts changed by native threads.
+//! Functions that change Lists and Dicts from native threads.
 
 use std::thread;
 
 use anyfn::{Any, Array, Dict, Error, List, Result, register};
 
-/// Runs `body(i)` for i from 0 to `threads` - 1, each on a thread of its own; the results in that order.
+/// Runs `body(i)` for i from 0 to `threads` - 1, each on its own thread, and returns the results in that order.
 fn on_threads<T: Send>(threads: u16, body: impl Fn(i64) -> Result<T> + Sync) -> Result<Vec<T>> {
     let body = &body;
     thread::scope(|scope| {
@@ -18,14 +18,14 @@ fn on_threads<T: Send>(threads: u16, body: impl Fn(i64) -> Result<T> + Sync) -> 
     })
 }
 
-/// Appends the ints from 0 to `threads * count` - 1, a part of them on each thread.
+/// Appends the ints from 0 to `threads * count` - 1; each thread appends `count` of them.
 #[register("testing.list_append_on_threads", blocking)]
 fn list_append_on_threads(list: List, threads: u16, count: i64) -> Result<()> {
     on_threads(threads, |me| (me * count..(me + 1) * count).try_for_each(|value| list.push(Any::new(value)?)))
         .map(drop)
 }
 
-/// Removes all elements, from several threads; what they have got.
+/// Removes all elements from several threads and returns them.
 #[register("testing.list_pop_on_threads", blocking)]
 fn list_pop_on_threads(list: List, threads: u16) -> Result<Array> {
     let parts = on_threads(threads, |_| {
@@ -38,7 +38,7 @@ fn list_pop_on_threads(list: List, threads: u16) -> Result<Array> {
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Removes and releases all elements, from several threads.
+/// Removes and releases all elements from several threads.
 #[register("testing.list_drop_on_threads", blocking)]
 fn list_drop_on_threads(list: List, threads: u16) -> Result<()> {
     on_threads(threads, |_| {
@@ -50,7 +50,7 @@ fn list_drop_on_threads(list: List, threads: u16) -> Result<()> {
     .map(drop)
 }
 
-/// Sets `i` to `2 * i` for the ints from 0 to `threads * count` - 1, a part of them on each thread.
+/// Sets `i` to `2 * i` for the ints from 0 to `threads * count` - 1; each thread sets `count` of them.
 #[register("testing.dict_set_on_threads", blocking)]
 fn dict_set_on_threads(dict: Dict, threads: u16, count: i64) -> Result<()> {
     on_threads(threads, |me| {

@@ -2,49 +2,49 @@
 
 use anyfn::{Error, Result, register};
 
-/// Raises an error.
+/// Raises an error of the given kind.
 #[register("testing.raise_error")]
 fn raise_error(kind: &str, message: &str) -> Result<()> {
     Err(Error::new(kind, message))
 }
 
-/// Raises an error that another one has caused.
+/// Raises an error that has a cause.
 #[register("testing.raise_error_with_cause")]
 fn raise_error_with_cause(kind: &str, message: &str, cause_kind: &str, cause_message: &str) -> Result<()> {
     Err(Error::new(kind, message).with_cause(&Error::new(cause_kind, cause_message)))
 }
 
-/// Panics.
+/// Panics with a message.
 #[register("testing.panic")]
 fn panic(message: &str) {
     panic!("{message}");
 }
 
-/// Calls `f` and gives the error that it raises as a value, None if it raises none.
+/// Calls `f` and returns the error that it raises, or None if it raises none.
 #[register("testing.catch_error")]
 fn catch_error(f: anyfn::PackedFunc) -> Option<Error> {
     f.call(()).err()
 }
 
-/// Calls `f` and raises an error of its own that is caused by the one that `f` raises.
+/// Calls `f` and returns its result. If `f` raises an error, raises a new error with that error as its cause.
 #[register("testing.wrap_error")]
 fn wrap_error(f: anyfn::PackedFunc, kind: &str, message: &str) -> Result<anyfn::Any> {
     f.call(()).map_err(|cause| Error::new(kind, message).with_cause(&cause))
 }
 
-/// The error, its cause, the cause of that and so on, each as `kind: message`.
+/// Returns an error and the chain of its causes, each as `kind: message`.
 #[register("testing.describe_causes")]
 fn describe_causes(error: Error) -> Vec<String> {
     std::iter::successors(Some(error), Error::cause).map(|error| error.to_string()).collect()
 }
 
-/// The trace of an error, the most recent call first.
+/// Returns the backtrace of an error, most recent call first.
 #[register("testing.trace_of_error")]
 fn trace_of_error(error: Error) -> String {
     error.backtrace()
 }
 
-/// Kind and message of an error, as `kind: message`.
+/// Returns kind and message of an error as `kind: message`.
 #[register("testing.describe_error")]
 fn describe_error(error: Error) -> String {
     error.to_string()

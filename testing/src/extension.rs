@@ -1,21 +1,21 @@
-//! A value type of a user's own: complex numbers, which cross as objects of a small type.
+//! A user-defined value type: complex numbers, which cross language boundaries as objects.
 
 use anyfn::{Cell, Object, Ref, register, value_type};
 
-/// A complex number, as Rust code uses it: a plain value.
+/// A complex number as a plain Rust value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Complex {
     re: f64,
     im: f64,
 }
 
-/// What it is for other languages.
+/// Object that represents a complex number in other languages.
 #[derive(Object, Debug)]
 #[object(key = "testing.Complex", final, structural = "tree")]
 pub struct ComplexObject {
-    /// The real part.
+    /// Real part of the number.
     pub re: f64,
-    /// The imaginary part.
+    /// Imaginary part of the number.
     #[field(default = 0.0)]
     pub im: f64,
 }
@@ -34,26 +34,26 @@ impl From<Complex> for Ref<ComplexObject> {
 
 value_type!(Complex as Ref<ComplexObject>);
 
-/// Product of two complex numbers.
+/// Returns the product of two complex numbers.
 #[register("testing.complex_multiply")]
 fn multiply(a: Complex, b: Complex) -> Complex {
     Complex { re: a.re * b.re - a.im * b.im, im: a.re * b.im + a.im * b.re }
 }
 
-/// Sum of complex numbers.
+/// Returns the sum of complex numbers.
 #[register("testing.complex_sum")]
 fn sum(numbers: Vec<Complex>) -> Complex {
     let add = |a: Complex, b: &Complex| Complex { re: a.re + b.re, im: a.im + b.im };
     numbers.iter().fold(Complex { re: 0.0, im: 0.0 }, add)
 }
 
-/// A wave, with fields of the value type.
+/// A wave, whose fields have the value type.
 #[derive(Object, Debug)]
 #[object(key = "testing.Wave")]
 pub struct Wave {
-    /// How it begins.
+    /// Initial value of the wave.
     pub start: Complex,
-    /// Where it is.
+    /// Current value of the wave.
     #[field(default = Cell::new(Complex { re: 0.0, im: 1.0 }))]
     pub now: Cell<Complex>,
 }

@@ -1,81 +1,82 @@
-//! A small intermediate representation: what compilers define as objects, for tests of everything that follows from fields.
+//! A small intermediate representation, with the kinds of node that compilers define, for tests of all operations that work
+//! by reflected fields.
 
 use anyfn::{Array, DType, Object, Ref, String};
 
-/// An expression.
+/// Base type of expressions.
 #[derive(Object, Debug)]
 #[object(key = "testing.Expr", structural = "tree")]
 pub struct Expr {}
 
-/// A variable: two of the same name are different.
+/// A variable. Two variables with the same name are different.
 #[derive(Object, Debug)]
 #[object(key = "testing.Var", parent = Expr, structural = "var")]
 #[repr(C)]
 pub struct Var {
     base: Expr,
-    /// Name of the variable, for people.
+    /// Name of the variable, for readers only.
     #[field(structural = "ignore")]
     pub name: String,
 }
 
-/// An integer.
+/// An integer constant.
 #[derive(Object, Debug)]
 #[object(key = "testing.IntImm", parent = Expr, structural = "tree")]
 #[repr(C)]
 pub struct IntImm {
     base: Expr,
-    /// The integer.
+    /// Value of the constant.
     pub value: i64,
 }
 
-/// A sum.
+/// Sum of two expressions.
 #[derive(Object, Debug)]
 #[object(key = "testing.Add", parent = Expr, structural = "tree")]
 #[repr(C)]
 pub struct Add {
     base: Expr,
-    /// What stands left.
+    /// Left operand of the sum.
     pub lhs: Ref<Expr>,
-    /// What stands right.
+    /// Right operand of the sum.
     pub rhs: Ref<Expr>,
 }
 
-/// An expression in which a variable stands for another one.
+/// An expression with a variable that is bound to the value of another expression.
 #[derive(Object, Debug)]
 #[object(key = "testing.Let", parent = Expr, structural = "tree")]
 #[repr(C)]
 pub struct Let {
     base: Expr,
-    /// The variable that is defined here.
+    /// Variable that the expression defines.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// What it stands for.
+    /// Value of the variable.
     pub value: Ref<Expr>,
-    /// Where it is used.
+    /// Expression in which the variable may be used.
     pub body: Ref<Expr>,
 }
 
-/// A function: its parameters are defined for the body.
+/// A function, whose parameters are defined for its body.
 #[derive(Object, Debug)]
 #[object(key = "testing.Func", structural = "tree")]
 pub struct Func {
-    /// The parameters.
+    /// Parameters of the function.
     #[field(structural = "def")]
     pub params: Array<Ref<Var>>,
-    /// The result.
+    /// Result of the function.
     pub body: Ref<Expr>,
-    /// A remark that does not count.
+    /// Comment that comparison and hash ignore.
     #[field(structural = "ignore", default = "", kw_only, compare = false, hash = false)]
     pub comment: String,
 }
 
-/// What computes tensors.
+/// An operation that computes tensors.
 #[derive(Object, Debug)]
 #[object(key = "testing.Operation", structural = "tree")]
 pub struct Operation {
     /// Name of the operation.
     pub name: String,
-    /// The tensors that it reads.
+    /// Tensors that the operation reads.
     pub inputs: Array<Ref<TensorNode>>,
 }
 
@@ -85,39 +86,39 @@ pub struct Operation {
 pub struct TensorNode {
     /// Extent of each dimension.
     pub shape: Array<Ref<Expr>>,
-    /// Type of the elements.
+    /// Data type of the elements.
     pub dtype: DType,
-    /// The operation that computes it; None for an input.
+    /// Operation that computes the tensor, or None for an input.
     #[field(default = None)]
     pub op: Option<Ref<Operation>>,
-    /// Which result of the operation it is.
+    /// Index of the tensor among the results of the operation.
     #[field(default = 0)]
     pub value_index: i32,
 }
 
 impl Var {
-    /// A new variable.
+    /// Creates a variable.
     pub fn make(name: &str) -> Ref<Var> {
         Ref::new(Var { base: Expr {}, name: name.into() })
     }
 }
 
 impl IntImm {
-    /// An integer as an expression.
+    /// Creates an integer constant.
     pub fn make(value: i64) -> Ref<Expr> {
         Ref::new(IntImm { base: Expr {}, value }).into_parent()
     }
 }
 
 impl Add {
-    /// A sum as an expression.
+    /// Creates a sum.
     pub fn make(lhs: Ref<Expr>, rhs: Ref<Expr>) -> Ref<Expr> {
         Ref::new(Add { base: Expr {}, lhs, rhs }).into_parent()
     }
 }
 
 impl Let {
-    /// Such an expression.
+    /// Creates a let expression.
     pub fn make(var: Ref<Var>, value: Ref<Expr>, body: Ref<Expr>) -> Ref<Expr> {
         Ref::new(Let { base: Expr {}, var, value, body }).into_parent()
     }

@@ -1,8 +1,8 @@
 //! Sample functions and types for the tests of every frontend.
 //!
-//! A plugin like any other: it depends on `anyfn` alone, and its global functions, all named `testing.*`, are there
-//! while its module is loaded. Tests in Rust link it instead (`use anyfn_testing as _;`). `README.md` lists all
-//! functions with their signatures.
+//! This crate is an ordinary plugin: it depends on `anyfn` alone, and its global functions, all named `testing.*`, are
+//! registered while its module is loaded. Tests in Rust link it instead (`use anyfn_testing as _;`). `README.md` lists
+//! all functions with their signatures.
 
 mod callbacks;
 mod containers;
@@ -22,42 +22,42 @@ pub use objects::{Counter, NamedPoint, Point};
 
 use anyfn::{Any, Args, Map, PackedFunc, Result, String, register};
 
-/// Takes any arguments and gives None.
+/// Accepts any arguments and returns None.
 #[register("testing.nop")]
 fn nop(_args: Args<'_>) {}
 
-/// Gives its argument back.
+/// Returns its argument unchanged.
 #[register("testing.echo")]
 fn echo(x: Any) -> Any {
     x
 }
 
-/// Calls `f` with the arguments behind it and gives its result.
+/// Calls `f`, the first argument, with the remaining arguments and returns its result.
 #[register("testing.apply")]
 fn apply(args: Args<'_>) -> Result<Any> {
     let f = args.get::<PackedFunc>(0)?;
     f.call_views(&args.as_slice()[1..])
 }
 
-/// Number of its arguments.
+/// Returns the number of its arguments.
 #[register("testing.count")]
 fn count(args: Args<'_>) -> usize {
     args.len()
 }
 
-/// Key of the type of its argument.
+/// Returns the type key of its argument.
 #[register("testing.type_key")]
 fn type_key(x: Any) -> &'static str {
     x.type_key()
 }
 
-/// Number of objects that this library has made and that are still alive.
+/// Returns the number of live objects that this library created.
 #[register("testing.live_objects")]
 fn live_objects() -> i64 {
     anyfn::live_objects() as i64
 }
 
-/// The same for each type.
+/// Returns the number of live objects that this library created, by type key.
 #[register("testing.live_objects_by_type")]
 fn live_objects_by_type() -> Map<String, i64> {
     let counts = anyfn::live_objects_by_type();
@@ -65,7 +65,7 @@ fn live_objects_by_type() -> Map<String, i64> {
 }
 
 anyfn::export! {
-    /// Adds one.
+    /// Returns x + 1.
     fn add_one(x: i64) -> i64 {
         x + 1
     }
@@ -75,7 +75,7 @@ anyfn::export! {
         x * factor + offset
     }
 
-    /// Gives its argument back.
+    /// Returns its argument unchanged.
     fn echo_any(x: Any) -> Any {
         x
     }

@@ -1,10 +1,10 @@
-//! Loops that call, for measuring and for watching memory.
+//! Functions that call in a loop, for measuring time and watching memory use.
 
 use std::time::Instant;
 
 use anyfn::{Any, Args, PackedFunc, Result, register};
 
-/// Nanoseconds per call of `body`.
+/// Calls `body` `n` times and returns the nanoseconds per call.
 fn time(n: u64, mut body: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     for _ in 0..n {
@@ -13,13 +13,13 @@ fn time(n: u64, mut body: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / n.max(1) as f64)
 }
 
-/// Calls `f()` n times; nanoseconds per call.
+/// Calls `f()` n times and returns the nanoseconds per call.
 #[register("testing.call_n")]
 fn call_n(f: PackedFunc, n: u64) -> Result<f64> {
     time(n, || f.call_views(&[]).map(drop))
 }
 
-/// Calls `f` with the arguments behind `n` n times; nanoseconds per call.
+/// Calls `f` n times with the arguments that follow `n` and returns the nanoseconds per call.
 #[register("testing.call_n_with")]
 fn call_n_with(args: Args<'_>) -> Result<f64> {
     let f = args.get::<PackedFunc>(0)?;
@@ -28,7 +28,7 @@ fn call_n_with(args: Args<'_>) -> Result<f64> {
     time(n, || f.call_views(rest).map(drop))
 }
 
-/// Raises and catches an error n times through a call; nanoseconds per error.
+/// Calls a function that raises an error n times, catches the errors and returns the nanoseconds per error.
 #[register("testing.raise_n")]
 fn raise_n(n: u64) -> Result<f64> {
     let fail = PackedFunc::new(|_| -> Result<Any> { anyfn::bail!("ValueError", "raised in a loop") });

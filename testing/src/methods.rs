@@ -1,4 +1,4 @@
-//! Types with methods, a constructor and fields that change.
+//! Types with methods, a constructor and writable fields.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,15 +13,15 @@ use anyfn::{
 #[derive(Object, Debug)]
 #[object(key = "testing.Account")]
 pub struct Account {
-    /// Whose it is.
+    /// Name of the owner.
     pub owner: String,
-    /// What is there.
+    /// Balance in cents.
     #[field(default = 0)]
     pub cents: AtomicI64,
     /// Anything to remember.
     #[field(default = None)]
     pub note: Cell<Option<String>>,
-    /// Accounts that belong to it.
+    /// Accounts that belong to this one.
     #[field(default)]
     pub others: Cell<Array<Ref<Account>>>,
 }
@@ -51,14 +51,14 @@ impl Account {
         Ok(self.cents.fetch_add(sum, Ordering::Relaxed) + sum)
     }
 
-    /// Moves cents to another account; gives this one.
+    /// Moves cents to another account and returns this account.
     pub fn transfer(this: Ref<Self>, to: Ref<Account>, cents: i64) -> Ref<Account> {
         this.cents.fetch_sub(cents, Ordering::Relaxed);
         to.cents.fetch_add(cents, Ordering::Relaxed);
         this
     }
 
-    /// Calls `f` with the cents.
+    /// Calls `f` with the balance in cents.
     #[blocking]
     pub fn tell(&self, f: PackedFunc) -> Result<Any> {
         f.call((self.cents.load(Ordering::Relaxed),))
@@ -77,46 +77,46 @@ impl Account {
     }
 }
 
-/// An account that is paid for.
+/// An account that earns interest.
 #[derive(Object, Debug)]
 #[object(key = "testing.Savings", parent = Account)]
 #[repr(C)]
 pub struct Savings {
     base: Account,
-    /// Percent a year.
+    /// Interest rate in percent per year.
     #[field(default = 1.5)]
     pub rate: f64,
 }
 
 #[methods]
 impl Savings {
-    /// What a year gives.
+    /// Returns the interest of one year in cents.
     #[name = "interest"]
     pub fn gives(&self) -> f64 {
         self.cents.load(Ordering::Relaxed) as f64 * self.rate / 100.0
     }
 }
 
-/// Calls a method of any language, by name.
+/// Calls a method of an object by name, whatever language the method is written in.
 #[register("testing.call_method")]
 fn call_method(args: Args<'_>) -> Result<Any> {
     let (object, name) = (args.get::<ObjectRef>(0)?, args.get::<&str>(1)?);
     object.call_method(name, &args.as_slice()[2..])
 }
 
-/// Value of a field, by name.
+/// Returns the value of a field by name.
 #[register("testing.get_field")]
 fn get_field(args: Args<'_>) -> Result<Any> {
     args.get::<ObjectRef>(0)?.get_field(args.get::<&str>(1)?)
 }
 
-/// Sets a field, by name.
+/// Sets a field by name.
 #[register("testing.set_field")]
 fn set_field(args: Args<'_>) -> Result<()> {
     args.get::<ObjectRef>(0)?.set_field(args.get::<&str>(1)?, args.get::<Any>(2)?)
 }
 
-/// Writes what it visits.
+/// Visitor that writes each field as `name: kind = value`.
 #[derive(Default)]
 struct Text(std::string::String);
 
@@ -149,7 +149,7 @@ impl FieldVisitor for Text {
     }
 }
 
-/// All fields of an object, as text.
+/// Returns all fields of an object as a string of the form `name: kind = value, ...`.
 #[register("testing.fields_text")]
 fn fields_text(args: Args<'_>) -> Result<std::string::String> {
     let mut text = Text::default();

@@ -1,10 +1,10 @@
-//! A kind of module, whose loader comes with this library.
+//! A module kind whose loader this library registers.
 
 use std::sync::Arc;
 
 use anyfn::{Bytes, Module, ModuleKind, PackedFunc, Result, TypedPackedFunc, register};
 
-/// Bytes as a module.
+/// A module that holds bytes.
 struct Table(Bytes);
 
 impl ModuleKind for Table {
@@ -40,13 +40,13 @@ impl ModuleKind for Table {
     }
 }
 
-/// A module whose functions `len()` and `at(i)` tell of some bytes.
+/// Creates a module whose functions `len()` and `at(i)` return the number of bytes and the byte at index `i`.
 #[register("testing.make_table")]
 fn make_table(data: Bytes) -> Result<Module> {
     Module::new(Table(data))
 }
 
-/// The same, for libraries that carry one.
+/// Creates a module of kind `testing_table` from its serialised form, when a bundle that contains one is loaded.
 #[register("ffi.Module.load_from_bytes.testing_table")]
 fn load_table(data: Bytes) -> Result<Module> {
     make_table(data)

@@ -1,10 +1,10 @@
-//! Object types.
+//! Simple object types and functions on them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyfn::{Object, Ref, register};
 
-/// A point of the plane; immutable.
+/// An immutable point in the plane.
 #[derive(Object, Debug, PartialEq)]
 #[object(key = "testing.Point")]
 pub struct Point {
@@ -14,7 +14,7 @@ pub struct Point {
     pub y: f64,
 }
 
-/// Counts, from any thread.
+/// A counter that any thread may change.
 #[derive(Object, Debug)]
 #[object(key = "testing.Counter")]
 pub struct Counter {
@@ -23,53 +23,53 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// A counter that begins with `value`.
+    /// Creates a counter with an initial value.
     pub fn new(value: i64) -> Counter {
         Counter { value: AtomicI64::new(value) }
     }
 
-    /// Adds `n` and gives the new value.
+    /// Adds `n` and returns the new value.
     pub fn add(&self, n: i64) -> i64 {
         self.value.fetch_add(n, Ordering::Relaxed).wrapping_add(n)
     }
 
-    /// The value.
+    /// Returns the current value.
     pub fn value(&self) -> i64 {
         self.value.load(Ordering::Relaxed)
     }
 }
 
-/// Makes a point.
+/// Creates a point from its coordinates.
 #[register("testing.make_point")]
 fn make_point(x: f64, y: f64) -> Ref<Point> {
     Ref::new(Point { x, y })
 }
 
-/// First coordinate of a point.
+/// Returns the first coordinate of a point.
 #[register("testing.point_x")]
 fn point_x(point: Ref<Point>) -> f64 {
     point.x
 }
 
-/// Second coordinate of a point.
+/// Returns the second coordinate of a point.
 #[register("testing.point_y")]
 fn point_y(point: Ref<Point>) -> f64 {
     point.y
 }
 
-/// Makes a counter that begins with `value`.
+/// Creates a counter with an initial value.
 #[register("testing.make_counter")]
 fn make_counter(value: i64) -> Ref<Counter> {
     Ref::new(Counter::new(value))
 }
 
-/// Adds `n` to a counter and gives its new value.
+/// Adds `n` to a counter and returns its new value.
 #[register("testing.counter_add")]
 fn counter_add(counter: Ref<Counter>, n: i64) -> i64 {
     counter.add(n)
 }
 
-/// Value of a counter.
+/// Returns the value of a counter.
 #[register("testing.counter_value")]
 fn counter_value(counter: Ref<Counter>) -> i64 {
     counter.value()
@@ -81,17 +81,17 @@ fn counter_value(counter: Ref<Counter>) -> i64 {
 #[repr(C)]
 pub struct NamedPoint {
     point: Point,
-    /// What the point is called.
+    /// Name of the point.
     pub name: anyfn::String,
 }
 
-/// Makes an object of the derived type.
+/// Creates a named point at the origin.
 #[register("testing.make_named_point")]
 fn make_named_point(name: anyfn::String) -> Ref<NamedPoint> {
     Ref::new(NamedPoint { point: Point { x: 0.0, y: 0.0 }, name })
 }
 
-/// Name of such an object.
+/// Returns the name of a named point.
 #[register("testing.point_name")]
 fn point_name(point: Ref<NamedPoint>) -> anyfn::String {
     point.name.clone()

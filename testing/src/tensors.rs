@@ -3,15 +3,15 @@
 use anyfn::abi::DLTensor;
 use anyfn::{Any, DType, Device, PackedFunc, Result, Shape, TensorView, register, registry};
 
-/// Sum of a float32 tensor, as a float.
+/// Returns the sum of the elements of a float32 tensor, as a float.
 #[register("testing.tensor_sum")]
 fn tensor_sum(#[read_only] x: TensorView<'_>) -> Result<f64> {
     let x = x.read::<f32>()?;
-    // A fold from 0: the sum of no floats is -0 in Rust.
+    // The fold starts from 0, because `sum` of no floats is -0 in Rust.
     Ok(x.iter().fold(0.0, |sum, x| sum + f64::from(*x)))
 }
 
-/// y = a * x + y, element by element, on float32 tensors of one shape.
+/// Computes y = a * x + y in place, element by element, on float32 tensors of the same shape.
 #[register("testing.saxpy")]
 fn saxpy(a: f32, #[read_only] x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
     if x.shape() != y.shape() {
@@ -27,25 +27,25 @@ fn saxpy(a: f32, #[read_only] x: TensorView<'_>, y: TensorView<'_>) -> Result<()
     Ok(())
 }
 
-/// Shape of a tensor.
+/// Returns the shape of a tensor.
 #[register("testing.tensor_shape")]
 fn tensor_shape(#[read_only] x: TensorView<'_>) -> Shape {
     Shape::from(x.shape())
 }
 
-/// What a tensor is, such as `float32[2, 3]@cpu:0`.
+/// Returns a description of a tensor, such as `float32[2, 3]@cpu:0`.
 #[register("testing.tensor_describe")]
 fn tensor_describe(#[read_only] x: TensorView<'_>) -> String {
     format!("{x:?}")
 }
 
-/// Calls `f` with a tensor that is only read.
+/// Calls `f` with a tensor that was passed as a read-only argument.
 #[register("testing.pass_on_read_only")]
 fn pass_on_read_only(#[read_only] x: TensorView<'_>, f: PackedFunc) -> Result<Any> {
     f.call((x,))
 }
 
-/// Calls `f`, by way of a function that only reads its tensor, with two numbers in memory that cannot be written.
+/// Calls `f`, through `testing.pass_on_read_only`, with a tensor of two int32 constants in read-only memory.
 #[register("testing.lend_constants")]
 fn lend_constants(f: PackedFunc) -> Result<Any> {
     static NUMBERS: [i32; 2] = [5, 6];
@@ -59,7 +59,8 @@ fn lend_constants(f: PackedFunc) -> Result<Any> {
         strides: core::ptr::null_mut(),
         byte_offset: 0,
     };
-    // SAFETY: of a constant, which lives for ever; it is passed for an argument that is only read.
+    // SAFETY: `described` and `shape` live until the end of this function and the data is a `static`, which the callee never
+    // writes: it takes the view as a read-only argument.
     let view = unsafe { TensorView::from_dl(&described) };
     registry::get("testing.pass_on_read_only")?.call((view, f))
 }

@@ -1,4 +1,4 @@
-//! Functions with a typed signature, one per kind of value.
+//! Functions with typed signatures, at least one for each kind of value.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ fn add_f64(a: f64, b: f64) -> f64 {
     a + b
 }
 
-/// a followed by b.
+/// Returns the concatenation of a and b.
 #[register("testing.concat")]
 fn concat(a: &str, b: &str) -> String {
     let mut text = std::string::String::from(a);
@@ -30,56 +30,56 @@ fn concat(a: &str, b: &str) -> String {
     String::from(text)
 }
 
-/// Number of characters (not bytes).
+/// Returns the number of characters (not bytes).
 #[register("testing.str_len")]
 fn str_len(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Number of bytes.
+/// Returns the number of bytes.
 #[register("testing.bytes_len")]
 fn bytes_len(data: &[u8]) -> usize {
     data.len()
 }
 
-/// The bytes in reverse order.
+/// Returns the bytes in reverse order.
 #[register("testing.bytes_reverse")]
 fn bytes_reverse(data: &[u8]) -> Bytes {
     let reversed: Vec<u8> = data.iter().rev().copied().collect();
     Bytes::from(&*reversed)
 }
 
-/// The other truth value.
+/// Returns the negation of x.
 #[register("testing.not")]
 fn not(x: bool) -> bool {
     !x
 }
 
-/// Gives an int of 0 to 255 back.
+/// Returns its argument, an int from 0 to 255.
 #[register("testing.echo_u8")]
 fn echo_u8(x: u8) -> u8 {
     x
 }
 
-/// Gives an int of 32 signed bits back.
+/// Returns its argument, a signed 32-bit int.
 #[register("testing.echo_i32")]
 fn echo_i32(x: i32) -> i32 {
     x
 }
 
-/// Gives an int that is not negative back.
+/// Returns its argument, an unsigned 64-bit int.
 #[register("testing.echo_u64")]
 fn echo_u64(x: u64) -> u64 {
     x
 }
 
-/// Gives an int of 128 signed bits back.
+/// Returns its argument, a signed 128-bit int.
 #[register("testing.echo_i128")]
 fn echo_i128(x: i128) -> i128 {
     x
 }
 
-/// x + 1; None stays None.
+/// Returns x + 1, or None if x is None.
 #[register("testing.add_one_if_any")]
 fn add_one_if_any(x: Option<i64>) -> Option<i64> {
     x.map(|x| x.wrapping_add(1))
@@ -91,55 +91,55 @@ fn array_sum(values: Vec<i64>) -> i64 {
     values.iter().fold(0, |sum, value| sum.wrapping_add(*value))
 }
 
-/// An Array of the integers from 0 to n - 1.
+/// Returns an Array of the integers from 0 to n - 1.
 #[register("testing.array_range")]
 fn array_range(n: u32) -> Result<Array<i64>> {
     Array::try_from_iter(0..i64::from(n))
 }
 
-/// The integers in reverse order.
+/// Returns the integers in reverse order.
 #[register("testing.array_reverse")]
 fn array_reverse(values: Vec<i64>) -> Vec<i64> {
     values.into_iter().rev().collect()
 }
 
-/// The value of a key; None if there is none.
+/// Returns the value of a key, or None if the key is absent.
 #[register("testing.map_get")]
 fn map_get(map: Map<Any, Any>, key: Any) -> Result<Option<Any>> {
     Ok(map.get_any(&key)?.cloned())
 }
 
-/// Sum of the values of a map from text to integers.
+/// Returns the sum of the values of a map from strings to integers.
 #[register("testing.map_sum")]
 fn map_sum(map: HashMap<std::string::String, i64>) -> i64 {
     map.values().fold(0, |sum, value| sum.wrapping_add(*value))
 }
 
-/// Gives a data type back.
+/// Returns its argument, a data type.
 #[register("testing.echo_dtype")]
 fn echo_dtype(dtype: DType) -> DType {
     dtype
 }
 
-/// Gives a device back.
+/// Returns its argument, a device.
 #[register("testing.echo_device")]
 fn echo_device(device: Device) -> Device {
     device
 }
 
-/// Gives an opaque pointer back; None is NULL.
+/// Returns its argument, an opaque pointer; None represents NULL.
 #[register("testing.echo_handle")]
 fn echo_handle(handle: anyfn::OpaquePtr) -> anyfn::OpaquePtr {
     handle
 }
 
-/// Gives a shape back, as a new object.
+/// Returns a new shape with the same extents.
 #[register("testing.echo_shape")]
 fn echo_shape(shape: Shape) -> Shape {
     Shape::from(&shape[..])
 }
 
-/// The product of a shape's extents.
+/// Returns the product of the extents of a shape.
 #[register("testing.shape_size")]
 fn shape_size(shape: Shape) -> Result<i64> {
     let product = shape.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent));

@@ -87,7 +87,7 @@ fn tensors() {
     let (x, y) = (describe(data, &mut shape), describe(data.wrapping_add(3), &mut shape));
     let (overlapping, short) = (describe(data.wrapping_add(1), &mut shape), describe(data, &mut shorter));
     let view = |tensor| {
-        // SAFETY: data and shapes live to the end of the test.
+        // SAFETY: data and shapes live until the end of the test.
         unsafe { TensorView::from_dl(tensor) }
     };
     assert_eq!(call("testing.tensor_sum", (view(&x),)).unwrap().get::<f64>().unwrap(), 6.0);
@@ -152,7 +152,7 @@ fn objects() {
         "Expected `testing.Point` but got `testing.Counter`",
     );
 
-    // A method is registered as it is.
+    // A method can be registered without a wrapper.
     registry::register("test.Counter.add").set_body_method(Counter::add).unwrap();
     assert_eq!(call("test.Counter.add", (&counter, 5)).unwrap().get::<i64>().unwrap(), 10);
     assert_eq!(call("testing.type_key", (&counter,)).unwrap().get::<&str>().unwrap(), "testing.Counter");

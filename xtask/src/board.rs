@@ -1,4 +1,4 @@
-//! The command for AArch64: what serves sessions on a board. Boards that are not there are emulated.
+//! Builds the `anyfn` command for AArch64, which serves sessions on boards. Without a board it runs in an emulator.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use crate::{Result, paths};
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64-static";
-/// Where the C library for it is, for the emulator.
+/// Folder with the C library for AArch64, for the emulator.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// A compiler of the system which comes with the sources of the standard library, from which that for AArch64 is built.
+/// The system's own Cargo, which comes with the sources of the standard library and can build it for AArch64.
 const SYSTEM_CARGO: &str = "/usr/bin/cargo";
 const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
 
-/// The oldest minor version of it that will do.
+/// Oldest minor version of the system's compiler that is supported.
 const MINOR: u32 = 95;
 
-/// Where the standard library comes from.
+/// Origin of the standard library for AArch64.
 enum Library {
-    /// It is installed, such as by rustup.
+    /// Installed, for example by rustup.
     Installed,
-    /// From its sources.
+    /// Built from its sources.
     Built,
 }
 
@@ -38,7 +38,7 @@ fn library() -> Option<Library> {
     is_there.then_some(Library::Built)
 }
 
-/// Whether the compiler has the standard library for AArch64.
+/// Returns true if the compiler has the standard library for AArch64.
 fn has_library() -> bool {
     let folder = Cmd::new("rustc").words("--print target-libdir --target").arg(TARGET).output();
     let folder = folder.unwrap_or_default();
@@ -46,7 +46,7 @@ fn has_library() -> bool {
     files.map(|file| file.file_name()).any(|name| name.to_string_lossy().starts_with("libstd-"))
 }
 
-/// Why the command cannot be built for AArch64.
+/// Returns the reason why the command cannot be built for AArch64, if any.
 pub(crate) fn not_built() -> Option<String> {
     if which(LINKER).is_none() {
         return Some(format!("no {LINKER} (`apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross`)"));
@@ -59,12 +59,12 @@ pub(crate) fn not_built() -> Option<String> {
     })
 }
 
-/// Why no board can be emulated.
+/// Returns the reason why boards cannot be emulated, if any.
 pub(crate) fn not_emulated() -> Option<String> {
     which(EMULATOR).is_none().then(|| format!("no {EMULATOR} (`apt-get install qemu-user-static`)"))
 }
 
-/// Builds the command with a profile.
+/// Builds the command for AArch64 with a Cargo profile.
 pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     let words = format!("build --profile {profile} -p anyfn-cli --target {TARGET}");
     let cargo = match library() {
@@ -82,12 +82,12 @@ pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     )
 }
 
-/// What [`build`] makes.
+/// Returns the path of the program that [`build`] makes.
 pub(crate) fn program(profile: &str) -> PathBuf {
     paths::target_dir().join("aarch64").join(TARGET).join(profile).join("anyfn")
 }
 
-/// The words that run it here.
+/// Returns the command line that runs the program in the emulator.
 pub(crate) fn command() -> Vec<String> {
     let program = program("board").to_string_lossy().into_owned();
     [EMULATOR, "-L", SYSROOT].map(String::from).into_iter().chain([program]).collect()

@@ -1,8 +1,8 @@
-//! Compiles and runs what is written in C: the headers, and the programs in `bindings/c/tests`.
+//! Compiles the C headers, and compiles and runs the C programs in `bindings/c/tests`.
 //!
-//! Each test is one file and one program; exit code 0 is a pass. Environment variables tell it where things are:
-//! `ANYFN_LIB_DIR` the built libraries, `ANYFN_TESTING_LIB` the library of sample functions, `ANYFN_SCRATCH_DIR` a place
-//! for files of its own.
+//! Each test is one file and one program; exit code 0 is a pass. Environment variables pass paths to it: `ANYFN_LIB_DIR` is
+//! the folder of the built libraries, `ANYFN_TESTING_LIB` the library of sample functions, and `ANYFN_SCRATCH_DIR` a folder
+//! for the test's own files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ const TESTS: &str = "bindings/c/tests";
 const INCLUDE: &str = "bindings/c/include";
 const STRICT: &str = "-Wall -Wextra -Werror -pedantic";
 
-/// How the tests are run.
+/// Tool under which the tests run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Plain,
-    /// Every access and every lost block is an error.
+    /// Valgrind: invalid accesses and leaks are errors.
     Valgrind,
-    /// The same for the test program itself; leaks are found in the library, too.
+    /// Address sanitizer: invalid accesses are errors in the test program only, leaks in the library, too.
     AddressSanitizer,
 }
 
-/// Each header alone, twice, as C and as C++.
+/// Compiles each header alone, included twice, as C and as C++, as well as the layout check and the C samples of some pages.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = scratch("headers")?;
     let include = paths::root().join(INCLUDE).join("anyfn");
@@ -50,7 +50,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         .try_for_each(|page| samples(run, &dir, page))
 }
 
-/// The samples in C of a page, optimised, since some warnings need that.
+/// Compiles the C samples of a page with optimisation, because some warnings depend on it.
 fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     let path = paths::root().join(page);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -75,13 +75,13 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// The headers behind those of tvm-ffi, whose structs the layout check compares as well.
+/// Compiles the headers after those of tvm-ffi, whose structs the layout check compares as well.
 pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
     let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
     let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
     let package = Cmd::new(python).arg("-c").arg(code).output()?;
     let include = format!("{}/include", package.trim());
-    // Those headers are not held to our warnings.
+    // Our warnings do not apply to those headers.
     let flags = ["-isystem", &include, "-DANYFN_WITH_PEER_HEADERS"];
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &flags)
 }
@@ -103,7 +103,7 @@ fn compile_only(run: &Run, file: &Path, flags: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Why the test programs cannot be run.
+/// Returns the reason why the test programs cannot run, if any.
 pub(crate) fn unavailable() -> Option<String> {
     if !paths::root().join("crates/lib/Cargo.toml").exists() {
         return Some("no crates/lib".to_owned());
@@ -111,13 +111,13 @@ pub(crate) fn unavailable() -> Option<String> {
     programs().is_empty().then(|| format!("no programs in {TESTS}"))
 }
 
-/// Why the C compiler cannot check memory.
+/// Returns the reason why the C compiler has no address sanitizer, if any.
 pub(crate) fn no_address_sanitizer() -> Option<String> {
     let file = Cmd::new(cc()).arg("-print-file-name=libasan.so").output().unwrap_or_default();
     (!Path::new(file.trim()).is_absolute()).then(|| "the C compiler has no libasan".to_owned())
 }
 
-/// The test programs: all C files that do more than check the layout.
+/// Returns the test programs: all C files except those that check the layout.
 fn programs() -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(paths::root().join(TESTS))
         .into_iter()
@@ -131,7 +131,7 @@ fn programs() -> Vec<PathBuf> {
     files
 }
 
-/// Runs all test programs; says which failed.
+/// Runs all test programs. The error names those that failed.
 pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
     let mut failed = Vec::new();
     for file in programs() {
@@ -143,22 +143,22 @@ pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Runs one test program with more of the environment.
+/// Runs one test program with additional environment variables.
 pub(crate) fn run_one(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<()> {
     let file = paths::root().join(TESTS).join(name).with_extension("c");
     let program = build(run, &file, Mode::Plain)?;
     run.cmd(env.iter().fold(start(&program, Mode::Plain)?, |cmd, (key, value)| cmd.env(key, value)))
 }
 
-/// The conformance corpus as a C program.
+/// Compiles and runs the conformance corpus as a C program.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
     let file = scratch("conformance")?.join("conformance.c");
     run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
     build_and_run(run, &file, Mode::Plain)
 }
 
-/// The cases for the peer's testing library, which is C++ that was compiled against the peer's headers, as a C program
-/// that links our library under the peer's name.
+/// Compiles and runs the cases for the peer's testing library, which is C++ that was compiled against the peer's headers. The
+/// C program links our library under the peer's name.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
     let peer = paths::peer_python().ok_or("no apache-tvm-ffi")?;
     let where_is = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
@@ -215,7 +215,7 @@ fn build(run: &Run, file: &Path, mode: Mode) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The command that runs a compiled program.
+/// Returns the command that runs a compiled program.
 fn start(program: &Path, mode: Mode) -> Result<Cmd> {
     let lib_dir = paths::build_dir();
     let started = if mode == Mode::Valgrind {

@@ -1,4 +1,4 @@
-//! Fills the folder `dist`: what is handed out.
+//! Fills the folder `dist` with the files for distribution.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn copy(run: &Run, from: &Path, to: &Path) -> Result<()> {
     run.say(&format!("wrote {}", to.display()))
 }
 
-/// `dist/lib/libanyfn.so` and `.a`.
+/// Writes `dist/lib/libanyfn.so` and `dist/lib/libanyfn.a`.
 pub(crate) fn library(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release -p anyfn-lib"))?;
     let dir = dist_dir("lib")?;
@@ -29,7 +29,7 @@ pub(crate) fn library(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// `dist/include/anyfn/*.h`.
+/// Writes `dist/include/anyfn/*.h`.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = dist_dir("include/anyfn")?;
     let from = paths::root().join("bindings/c/include/anyfn");
@@ -39,7 +39,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// `dist/compat/<name>`: the library linked again under the file name and SONAME that existing programs look for.
+/// Writes `dist/compat/<name>`: the library, linked again with the file name and SONAME that existing programs look for.
 ///
 /// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
 pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
@@ -55,26 +55,26 @@ pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
     copy(run, &built, &dist_dir("compat")?.join(name))
 }
 
-/// `dist/bin/anyfn`.
+/// Writes `dist/bin/anyfn`.
 pub(crate) fn command(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release -p anyfn-cli"))?;
     copy(run, &paths::release_dir().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
 }
 
-/// `dist/bin/anyfn-aarch64`: the same for boards.
+/// Writes `dist/bin/anyfn-aarch64`, the command for boards.
 pub(crate) fn board_command(run: &Run) -> Result<()> {
     board::build(run, "release")?;
     copy(run, &board::program("release"), &dist_dir("bin")?.join("anyfn-aarch64"))
 }
 
-/// `dist/python/*.whl`.
+/// Writes `dist/python/*.whl`.
 pub(crate) fn wheel(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release --workspace --exclude anyfn-xtask"))?;
     python::copy_release_package(run)?;
     python::pack(run, &dist_dir("python")?).map(drop)
 }
 
-/// Installs that wheel and runs the corpus with it.
+/// Installs the wheel in `dist/python` and runs the tests of the installation and the corpus with it.
 pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
     let wheel = python::wheel_in(&dist_dir("python")?)?;
     python::test_wheel(run, version, &wheel, &paths::release_dir(), &python::WHEEL_TESTS[..2])

@@ -1,4 +1,4 @@
-//! Starts the demonstration and the benchmarks with what has been built for release.
+//! Starts the demonstration and the benchmarks with the release build.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use crate::process::Cmd;
 use crate::runner::Run;
 use crate::{Result, board, paths, python};
 
-/// The C program of the demonstration: it embeds the runtime and runs a compiled library.
+/// C program of the demonstration, which embeds the runtime and runs a compiled library.
 pub(crate) const C_PROGRAM: &str = "examples/deploy/deploy.c";
-/// The Rust program that does the same: name of its binary.
+/// Name of the Rust program that does the same as [`C_PROGRAM`].
 const RUST_PROGRAM: &str = "deploy";
-/// The C program that calls what the compiler has made.
+/// C program that calls a function which the compiler has compiled.
 pub(crate) const DENSE_C_PROGRAM: &str = "examples/te/dense.c";
-/// The Rust program that does the same: name of its binary.
+/// Name of the Rust program that does the same as [`DENSE_C_PROGRAM`].
 const DENSE_RUST_PROGRAM: &str = "dense";
 
 fn work_dir(name: &str) -> Result<PathBuf> {
@@ -41,7 +41,7 @@ pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Runs the scenarios; they print for themselves.
+/// Runs the scenarios, which print to the terminal.
 pub(crate) fn demo() -> Result<()> {
     let work = work_dir("demo")?;
     let release = paths::release_dir();
@@ -69,7 +69,7 @@ pub(crate) fn demo() -> Result<()> {
     command.run()
 }
 
-/// Runs the benchmarks, beside the peer's and other binding generators' where they are installed.
+/// Runs the benchmarks, together with those of the peer and of other binding generators if these are installed.
 pub(crate) fn bench() -> Result<()> {
     let release = paths::release_dir();
     let python = paths::python().ok_or("no Python environment")?;

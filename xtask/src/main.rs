@@ -1,7 +1,7 @@
-//! The project's own tasks, behind the script `x`.
+//! The project's tasks, behind the script `x`.
 //!
-//! Reading order: [`steps`] lists what each command does, [`runner`] runs such a list, [`codegen`] and [`tidy`] are
-//! the two tasks that are written here rather than started.
+//! Reading order: [`steps`] lists the steps of each command, [`runner`] runs such a list, and [`codegen`] and [`tidy`] are
+//! the two tasks that are implemented here; the others start programs.
 
 mod board;
 mod c_tests;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use runner::{Options, Step};
 
-/// An error is a text for the person who ran the command.
+/// Result whose error is a message for the user of the command.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
@@ -88,7 +88,7 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     runner::run(command, &steps, options)
 }
 
-/// The arguments, if all of them are flags that the command knows.
+/// Returns the arguments, or an error if one of them is not a known flag.
 fn flags<'a, T: AsRef<str>>(args: &'a [T], known: &[&str]) -> Result<Vec<&'a str>> {
     for arg in args.iter().map(AsRef::as_ref) {
         if !known.contains(&arg) {

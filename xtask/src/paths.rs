@@ -1,18 +1,18 @@
-//! Where things are.
+//! Locations of files and folders.
 
 use std::path::{Path, PathBuf};
 
-/// The project's root: the folder above this crate.
+/// Returns the project's root: the folder above this crate.
 ///
-/// Cargo says where the crate is when it starts the program. What it said when it compiled the program may be another
-/// clone, if both build to the same folder.
+/// The folder of the crate comes from the environment in which Cargo starts the program. The folder at compile time may be
+/// another clone, if both build to the same target folder.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let here = Path::new(&here);
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Where cargo builds to.
+/// Returns the target folder of Cargo.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -20,46 +20,47 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// Where the libraries and programs are that the tests use.
+/// Returns the folder of the libraries and programs that the tests use.
 pub(crate) fn build_dir() -> PathBuf {
     target_dir().join("debug")
 }
 
-/// Where a release build goes.
+/// Returns the folder of release builds.
 pub(crate) fn release_dir() -> PathBuf {
     target_dir().join("release")
 }
 
-/// Files that the tasks make and need only for a while.
+/// Returns a folder for temporary files of a task.
 pub(crate) fn scratch_dir(name: &str) -> PathBuf {
     target_dir().join("xtask").join(name)
 }
 
-/// The Python that `./x` has set up, with NumPy and pytest.
+/// Returns the Python that `./x` has set up, with NumPy and pytest.
 pub(crate) fn python() -> Option<PathBuf> {
     let python = root().join(".x/venv/bin/python");
     python.is_file().then_some(python)
 }
 
-/// The Python environment that holds the `apache-tvm-ffi` package, to compare with; `./x bench` sets it up.
+/// Returns the Python of the environment with the package `apache-tvm-ffi`, for comparisons; `./x setup --peer` sets it up.
 pub(crate) fn peer_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-peer/bin/python");
     python.is_file().then_some(python)
 }
 
-/// The Python environment that holds `apache-tvm`, which compiles libraries for the tests; `./x test` sets it up.
+/// Returns the Python of the environment with `apache-tvm`, which compiles libraries for the tests; `./x setup --peer` sets
+/// it up.
 pub(crate) fn tvm_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-tvm/bin/python");
     python.is_file().then_some(python)
 }
 
-/// The Python of a version such as `3.9` that `./x` has set up, with NumPy and pytest.
+/// Returns the Python of a version such as `3.9` that `./x` has set up, with NumPy and pytest.
 pub(crate) fn versioned_python(version: &str) -> Option<PathBuf> {
     let python = root().join(format!(".x/venv-{version}/bin/python"));
     python.is_file().then_some(python)
 }
 
-/// The Python environment of the benchmarks, with nanobind; `./x bench` sets it up.
+/// Returns the Python of the environment of the benchmarks, with nanobind; `./x bench` sets it up.
 pub(crate) fn bench_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-bench/bin/python");
     python.is_file().then_some(python)

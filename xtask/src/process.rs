@@ -1,4 +1,4 @@
-//! Starting other programs.
+//! Runs other programs.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// A command line, run from the project's root.
+/// A command that runs in the project's root.
 pub(crate) struct Cmd {
     command: Command,
     shown: String,
@@ -40,7 +40,7 @@ impl Cmd {
         self
     }
 
-    /// Arguments separated by blanks.
+    /// Adds arguments that are separated by blanks.
     pub(crate) fn words(self, words: &str) -> Self {
         self.args(words.split_whitespace())
     }
@@ -50,18 +50,18 @@ impl Cmd {
         self
     }
 
-    /// The command line as people read it: paths relative to the project's root.
+    /// Returns the command line for display, with paths relative to the project's root.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Runs it with output to the terminal; another exit code than 0 is an error.
+    /// Runs the command with its output on the terminal. An exit code other than 0 is an error.
     pub(crate) fn run(mut self) -> Result<()> {
         let status = self.command.status().map_err(|e| self.not_started(&e))?;
         if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", self.shown).into()) }
     }
 
-    /// Runs it with output appended to a file. It is ended, with all that it has started, if it takes longer than `limit`.
+    /// Runs the command with its output appended to a file. If it takes longer than `limit`, it is killed with its descendants.
     pub(crate) fn run_logged(mut self, log: &Path, limit: Duration) -> Result<()> {
         let file = open_log(log)?;
         let copy = file.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
@@ -87,7 +87,7 @@ impl Cmd {
         }
     }
 
-    /// Runs it and returns what it wrote to its standard output.
+    /// Runs the command and returns its standard output.
     pub(crate) fn output(mut self) -> Result<String> {
         let output = self.command.output().map_err(|e| self.not_started(&e))?;
         if !output.status.success() {
@@ -102,7 +102,7 @@ impl Cmd {
     }
 }
 
-/// A process and all that it has started, directly or not.
+/// Returns a process and all its descendants.
 fn with_descendants(process: u32) -> Result<Vec<u32>> {
     let table = Cmd::new("ps").words("-A -o pid=,ppid=").output()?;
     let number = |text: Option<&str>| text.and_then(|t| t.parse::<u32>().ok());
@@ -125,14 +125,14 @@ fn open_log(log: &Path) -> Result<File> {
     Ok(File::options().create(true).append(true).open(log).map_err(|e| format!("{}: {e}", log.display()))?)
 }
 
-/// An argument as people read it.
+/// Returns an argument for display, with paths relative to the project's root.
 fn short(arg: &OsStr) -> String {
     let text = arg.to_string_lossy();
     let root = format!("{}/", crate::paths::root().display());
     text.replace(&root, "")
 }
 
-/// Where a program is found on the PATH.
+/// Returns the path of a program that is found on `PATH`.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
@@ -150,7 +150,7 @@ mod tests {
         assert!(error.ends_with("not done after 0 s"), "{error}");
         let child = fs::read_to_string(&log).unwrap();
         fs::remove_file(&log).unwrap();
-        // Nobody waits for it, so it may be there still, but as a zombie.
+        // No process waits for the child, so it may still exist as a zombie.
         let state = Cmd::new("ps").args(["-o", "stat=", "-p", child.trim()]).output().unwrap_or_default();
         assert!(state.is_empty() || state.starts_with('Z'), "{state}");
     }

@@ -1,7 +1,7 @@
 //! Builds the Python package in place and runs Python programs with it.
 //!
-//! The package lies in `bindings/python/anyfn`; a build puts the extension module and the library beside its sources,
-//! from where `PYTHONPATH` makes it importable.
+//! The package is in `bindings/python/anyfn`. A build puts the extension module and the libraries beside its sources, and
+//! `PYTHONPATH` makes it importable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
-/// Runs tests on all processors; the tests of a file in one process, one after the other. Lists what is skipped, and why.
+/// Arguments that run tests on all processors, with the tests of one file in one process. Skipped tests are listed with the
+/// reason.
 const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
 
-/// The tests of the installation, the corpus and the calls.
+/// Tests of the installation, the corpus and the calls.
 pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_install.py",
     "bindings/python/tests/test_conformance.py",
@@ -26,7 +27,7 @@ pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_process.py",
 ];
 
-/// The versions of Python that are supported, and the names of the steps that run with each.
+/// Supported versions of Python, and the names of the steps that run with each.
 pub(crate) const VERSIONS: [(&str, &str); 5] = [
     ("3.9", "python 3.9 with the wheel"),
     ("3.10", "python 3.10 with the wheel"),
@@ -35,7 +36,7 @@ pub(crate) const VERSIONS: [(&str, &str); 5] = [
     ("3.13", "python 3.13 with the wheel"),
 ];
 
-/// What a build makes, and under which name the package holds it.
+/// Names of the built libraries, and their names in the package.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libanyfn_python.so", "_core.abi3.so"),
     ("libanyfn.so", "lib/libanyfn.so"),
@@ -43,12 +44,12 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("libanyfn_testing.so", "lib/libanyfn_testing.so"),
 ];
 
-/// Puts the libraries of the test build into the package.
+/// Copies the libraries of the test build into the package.
 pub(crate) fn build_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::build_dir())
 }
 
-/// Puts the libraries of the release build into the package.
+/// Copies the libraries of the release build into the package.
 pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::release_dir())
 }
@@ -65,7 +66,7 @@ fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
         run.say(&format!("copy {library} to {PACKAGE}/{name}"))?;
-        // A process may have the old file mapped: replace it, do not write into it.
+        // A process may have mapped the old file, so the file is replaced, not overwritten.
         let fresh = package.join(format!("{name}.new"));
         fs::copy(&source, &fresh).map_err(|e| format!("{}: {e}", source.display()))?;
         fs::rename(&fresh, &target).map_err(|e| format!("{}: {e}", target.display()))?;
@@ -73,27 +74,27 @@ fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Why Python programs cannot be run.
+/// Returns the reason why Python programs cannot run, if any.
 pub(crate) fn unavailable() -> Option<String> {
     paths::python().is_none().then(|| "no Python environment; `./x setup` makes it".to_owned())
 }
 
-/// Runs the tests in a folder or a file, without those in some files.
+/// Runs the tests in a folder or a file, except those in the files `without`.
 pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
     let ignored = without.iter().map(|file| format!("--ignore={file}"));
     run.cmd(command()?.words(PYTEST).args(ignored).arg(tests))
 }
 
-/// Runs the tests in files with the Python of another environment.
+/// Runs the tests in some files with the Python of another environment.
 pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[String]) -> Result<()> {
     run.cmd(command_of(python.to_path_buf()).words(PYTEST).args(tests))
 }
 
-/// Runs the tests in a folder with the peer's Python package on our library: a copy of the package in which `libanyfn.so` lies
-/// under the name of the package's own library.
+/// Runs the tests in a folder with the peer's Python package on our library: with a copy of the package in which
+/// `libanyfn.so` replaces the package's own library.
 pub(crate) fn peer_package(run: &Run, tests: &str) -> Result<()> {
     let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
-    // The package finds its library by its list of installed files.
+    // The package finds its library through its list of installed files, which is copied as well.
     const FIND: &str = "import importlib.metadata as m, tvm_ffi\n\
                         print(tvm_ffi.__path__[0])\n\
                         print(m.distribution('apache-tvm-ffi')._path)";
@@ -110,12 +111,12 @@ pub(crate) fn peer_package(run: &Run, tests: &str) -> Result<()> {
     run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))
 }
 
-/// Runs a program with its output in the step's log.
+/// Runs a Python program with its output in the step's log.
 pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
     run.cmd(command()?.arg(file))
 }
 
-/// Python with the package importable and the places of the other libraries in the environment.
+/// Returns a command that runs Python with the package importable and the paths of the other libraries in the environment.
 pub(crate) fn command() -> Result<Cmd> {
     Ok(command_of(paths::python().ok_or("no Python environment")?))
 }
@@ -129,7 +130,7 @@ fn command_of(python: PathBuf) -> Cmd {
         .env("ANYFN_ROOT", paths::root())
 }
 
-/// Why nothing can be run with a version of Python.
+/// Returns the reason why nothing can run with a version of Python, if any.
 pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     let missing = paths::versioned_python(version).is_none();
     missing.then(|| {
@@ -137,10 +138,10 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     })
 }
 
-/// All tests of the package.
+/// Arguments for all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// All tests but those of the compiler that compile many functions: what those compute does not depend on Python's version.
+/// Arguments for all tests except those that compile many functions, whose results do not depend on the version of Python.
 const MOST_TESTS: &[&str] = &[
     "bindings/python/tests",
     "--ignore=bindings/python/tests/test_default_schedule.py",
@@ -153,8 +154,9 @@ const MOST_TESTS: &[&str] = &[
     "--ignore=bindings/python/tests/test_golden.py",
 ];
 
-/// The tests that a version of Python runs with the wheel in `./x test`: most of them the oldest one; those
-/// of the installation, the corpus and the calls the others, of which one runs all with the sources.
+/// Returns the tests that a version of Python runs with the wheel in `./x test`. The oldest version runs most tests, unless
+/// it is the version of `.x/venv`, which runs all tests with the sources. The other versions run only the tests of the
+/// installation, the corpus and the calls.
 pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     if VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}.")) {
@@ -164,7 +166,7 @@ pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
     }
 }
 
-/// Packs what lies in the package into `folder`, which is emptied first; the wheel.
+/// Builds a wheel of the package in `folder`, which is removed first, and returns its path.
 pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(folder);
     let python = paths::python().ok_or("no Python environment")?;
@@ -172,7 +174,7 @@ pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
     wheel_in(folder)
 }
 
-/// The wheel in a folder.
+/// Returns the path of the wheel in a folder.
 pub(crate) fn wheel_in(folder: &Path) -> Result<PathBuf> {
     let files = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let wheel =
@@ -180,7 +182,7 @@ pub(crate) fn wheel_in(folder: &Path) -> Result<PathBuf> {
     Ok(wheel.ok_or_else(|| format!("no wheel in {}", folder.display()))?)
 }
 
-/// Installs a wheel into the environment of a version, without the network, and runs tests with what was installed.
+/// Installs a wheel into the environment of a version of Python, without the network, and runs tests with it.
 pub(crate) fn test_wheel(
     run: &Run,
     version: &str,

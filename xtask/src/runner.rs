@@ -1,8 +1,8 @@
-//! Runs a list of steps and tells what became of each.
+//! Runs a list of steps and reports the outcome of each.
 //!
-//! A step's output goes to a log in `.x/log`; it is shown when the step fails, or always with `--verbose`. A step names its
-//! inputs: while their content is what it was when the step last passed, it is not run again (`--all` runs it anyway). A step
-//! of several parts, such as the tests of each package, does the same for each part ([`Run::parts`]).
+//! A step's output goes to a log in `.x/log`. It is shown if the step fails, or always with `--verbose`. A step may name its
+//! inputs: it is not run again while their content is the same as when it last passed, except with `--all`. A step of
+//! several parts, such as the tests of each package, does the same for each part ([`Run::parts`]).
 //!
 //! Tests report that they were skipped, and why, as lines `test<tab>reason` of the file that `ANYFN_SKIPS` names
 //! (`testing/skip`, `bindings/python/tests/conftest.py`). They are listed below the table.
@@ -21,13 +21,13 @@ use crate::Result;
 use crate::packages::Packages;
 use crate::process::Cmd;
 
-/// What no command of `./x test` takes, on a slow machine and with everything to be built: who waits for longer waits for
-/// a test that hangs.
+/// Time limit of a command of `./x test`. No command takes that long, even on a slow machine that must build everything,
+/// unless a test hangs.
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// The same for the other commands.
+/// Time limit of a command of all other tasks.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
-/// Says why a step cannot run here; `None` when it can.
+/// Function that returns the reason why a step cannot run here, or `None` if it can.
 type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
 type Action = Box<dyn Fn(&Run) -> Result<()> + Send + Sync>;
 
@@ -35,9 +35,9 @@ type Action = Box<dyn Fn(&Run) -> Result<()> + Send + Sync>;
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     unavailable: Unavailable,
-    /// What decides whether the step has to run again; empty for a step that always runs.
+    /// Sources that decide whether the step must run again; empty for a step that always runs.
     inputs: Inputs,
-    /// Runs at the same time as its neighbours that say so, too.
+    /// True if the step may run at the same time as neighbouring steps that also allow it.
     beside: bool,
     action: Action,
 }
@@ -45,26 +45,26 @@ pub(crate) struct Step {
 /// Sources that decide the result of a step.
 #[derive(Clone, Copy, Default)]
 struct Inputs {
-    /// Packages, with all that they and their tests are built from.
+    /// Names of packages, including everything that they and their tests are built from.
     packages: &'static [&'static str],
-    /// Files and folders.
+    /// Paths of files and folders.
     paths: &'static [&'static str],
 }
 
-/// What an action runs its commands with.
+/// Context in which an action runs its commands.
 pub(crate) struct Run {
-    /// Name of the step in names of files.
+    /// Name of the step for file names.
     name: String,
-    /// True if parts are run whose inputs have not changed.
+    /// True if parts run even if their inputs have not changed.
     all: bool,
     log: PathBuf,
-    /// Where tests report that they were skipped.
+    /// File in which tests report that they were skipped.
     skips: PathBuf,
     verbose: bool,
     limit: Duration,
 }
 
-/// How a step ended.
+/// Outcome of a step.
 enum Outcome {
     Passed(String),
     Skipped(String),
@@ -74,21 +74,21 @@ enum Outcome {
 /// Options of a run.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Options {
-    /// Run steps whose inputs have not changed, too.
+    /// True to run steps even if their inputs have not changed.
     pub(crate) all: bool,
-    /// Show all output.
+    /// True to show all output.
     pub(crate) verbose: bool,
-    /// Stop at the first failure.
+    /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
 }
 
 impl Step {
-    /// A step that runs one action each time.
+    /// Creates a step that always runs and performs `action`.
     pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + Send + Sync + 'static) -> Self {
         Step { name, unavailable: Box::new(|| None), inputs: Inputs::default(), beside: false, action: Box::new(action) }
     }
 
-    /// Skips the step for the reason that `unavailable` gives.
+    /// Skips the step if `unavailable` returns a reason.
     pub(crate) fn skip_if(mut self, unavailable: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         let before = self.unavailable;
         self.unavailable = Box::new(move || before().or_else(&unavailable));
@@ -100,7 +100,7 @@ impl Step {
         self.skip_if(move || (!crate::paths::root().join(path).exists()).then(|| format!("no {path}")))
     }
 
-    /// Skips the step as long as a folder is no member of the workspace.
+    /// Skips the step as long as a folder is not a member of the workspace.
     pub(crate) fn needs_member(self, folder: &'static str) -> Self {
         self.skip_if(move || {
             let manifest = fs::read_to_string(crate::paths::root().join("Cargo.toml")).unwrap_or_default();
@@ -115,14 +115,14 @@ impl Step {
     }
 
     /// Runs the step only when one of these packages, or something that it or its tests are built from, has changed since it
-    /// last passed. With [`inputs`](Self::inputs), either is enough.
+    /// last passed. Together with [`inputs`](Self::inputs), a change of either is enough.
     pub(crate) fn packages(mut self, packages: &'static [&'static str]) -> Self {
         self.inputs.packages = packages;
         self
     }
 
-    /// Runs the step at the same time as those of its neighbours that allow it, one on each processor. For steps that use
-    /// one processor for long and measure no time.
+    /// Allows the step to run at the same time as neighbouring steps that also allow it, one per processor. This is for steps
+    /// that use one processor for a long time and do not measure time.
     pub(crate) fn beside(mut self) -> Self {
         self.beside = true;
         self
@@ -143,8 +143,8 @@ impl Run {
         }
     }
 
-    /// Runs `action` with the parts whose inputs have changed since they last passed, if there are any. `packages` gives the
-    /// packages of a part; `paths` are inputs of all parts.
+    /// Runs `action` with the parts whose inputs have changed since they last passed, if there are any. Each part is the name of
+    /// a package; `paths` are inputs of all parts.
     pub(crate) fn parts<'a>(
         &self,
         parts: impl IntoIterator<Item = &'a str>,
@@ -175,7 +175,7 @@ impl Run {
     }
 }
 
-/// Runs the steps of a command and prints a table; an error if one failed.
+/// Runs the steps of a command and prints a table. Returns an error if a step failed.
 pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()> {
     let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
     for group in steps.chunk_by(|one, next| one.beside && next.beside) {
@@ -189,7 +189,7 @@ pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()
         }
     }
     print_table(command, &rows);
-    // A step whose inputs have not changed skipped what it skipped when it ran.
+    // For a step that did not run because its inputs have not changed, the skipped tests are those of its last run.
     let ran = rows.iter().filter(|(_, outcome, _)| !matches!(outcome, Outcome::Skipped(_)));
     print_skips(ran.map(|(name, ..)| (*name, skipped_tests(&skips_file(command, name)))).collect());
     let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
@@ -279,12 +279,12 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     }
 }
 
-/// A step's name in names of files.
+/// Returns the name of a step for file names.
 fn file_name(command: &str, step: &str) -> String {
     format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
 }
 
-/// Where the hash of the inputs is kept with which a step or part last passed.
+/// Returns the file that stores the hash of the inputs with which a step or part last passed.
 fn stamp_of(file_name: &str) -> PathBuf {
     crate::paths::root().join(".x/passed").join(file_name)
 }
@@ -298,7 +298,7 @@ fn skips_file(command: &str, step: &str) -> PathBuf {
     crate::paths::root().join(".x/log").join(format!("{}.skips", file_name(command, step)))
 }
 
-/// How many tests were skipped for each reason. A test that several processes report counts once.
+/// Returns the number of skipped tests for each reason. A test that several processes report counts once.
 fn skipped_tests(file: &Path) -> BTreeMap<String, usize> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let reports: BTreeSet<&str> = text.lines().collect();
@@ -371,8 +371,8 @@ fn append(log: &Path, text: &str) -> Result<()> {
     file.and_then(|mut f| f.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", log.display()).into())
 }
 
-/// Returns a hash of the names and contents of all files of packages and below paths, and of what else decides a result: this
-/// program, the versions of the compilers, and the environment that changes builds.
+/// Returns a hash of everything that decides a result: names and contents of all files of packages and below paths, this
+/// program, the versions of the compilers, and the environment variables that change builds.
 fn hash_of(packages: &[&str], paths: &[&str]) -> Result<String> {
     const ALWAYS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "x"];
     let root = crate::paths::root();
@@ -388,7 +388,7 @@ fn hash_of(packages: &[&str], paths: &[&str]) -> Result<String> {
     Ok(format!("{:016x}\n", hasher.finish()))
 }
 
-/// Returns what the compilers say of their versions.
+/// Returns the version information of the compilers.
 fn compilers() -> &'static str {
     static COMPILERS: OnceLock<String> = OnceLock::new();
     COMPILERS.get_or_init(|| {
@@ -397,7 +397,7 @@ fn compilers() -> &'static str {
     })
 }
 
-/// Adds the names and contents of all files below a path. A file is read once.
+/// Adds the names and contents of all files below a path to a hash. The hash of a path is computed once per process.
 fn hash_path(root: &Path, path: &str, hasher: &mut DefaultHasher) {
     static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
@@ -437,7 +437,7 @@ mod tests {
 
     use super::*;
 
-    /// Steps that wait for each other end only when they run at the same time; the rows keep the order of the steps.
+    /// Steps that wait for each other end only if they run at the same time. The rows keep the order of the steps.
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {

@@ -1,6 +1,6 @@
-//! What each command of `./x` does: one list of steps per command. To add a step, add a line here.
+//! Lists of steps, one list for each command of `./x`. To add a step, add a line here.
 //!
-//! `needs(path)` leaves a step out, and says so, until the path exists. `inputs(paths)` runs a long step only when
+//! `needs(path)` skips a step, and reports that, until the path exists. `inputs(paths)` runs a long step only when
 //! something below these paths has changed since it last passed.
 
 use std::fs;
@@ -11,7 +11,7 @@ use crate::process::{Cmd, which};
 use crate::runner::{Run, Step};
 use crate::{Result, board, codegen, dist, examples, paths, python, tidy};
 
-/// Sources of everything that Rust compiles.
+/// All sources of Rust code.
 const ALL_RUST: &[&str] = &[
     "crates",
     "compiler",
@@ -25,25 +25,25 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// What the Rust tests of all packages use besides the packages.
+/// Paths that Rust tests use in addition to their packages.
 const BESIDE_RUST: &[&str] = &["bindings/c/include", "conformance/saved", "testing/compiled", "xtask/lsan.supp"];
 
-/// What the documentation tests use besides the packages.
+/// Paths that documentation tests use in addition to their packages.
 const DOCS: &[&str] = &["README.md", "docs"];
 
-/// The library as C programs use it, and what its tests load.
+/// Packages of the library for C programs, and of the library that its tests load.
 const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
-/// What decides which items the crate `anyfn` shows.
+/// Paths that determine the public items of the crate `anyfn`.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-/// The libraries in the Python package, and what its tests load.
+/// Packages of the libraries in the Python package, and of the library and the command that its tests use.
 const PYTHON_LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
 
-/// What the tests of the Python package use besides those.
+/// Paths that the tests of the Python package use in addition to those packages.
 const BESIDE_PYTHON: &[&str] = &[
     "bindings/python",
     "bindings/c/include",
@@ -56,26 +56,27 @@ const BESIDE_PYTHON: &[&str] = &[
     ".x/setup",
 ];
 
-/// Runs the conformance corpus; a step of its own, so the other tests of the package leave it out.
+/// Test file that runs the conformance corpus. It has its own step, so the step of the other tests excludes it.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 const PYTHON_TESTS: &str = "bindings/python/tests";
 
-/// The files `test_peer*.py`, and these: run where both packages can be imported, for what happens when both are.
+/// Test files that, like `test_peer*.py`, run in an environment with both packages, to test them beside each other.
 const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
 
-/// All but what only tests use.
+/// Cargo arguments that build everything except what only tests use.
 const RELEASE_BUILD: &str =
     "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
 
-/// Tests that run with the peer's Python package on our library.
+/// Folder of tests that run with the peer's Python package on our library.
 const PEER_PACKAGE: &str = "testing/peer_package";
 
-/// What the demonstration uses and no more: each library and program is optimised as a whole, which takes its time.
+/// Cargo arguments that build only what the demonstration uses, since optimising each library and program as a whole takes
+/// long.
 const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
      -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
 
-/// `./x build`
+/// Returns the steps of `./x build`.
 pub(crate) fn build() -> Vec<Step> {
     vec![
         Step::new("library", |run| cargo(run, "build --workspace")),
@@ -83,7 +84,7 @@ pub(crate) fn build() -> Vec<Step> {
     ]
 }
 
-/// `./x test`
+/// Returns the steps of `./x test`.
 pub(crate) fn test() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
@@ -177,7 +178,7 @@ pub(crate) fn test() -> Vec<Step> {
     steps
 }
 
-/// `./x demo`; the scenarios print for themselves.
+/// Returns the steps of `./x demo`. The scenarios print to the terminal.
 pub(crate) fn demo() -> Vec<Step> {
     vec![
         Step::new("release build", |run| cargo(run, DEMO_BUILD)),
@@ -196,7 +197,7 @@ pub(crate) fn demo() -> Vec<Step> {
     ]
 }
 
-/// `./x bench`
+/// Returns the steps of `./x bench`.
 pub(crate) fn bench() -> Vec<Step> {
     vec![
         Step::new("release build", |run| cargo(run, RELEASE_BUILD)),
@@ -208,7 +209,7 @@ pub(crate) fn bench() -> Vec<Step> {
     ]
 }
 
-/// `./x dist`
+/// Returns the steps of `./x dist`.
 pub(crate) fn dist() -> Vec<Step> {
     let mut steps = vec![
         Step::new("library", dist::library).needs_member("crates/lib"),
@@ -231,7 +232,7 @@ pub(crate) fn dist() -> Vec<Step> {
     steps
 }
 
-/// `./x soak`: runs that take long.
+/// Returns the steps of `./x soak`, which take long.
 pub(crate) fn soak() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
@@ -245,7 +246,7 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("loading and unloading on several threads", |run| {
             run.cmd(cargo_cmd("test -p anyfn-core --test module_unload").env("ANYFN_STRESS_SECONDS", "20"))
         }),
-        // A minute each; those behind a cable are found by the system's own probes.
+        // These tests take a minute each. Clients behind a cut cable are found only by the keep-alive probes of the system.
         Step::new("clients that vanish", |run| {
             run.cmd(
                 cargo_cmd("test -p anyfn-cli --test server boundaries -- --nocapture").env("ANYFN_SOAK", "1"),
@@ -254,8 +255,8 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fifty clients of a server", |run| {
             run.cmd(cargo_cmd("test -p anyfn-cli --test server many -- --nocapture").env("ANYFN_SOAK", "1"))
         }),
-        // An hour, half an hour, twice a quarter, and five minutes for the others; `ANYFN_FUZZ_SECONDS` sets another time for
-        // all. The longest comes first, so that the others fit beside it.
+        // These run for an hour, half an hour, a quarter of an hour (twice), and five minutes each. `ANYFN_FUZZ_SECONDS` sets
+        // another time for all of them. The longest comes first, so that the others run beside it.
         Step::new("random programs, compiled and interpreted", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "3600".into());
             let fuzz = python::command()?.arg("bindings/python/tests/compiler_fuzz.py");
@@ -331,7 +332,7 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .beside(),
     ]);
-    // `./x test` runs all tests with some versions of Python only.
+    // `./x test` does not run all tests with all versions of Python.
     steps.push(
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
             .skip_if(python::unavailable),
@@ -351,7 +352,7 @@ pub(crate) fn soak() -> Vec<Step> {
     steps
 }
 
-/// Cargo, with arguments separated by blanks.
+/// Returns a Cargo command with arguments that are separated by blanks.
 pub(crate) fn cargo_cmd(words: &str) -> Cmd {
     Cmd::new("cargo").words(words)
 }
@@ -360,7 +361,7 @@ fn cargo(run: &Run, words: &str) -> Result<()> {
     run.cmd(cargo_cmd(words))
 }
 
-/// The files of tests that need the peer, by their names, so that none is forgotten.
+/// Returns the test files that need the peer. They are found by their names, so that none is forgotten.
 fn tests_beside_peer() -> Result<Vec<String>> {
     let folder = paths::root().join(PYTHON_TESTS);
     let files = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -372,7 +373,7 @@ fn tests_beside_peer() -> Result<Vec<String>> {
     Ok(names.into_iter().map(|name| format!("{PYTHON_TESTS}/{name}")).collect())
 }
 
-/// Runs the tests of the packages that have changed, or that are built from or tested with something that has.
+/// Runs the tests of the packages that have changed, or that are built from or tested with something that has changed.
 fn rust_tests(run: &Run) -> Result<()> {
     let runner = match which("cargo-nextest") {
         Some(_) => "nextest run --no-fail-fast --no-tests=pass",
@@ -382,21 +383,21 @@ fn rust_tests(run: &Run) -> Result<()> {
     run.parts(packages.names(), BESIDE_RUST, |due| run.cmd(of_packages(cargo_cmd(runner), due)))
 }
 
-/// Runs the documentation tests of the packages that have changed, or that are built from something that has.
+/// Runs the documentation tests of the packages that have changed, or that are built from something that has changed.
 fn rust_doc_tests(run: &Run) -> Result<()> {
     let packages = Packages::of_workspace()?;
     let with_library = packages.names().filter(|name| packages.has_library(name));
     run.parts(with_library, DOCS, |due| run.cmd(of_packages(cargo_cmd("test --doc"), due)))
 }
 
-/// Runs the tests of the runtime, compiled to check each access to memory. The standard library is not checked.
+/// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
 fn rust_asan(run: &Run) -> Result<()> {
     const CHECKED: [&str; 4] = ["anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"];
     run.parts(CHECKED, BESIDE_RUST, |due| {
         let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
         run.cmd(
             of_packages(test, due)
-                // What cannot be allocated is an error that tests ask for.
+                // Tests request allocations that must fail with an error.
                 .env("ASAN_OPTIONS", "allocator_may_return_null=1")
                 .env("RUSTFLAGS", "-Zsanitizer=address")
                 .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
@@ -413,23 +414,24 @@ fn of_packages(cargo: Cmd, packages: &[&str]) -> Cmd {
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// What the tests of compiled code run, compiled on the spot.
+/// Compiles the libraries that the tests of compiled code load.
 fn compiled_libraries(run: &Run) -> Result<()> {
     let python = paths::tvm_python().ok_or("no apache-tvm")?;
     run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
 }
 
-/// Why there are no compiled libraries; the tests that run them say so, too.
+/// Returns the reason why the libraries cannot be compiled, if any. The tests that load them report it, too.
 fn no_tvm() -> Option<String> {
     paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
 }
 
-/// Why nothing can be compared with the peer.
+/// Returns the reason why nothing can be compared with the peer, if any.
 fn no_peer() -> Option<String> {
     paths::peer_python().is_none().then(|| "no apache-tvm-ffi; `./x setup --peer`".to_owned())
 }
 
-/// A missing toolchain must not be asked for by name: rustup would start to download it.
+/// Returns the reason why the nightly toolchain cannot be used, if any. It must not be invoked by name to find out: rustup
+/// would start to download a missing one.
 pub(crate) fn no_nightly() -> Option<String> {
     let installed = Cmd::new("rustup").words("toolchain list").output().unwrap_or_default();
     let has = installed.lines().any(|line| line.starts_with("nightly"));

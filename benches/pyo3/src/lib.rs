@@ -1,4 +1,4 @@
-//! The rows of `python_calls.py` in an extension made with PyO3, as its users write one. Built by `extensions.py`.
+//! The rows of `python_calls.py` in a PyO3 extension, written as users of PyO3 write one. Built by `extensions.py`.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-/// Nanoseconds per repetition of `body`.
+/// Returns the nanoseconds per iteration of `body`.
 fn per_call(n: u64, mut body: impl FnMut() -> PyResult<()>) -> PyResult<f64> {
     let start = Instant::now();
     for _ in 0..n {

@@ -1,6 +1,6 @@
-//! All answers against all values: random expressions over variables with small domains.
+//! Compares the answers of the analyzer with all values of random expressions over variables with small domains.
 //!
-//! `ANYFN_ARITH_CASES` says how many (30000 unless said), `ANYFN_ARITH_SEED` which.
+//! `ANYFN_ARITH_CASES` sets the number of expressions (30000 by default), `ANYFN_ARITH_SEED` the seed.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -43,7 +43,7 @@ fn address(var: &Ref<Var>) -> usize {
     var.as_object().as_handle().addr()
 }
 
-/// The result of an operation; `None` for a division by 0.
+/// Returns the result of an operation, or `None` for a division by 0.
 fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     let floor = |x: i128, y: i128| if (x % y != 0) && ((x < 0) != (y < 0)) { x / y - 1 } else { x / y };
     let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
@@ -76,7 +76,7 @@ fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     })
 }
 
-/// The value; `None` where it is divided by 0 or a number leaves its type.
+/// Returns the value of an expression, or `None` if it divides by 0 or a value does not fit its type.
 fn value(expr: &Expr, values: &Values) -> Option<i64> {
     let of = |expr: &Expr| value(expr, values);
     let result = match ExprKind::of(expr) {
@@ -96,7 +96,7 @@ fn value(expr: &Expr, values: &Values) -> Option<i64> {
     fits.then_some(result)
 }
 
-/// A random integer expression.
+/// Returns a random integer expression.
 fn integer(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     loop {
         if depth == 0 || random.next(8) == 0 {
@@ -161,10 +161,10 @@ fn condition(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     made.expect("operands of the right types")
 }
 
-/// Variables with domains; those of later ones may depend on earlier ones.
+/// Variables with domains. The domain of a variable may depend on earlier variables.
 struct Space {
     vars: Vec<Ref<Var>>,
-    /// First value and number of values.
+    /// First value and number of values of each variable.
     domains: Vec<(Expr, Expr)>,
 }
 
@@ -234,7 +234,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs a check on as many random spaces as asked for.
+/// Runs a check on the requested number of random spaces.
 fn each_case(salt: u64, mut check: impl FnMut(&mut Random, &Space, &[Values], &mut Analyzer, &str)) {
     let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), setting("ANYFN_ARITH_SEED", 1));
     for case in 0..cases {
@@ -269,7 +269,7 @@ fn simplified_integers_keep_their_values() {
                 _ => assert_eq!(expected.rem_euclid(step), rest, "({step}, {rest}) {}", at()),
             }
         }
-        // Once more changes nothing that matters.
+        // Simplifying again does not change the value.
         let again = analyzer.simplify(&simple).unwrap();
         for point in points {
             if let Some(expected) = value(&simple, point) {
@@ -301,7 +301,7 @@ fn simplified_conditions_keep_their_values_and_nothing_false_is_proven() {
         proven += u32::from(always);
         true_ones += u32::from(is_always);
     });
-    // It is not enough to be right: most of what is true must be found.
+    // Correct answers are not enough: most of the true conditions must be proven.
     assert!(proven * 4 > true_ones * 3, "{proven} of {true_ones} proven");
 }
 
@@ -352,13 +352,13 @@ fn assumptions_are_used_and_forgotten() {
 fn regions_hold_all_accesses() {
     each_case(4, |random, space, points, analyzer, at| {
         let accesses: Vec<Expr> = (0..=random.next(2)).map(|_| integer(random, &space.vars, 3)).collect();
-        // The last variables run, the others stay.
+        // The last variables run over their domains, and the others are fixed.
         let outer = random.next(space.vars.len() as u64) as usize;
         let over = &space.vars[outer..];
         let indices: Vec<_> = accesses.iter().map(|index| [index.clone()].into_iter().collect()).collect();
         let spans = analyzer.region(&indices, over);
         for point in points {
-            // What stays: the span must be the same whatever the others are.
+            // The span depends only on the fixed variables, and must contain the accesses for all values of the others.
             let spans = spans.as_ref().map(|spans| &spans[0]);
             let found = spans.and_then(|span| Some((value(&span.min, point)?, value(&span.extent, point)?)));
             for access in &accesses {
@@ -377,7 +377,7 @@ fn regions_hold_all_accesses() {
     });
 }
 
-/// The value as the machine computes it: what leaves a type wraps around.
+/// Returns the value as the machine computes it: values that do not fit their type wrap around.
 fn machine(expr: &Expr, values: &Values) -> Option<i64> {
     let of = |expr: &Expr| machine(expr, values);
     let result: i128 = match ExprKind::of(expr) {
@@ -401,7 +401,7 @@ fn machine(expr: &Expr, values: &Values) -> Option<i64> {
     })
 }
 
-/// A random expression of a type, with casts and large numbers.
+/// Returns a random expression of a type, with casts and large numbers.
 fn typed(random: &mut Random, vars: &[Ref<Var>], dtype: DType, depth: u32) -> Expr {
     const DTYPES: [DType; 5] = [UINT8, INT8, UINT32, DType::INT32, DType::INT64];
     let like: Vec<Ref<Var>> = vars.iter().filter(|var| var.dtype == dtype).cloned().collect();

@@ -1,4 +1,4 @@
-//! What expressions become, and what is known of them.
+//! Results of simplification, and properties that the analyzer derives.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -186,7 +186,7 @@ fn what_is_in_memory_may_overflow_and_change() -> Result<()> {
     let wide = ops::cast(byte, DType::INT32)?;
     check(a, &div(&mul(&wide, 8), 8), "int32(B[x])");
     check(a, &binary(BinaryOp::Lt, &wide, &int(256)), "True");
-    // An element is another one after a store.
+    // An assumption about an element is not used, because a store may change the element.
     a.assume(&binary(BinaryOp::Lt, &element, &int(5)));
     assert!(!a.can_prove(&binary(BinaryOp::Lt, &element, &int(5))));
     Ok(())
@@ -200,7 +200,7 @@ fn numbers_that_overflow_are_left_alone() {
     a.bind(&i_var, &int(0), &int(4096));
     check(a, &div(&mul(&i, 1_000_000), 1_000_000), "i * 1000000 // 1000000");
     check(a, &div(&mul(&i, 1000), 1000), "i");
-    // Of a place in memory nobody knows more than that it exists.
+    // A variable without a known range is assumed not to overflow.
     check(a, &div(&mul(&m, 1_000_000), 1_000_000), "m");
     // A divisor may be 0.
     let ratio = ops::floor_div(times(&m, &n), n.clone()).unwrap();
@@ -230,7 +230,7 @@ fn large_and_deep_expressions() -> Result<()> {
         sum = add(&sum, &ops::var(&format!("v{place}"), DType::INT32).into_parent());
     }
     assert!(analyzer.simplify(&sum)?.ptr_eq(&sum));
-    // A value used twice by what is used twice, and so on.
+    // A value that is used twice by a value that is used twice, and so on.
     let (_, x) = var("x");
     let mut shared = x;
     for _ in 0..200 {
@@ -259,7 +259,7 @@ fn large_and_deep_expressions() -> Result<()> {
     Ok(())
 }
 
-/// Values that are used several times are gone through once.
+/// Values that are used several times are visited once.
 #[test]
 fn shared_values() -> Result<()> {
     let mut analyzer = Analyzer::new();

@@ -1,4 +1,4 @@
-//! Tensor expressions that are built and called.
+//! Builds tensor expressions and calls the functions.
 
 use anyfn_host as _;
 
@@ -55,7 +55,7 @@ fn matmul_with_bias_and_relu_is_right() -> Result<()> {
     let tbias = tensor(&[m as i64], &bias)?;
     let td = Tensor::zeros(DType::FLOAT32, &[n as i64, m as i64])?;
     f.call((ta.view(), tb.view(), tbias.view(), td.view()))?;
-    // SAFETY: the tensor was made here with this many elements.
+    // SAFETY: the tensor was created above with this number of elements.
     let d = unsafe { std::slice::from_raw_parts(td.view().data().cast::<f32>(), n * m) };
     for i in 0..n {
         for j in 0..m {

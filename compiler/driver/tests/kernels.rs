@@ -1,4 +1,4 @@
-//! Kernels as a good schedule leaves them: what the code generator makes of tiles, vectors and memory of a function's own.
+//! Kernels in the form that a good schedule produces: code for tiles, vectors and local memory.
 
 use anyfn_host as _;
 
@@ -36,12 +36,13 @@ fn repeat(var: &Ref<Var>, extent: i32, kind: ForKind, body: Stmt) -> Stmt {
     make::for_of_kind(var.clone(), ops::i32(0), ops::i32(extent), kind, body)
 }
 
-/// A sum or product of indices.
+/// Returns the index `outer * factor + inner`.
 fn affine(outer: &Ref<Var>, factor: i32, inner: &Ref<Var>) -> Result<Expr> {
     ops::add(ops::mul(read(outer), ops::i32(factor))?, read(inner))
 }
 
-/// `C = A B` by tiles of `rows` times `columns`, which divide the extents, with both packed.
+/// Returns a function that computes `C = A B` by tiles of `rows` times `columns`, which divide the extents, with both operands
+/// packed.
 fn tiled_matmul(n: i32, m: i32, k: i32, rows: i32, columns: i32, dtype: DType) -> Result<Ref<PrimFunc>> {
     use ForKind::{Parallel, Serial, Unrolled, Vectorized};
     let a = make::buffer("A", shape(&[n, k]), dtype);
@@ -110,7 +111,7 @@ fn multiply(vector_bytes: i64, n: i32, m: i32, k: i32, rows: i32, columns: i32) 
     let tc = Tensor::zeros(DType::FLOAT32, &extent([n, m]))?;
     f.call((ta.view(), tb.view(), tc.view()))?;
     let (n, m, k) = (n as usize, m as usize, k as usize);
-    // SAFETY: the tensor was made here with this many elements.
+    // SAFETY: the tensor was created above with this number of elements.
     let c = unsafe { std::slice::from_raw_parts(tc.view().data().cast::<f32>(), n * m) };
     for i in 0..n {
         for j in 0..m {
@@ -125,7 +126,7 @@ fn multiply(vector_bytes: i64, n: i32, m: i32, k: i32, rows: i32, columns: i32) 
 fn tiles_are_right_with_vectors_of_any_length() -> Result<()> {
     for vector_bytes in [0, 16, 32, 64] {
         multiply(vector_bytes, 24, 64, 19, 8, 32)?;
-        // Neither lanes nor rows are powers of two.
+        // Neither the number of lanes nor the number of rows is a power of two.
         multiply(vector_bytes, 15, 36, 7, 5, 12)?;
         multiply(vector_bytes, 6, 21, 5, 3, 7)?;
     }

@@ -1,4 +1,4 @@
-//! Functions that are wrong: errors in the user's names, whatever is damaged, and never code of them.
+//! Invalid functions: each damage is an error with the user's names, and no code is generated.
 
 use anyfn_host as _;
 
@@ -24,7 +24,7 @@ fn module(func: &Ref<PrimFunc>) -> Result<Ref<IRModule>> {
     Ok(Ref::new(IRModule { functions: Map::try_from_iter([("f", func.clone())])?, attrs: Map::new() }))
 }
 
-/// `B[i] = A[place(i)]` for i up to an extent.
+/// Returns the function `B[i] = A[place(i)]` for all `i` below an extent.
 fn shifted(extent: Expr, place: impl Fn(Expr) -> Result<Expr>) -> Result<Ref<PrimFunc>> {
     let extents: Array<Expr> = [extent].into_iter().collect();
     let a = placeholder(extents.clone(), DType::FLOAT32, "A")?;
@@ -57,7 +57,7 @@ fn accesses_outside_of_a_buffer() -> Result<()> {
     refused(&shifted(n.clone(), plus(-1))?, "IndexError", "index `v_i0 + -1` is -1 where v_i0 is 0");
     refused(&shifted(ops::i32(8), |i| ops::mul(i, ops::i32(2)))?, "IndexError", "is 14 where v_i0 is 7");
     refused(&shifted(ops::i32(8), |_| Ok(ops::i32(8)))?, "IndexError", "index `8` is 8");
-    // Where a condition does not allow it, it is right; else it is not.
+    // An access is valid if a condition excludes the wrong indices, and an error otherwise.
     let guarded = |limit: i32| {
         shifted(ops::i32(8), move |i| {
             let inside = ops::less(ops::i32(limit), i.clone())?;
@@ -76,13 +76,13 @@ fn accesses_outside_of_a_buffer() -> Result<()> {
     };
     verify(&padded(0)?)?;
     refused(&padded(-1)?, "IndexError", "index `v_i0 - 1` is -1 where v_i0 is 0");
-    // What cannot be decided is no error.
+    // An access that cannot be decided is not an error.
     verify(&shifted(n.clone(), |i| ops::floor_mod(ops::mul(i.clone(), i)?, ops::i32(7)))?)?;
     verify(&shifted(n.clone(), |i| ops::sub(ops::sub(n.clone(), ops::i32(1))?, i))?)?;
     Ok(())
 }
 
-/// A choice in whose condition and values is the choice before.
+/// A `select` whose condition and values contain the previous `select`, and so on.
 #[test]
 fn choices_within_choices() -> Result<()> {
     let func = shifted(ops::i32(8), |i| {
@@ -109,7 +109,7 @@ fn matmul(n: i32) -> Result<Ref<PrimFunc>> {
     te::create_prim_func(&[a, b, d].map(Ref::into_object), "f")
 }
 
-/// Changes one expression or statement of a function: the one of a number.
+/// Mutator that changes one of the expressions that `change` accepts: the one with number `left`.
 struct Damage<F> {
     left: usize,
     change: F,
@@ -146,7 +146,7 @@ fn wrong_types_and_names() -> Result<()> {
     refused(&damaged(&func, 1, double), "TypeError", "the operands of `*` are float64 and float32");
     let unknown = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::Var(_)).then(|| var("lost"));
     refused(&damaged(&func, 20, unknown), "NameError", "variable `lost` is not defined where it is used");
-    // A buffer that is nowhere.
+    // A buffer that is not defined.
     let other = make::buffer("T", shape(&[8]), DType::FLOAT32);
     let load = ops::load(&other, shape(&[0]))?;
     let foreign = move |expr: &Expr| is_load(expr).then(|| load.clone());
@@ -187,10 +187,10 @@ impl Random {
     }
 }
 
-/// Puts random things in random places.
+/// Mutator that replaces random expressions and statements.
 struct Wreck {
     random: Random,
-    /// One in so many.
+    /// Average number of nodes per change.
     rate: u64,
     vars: Vec<Ref<Var>>,
 }
@@ -240,7 +240,7 @@ impl Mutator for Wreck {
     }
 }
 
-/// What is left of damaged functions is refused, or is code; nothing ends the process.
+/// Damaged functions are refused or compiled, and none ends the process.
 #[test]
 fn damaged_functions_are_errors() -> Result<()> {
     let cases = std::env::var("ANYFN_VERIFY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400_u64);
@@ -257,7 +257,7 @@ fn damaged_functions_are_errors() -> Result<()> {
         }
         let rate = [12, 40, 120][random.next(3) as usize];
         let mut wreck = Wreck { random, rate, vars: Vec::new() };
-        // Some nodes cannot even be made.
+        // Some nodes cannot even be constructed.
         let Ok(body) = wreck.stmt(&func.body) else { continue };
         let func = with_body(&func, body);
         let text = printer::text(func.as_object());
@@ -268,7 +268,7 @@ fn damaged_functions_are_errors() -> Result<()> {
             }
             Ok(()) => {
                 right += 1;
-                // Calls of functions that nobody has are found by the code generator.
+                // Calls of unknown functions are found by the code generator.
                 if let Err(error) = source(&module(&func)?, None) {
                     let message = error.message();
                     let is_fine = ["has no C code", "call_packed", "takes", "must be", "`f`", "cannot"];

@@ -1,4 +1,4 @@
-//! Functions that are run step by step.
+//! Functions that the interpreter runs.
 
 use anyfn_host as _;
 

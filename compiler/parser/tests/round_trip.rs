@@ -1,4 +1,4 @@
-//! What is printed is read back, and what is no program gets an error.
+//! Printed programs are read back unchanged, and other text is an error.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -16,7 +16,7 @@ fn is_equal(a: &ObjectRef, b: &ObjectRef) -> bool {
     equal.call((a.clone(), b.clone(), true, false)).unwrap().get::<bool>().unwrap()
 }
 
-/// Where two nodes differ.
+/// Returns a description of the first difference of two nodes.
 fn difference(a: &ObjectRef, b: &ObjectRef) -> String {
     let find = registry::get("ffi.GetFirstStructuralMismatch").unwrap();
     {
@@ -58,7 +58,7 @@ fn random_modules_are_read_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// Texts that were programs before something in them was changed: they are read or refused, whatever they are.
+/// Programs with random changes are read or refused.
 #[test]
 fn changed_texts_do_no_harm() {
     let rounds = std::env::var("ANYFN_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
@@ -142,7 +142,7 @@ fn changed_texts_do_no_harm() {
             match parse(&changed) {
                 Ok(node) => {
                     read += 1;
-                    // What is read can be printed, and that read again: each definition is one of its own then.
+                    // A program that was read can be printed and read again, with a separate variable for each definition.
                     let again = |node: &ObjectRef| {
                         let text = printer::text(node);
                         parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {}\n{text}", error.message()))
@@ -174,7 +174,7 @@ fn hostile_nesting_is_refused() {
     let loops: String = (0..6000).map(|n| format!("{}if n > 0:\n", " ".repeat(n + 1))).collect();
     let error = parse(&format!("def f(n: int32):\n{loops}{}n\n", " ".repeat(6001))).unwrap_err();
     assert!(error.message().contains("nested more than 5000 deep"), "{}", error.message());
-    // A long sum is no deep one.
+    // A long sum is not deeply nested.
     let sum = format!("def f(n: int32):\n    n{}\n", " + n".repeat(100_000));
     assert!(parse(&sum).is_ok());
 }

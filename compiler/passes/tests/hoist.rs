@@ -1,5 +1,4 @@
-//! What is moved out of loops or written out, memory that serves again, and what is computed in longer types: `hoist`, `unroll`,
-//! `share_buffers` and `widen_floats` on functions made by hand.
+//! The passes `hoist`, `unroll`, `share_buffers` and `widen_floats` on functions that are constructed by hand.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -75,7 +74,7 @@ fn quotients_in_places_are_computed_once() {
     let (a, b) = (buffer("A", &[8, 8]), buffer("B", &[8, 16]));
     let body = serial("i", ops::i32(8), |i| {
         let quotient = |x: &Expr| ops::floor_div(x.clone(), ops::i32(4)).unwrap();
-        // The second one is another one in each repetition.
+        // The second quotient changes in each iteration.
         serial("j", ops::i32(16), |j| store(&b, &[i, j], load(&a, &[&quotient(i), &quotient(j)])))
     });
     let moved = text(&hoist(&func(&[], &[&a, &b], body)).unwrap());
@@ -113,7 +112,7 @@ fn what_may_change_or_may_not_be_computed_stays() {
     let (a, b, n) = (buffer("A", &[8]), buffer("B", &[8]), ops::var("n", DType::INT32));
     let zero = ops::i32(0);
     let extent: Expr = n.clone().into_parent();
-    // The loop may not run at all; it writes what is read; only some repetitions compute it.
+    // The loop may have no iterations, it writes the element that is read, or only some iterations compute the value.
     let bodies = [
         serial("i", extent.clone(), |i| store(&b, &[i], exp(load(&a, &[&zero])))),
         serial("i", ops::i32(8), |i| store(&a, &[i], exp(load(&a, &[&zero])))),
@@ -140,7 +139,7 @@ fn memory_serves_again_when_it_is_not_used_any_more() {
         serial("i", ops::i32(SIZE), |i| store(to, &[i], load(from, &[i])))
     };
     let [a, b, t, u, v, w] = ["A", "B", "T", "U", "V", "W"].map(|name| buffer(name, &[SIZE]));
-    // T lives in 0 to 1, U in 1 to 2, V in 2 to 3, W in 3 to 4.
+    // T is live from step 0 to 1, U from 1 to 2, V from 2 to 3, W from 3 to 4.
     let steps = [whole(&t, &a), whole(&u, &t), whole(&v, &u), whole(&w, &v), whole(&b, &w)];
     let mut body = make::seq(steps);
     for own in [&t, &u, &v, &w] {
@@ -156,7 +155,7 @@ fn memory_serves_again_when_it_is_not_used_any_more() {
     }
     memories.sort();
     assert_eq!(memories, ["T", "U"]);
-    // Once more: nothing is left to be shared.
+    // A second run finds nothing to share.
     assert!(share_buffers(&shared).unwrap().ptr_eq(&shared));
 }
 
@@ -193,7 +192,7 @@ fn a_nest_of_loops_is_not_written_out_to_any_length() {
     let copies = |text: String| (text.matches("= 1.0").count(), text.matches("for ").count());
     assert_eq!(copies(unrolled(&known, 16)), (256, 0));
     assert_eq!(copies(unrolled(&unknown, 10)), (100, 0));
-    // The outer loop stays.
+    // The outer loop is not unrolled.
     assert_eq!(copies(unrolled(&unknown, 32)), (32, 1));
     assert_eq!(copies(unrolled(&known, 128)), (128, 1));
 }
@@ -211,11 +210,11 @@ fn numbers_of_16_bits_are_computed_with_in_32() {
     });
     let func = Ref::new(PrimFunc { params: Array::new(), buffer_map: Map::new(), body, attrs: Map::new() });
     let text = printer::text(widen_floats(&func).unwrap().body.as_object());
-    // The constant is the nearest that a float16 can be.
+    // The constant is the float16 that is nearest to 0.1.
     let product = "float32(A[i]) * 0.0999755859375";
     let sum = format!("float32(float16({product})) + float32(A[i])");
     assert!(text.contains(&format!("B[i] = float16(float32(int64(float32(float16({sum})))))")), "{text}");
-    // Others stay as they are.
+    // Other types are not changed.
     let plain =
         serial("i", ops::i32(8), |i| store(&buffer("C", &[8]), &[i], ops::float(1.0, DType::FLOAT32).unwrap()));
     let func =

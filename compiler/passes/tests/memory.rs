@@ -1,4 +1,4 @@
-//! Where memory exists, and how large it is: `place_allocations` and `compact_buffers` on functions made by hand.
+//! Position and size of allocations: `place_allocations` and `compact_buffers` on functions that are constructed by hand.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -51,7 +51,7 @@ fn less(a: &Expr, b: &Expr) -> Expr {
     ops::less(a.clone(), b.clone()).unwrap()
 }
 
-/// A loop of a kind; its body is made of the variable.
+/// Returns a loop of a kind, whose body is built from the loop variable.
 fn loop_of(kind: ForKind, name: &str, extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
     let var: Ref<Var> = ops::var(name, DType::INT32);
     let body = body(var.clone().into_parent());
@@ -78,12 +78,12 @@ fn lines(func: &Ref<PrimFunc>) -> Vec<String> {
     printer::text(func.as_object()).lines().skip(1).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// The function after both passes, as text.
+/// Returns the function after both passes as text.
 fn passed(func: &Ref<PrimFunc>) -> Result<String> {
     Ok(lines(&simplify(&compact_buffers(&place_allocations(&simplify(func)?)?)?)?).join("\n"))
 }
 
-/// A tile of `C` is set to 0, added to over k, and copied to `D`, for each tile of 8 x 32.
+/// Returns a function that sets a tile of `C` to 0, adds to it over k, and copies it to `D`, for each tile of 8 x 32.
 fn tiles(guard: bool, kind: ForKind) -> Ref<PrimFunc> {
     let (n, m) = if guard { (1000, 100) } else { (64, 64) };
     let (a, c, d) = (buffer("A", &[n, m]), buffer("C", &[n, m]), buffer("D", &[n, m]));
@@ -152,7 +152,7 @@ fn a_reduction_begins_with_its_first_step() -> Result<()> {
 #[test]
 fn what_is_carried_stays_outside() -> Result<()> {
     let (a, s, d) = (buffer("A", &[16]), buffer("S", &[16]), buffer("D", &[16]));
-    // A running sum: what the repetition before has written.
+    // A running sum, which reads the element that the previous iteration has written.
     let before = |i: &Expr| ops::sub(i.clone(), int(1)).unwrap();
     let running = serial("i", 16, |i| {
         let is_first = ops::equal(i.clone(), int(0)).unwrap();
@@ -163,7 +163,7 @@ fn what_is_carried_stays_outside() -> Result<()> {
     let text = passed(&func(&[&a, &d], make::allocate(s, running)))?;
     assert!(text.find("S = alloc").unwrap() < text.find("for i").unwrap(), "{text}");
     assert!(text.contains("(16,)"), "{text}");
-    // One place that is written under a condition about memory.
+    // A single element that is written under a condition that reads memory.
     let t = buffer("T", &[1]);
     let flagged = serial("i", 16, |i| {
         let positive = less(&number(0.0), &load(&a, one(&i)));
@@ -187,7 +187,7 @@ fn places_that_nobody_knows_keep_the_buffer() -> Result<()> {
     ]);
     let text = passed(&func(&[&index, &d], make::allocate(t.clone(), body)))?;
     assert!(text.contains("(16,)") && text.contains("T[I[i]]"), "{text}");
-    // Passed to a call, which sees the shape.
+    // The buffer is passed to a call, which sees its shape.
     let call =
         ops::call(DType::INT32, "call_packed", [ops::string("f").into_object(), t.clone().into_object()]);
     let body = make::seq([store(&t, &[int(3)], number(1.0)), make::evaluate(call)]);

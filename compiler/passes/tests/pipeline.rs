@@ -33,7 +33,7 @@ fn module(kind: ForKind) -> Result<Ref<IRModule>> {
     Ok(Ref::new(IRModule { functions: Map::try_from_iter([("f", func(kind)?)])?, attrs: Map::new() }))
 }
 
-/// All loops become those that are written out.
+/// Pass that makes all loops unrolled.
 fn unroll_all(func: &Ref<PrimFunc>, _: &Ref<IRModule>) -> Result<Ref<PrimFunc>> {
     struct Unroll;
     impl Mutator for Unroll {

@@ -1,4 +1,4 @@
-//! Steps of schedules: what they make, and what they refuse.
+//! Steps of schedules: their results, and the errors for invalid uses.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -18,7 +18,7 @@ fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<E
     element(tensor, indices.into_iter().collect())
 }
 
-/// `C = A @ B`, `D = C + 1`.
+/// Returns a function with `C = A @ B` and `D = C + 1`.
 fn sample(n: i32) -> Result<Ref<PrimFunc>> {
     let a = placeholder(shape(&[n, n]), DType::FLOAT32, "A")?;
     let b = placeholder(shape(&[n, n]), DType::FLOAT32, "B")?;
@@ -136,7 +136,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
         "block `C` cannot be decomposed at loop `i0`: loop `k` outside of it is one of axis `v_k`, which reduces"
     );
     schedule.reorder(vec![i.clone(), k.clone()])?;
-    // What was refused has changed nothing.
+    // Steps that were refused have changed nothing.
     assert_eq!(printer::text(func(&schedule).as_object()), before);
     assert!(j.name.starts_with("i1"));
     Ok(())
@@ -182,7 +182,7 @@ fn a_reduction_of_perhaps_nothing_sets_its_results() -> Result<()> {
     let k = schedule.split(loops[1].clone(), vec![None, Some(8)])?;
     schedule.reorder(vec![i[0].clone(), k[0].clone(), k[1].clone(), i[1].clone()])?;
     schedule.decompose_reduction("B", k[0].clone())?;
-    // Of the conditions the one that is about `k` is not that of what comes before.
+    // The initialisation before the reduction has only the conditions that do not involve `k`.
     let text = body(&schedule);
     let (before, after) = text.split_once("for k_0").unwrap();
     assert!(before.contains("where(i0_0 * 4 + i0_1_init < 6)"), "{text}");

@@ -1,4 +1,4 @@
-//! Functions made of tensor expressions, as text.
+//! Functions that are created from tensor expressions, as text.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -61,7 +61,7 @@ fn matmul_with_bias_and_relu() -> Result<()> {
     Ok(())
 }
 
-/// `x * x + x`, again and again.
+/// Applies `x * x + x` to an expression `levels` times.
 fn again(mut x: Expr, levels: usize) -> Result<Expr> {
     for _ in 0..levels {
         x = ops::add(ops::mul(x.clone(), x.clone())?, x)?;
@@ -79,10 +79,10 @@ fn what_stands_in_many_places_gets_names() -> Result<()> {
     };
     let deep = text(&|i| again(at(&a, [i.get(0)?])?, 40))?;
     assert!(deep.len() < 10_000 && deep.contains("shared: float32 = "), "{deep}");
-    // Small ones stay as they were written.
+    // Small expressions stay as they were written.
     let small = text(&|i| again(at(&a, [i.get(0)?])?, 3))?;
     assert!(!small.contains("shared"), "{small}");
-    // So do places, and what must not be computed where a condition does not hold.
+    // Indices stay as well, and so do values that must not be computed unless a condition holds.
     let place = text(&|i| {
         let mut place = i.get(0)?;
         for limit in 0..7 {
@@ -98,7 +98,7 @@ fn what_stands_in_many_places_gets_names() -> Result<()> {
         ops::select(ops::less(ops::i32(0), i.get(0)?)?, again(neighbour(i)?, 6)?, zero)
     })?;
     assert!(!perhaps.contains("shared"), "{perhaps}");
-    // Where it is computed in any case, too, it can be computed before.
+    // A value that is also computed unconditionally can be computed before.
     let surely = text(&|i| {
         let value = neighbour(i)?;
         let zero = ops::number(0, DType::FLOAT32)?;

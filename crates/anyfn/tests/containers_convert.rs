@@ -143,7 +143,7 @@ fn integers_of_any_size_go_both_ways() {
         assert_eq!(any(value).get::<u128>().unwrap(), value);
         assert_eq!(any(value).get::<f64>().unwrap(), value as f64);
     }
-    // One above the middle between two floats: the lowest bit decides how to round.
+    // One above the middle between two floats, so the lowest bit decides how to round.
     assert_eq!(any((1u128 << 100) + (1 << 47) + 1).get::<f64>().unwrap(), ((1u128 << 100) + (1 << 48)) as f64);
     assert_eq!(any(u64::MAX).type_key(), "ffi.BigInt");
     assert_eq!(format!("{:?}", any(u64::MAX)), "int 18446744073709551615");

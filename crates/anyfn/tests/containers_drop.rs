@@ -1,4 +1,4 @@
-//! Everything that containers hold is released, however deep, and counted.
+//! Everything in containers is released and counted, at any depth.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use anyfn::{Any, Array, Dict, List, Map, live_objects};
 
 const DEPTH: usize = 1_000_000;
 
-/// The count is of the whole process, so tests take turns.
+/// The count is that of the whole process, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(make: impl FnOnce() -> Any) {
@@ -16,7 +16,7 @@ fn check(make: impl FnOnce() -> Any) {
     let before = live_objects();
     let value = make();
     assert!(live_objects() > before);
-    // A small stack: nothing may depend on its size.
+    // The stack is small, because the release must not depend on its size.
     std::thread::Builder::new().stack_size(256 << 10).spawn(move || drop(value)).unwrap().join().unwrap();
     assert_eq!(live_objects(), before);
 }

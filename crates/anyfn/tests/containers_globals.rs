@@ -1,4 +1,4 @@
-//! The functions named `ffi.*` that frontends build their container classes on.
+//! The functions `ffi.*` on which frontends build their container classes.
 
 use anyfn_core as _;
 
@@ -47,7 +47,7 @@ fn lists() {
     call("ffi.ListErase", (&list, 0)).unwrap();
     call("ffi.ListReverse", (&list,)).unwrap();
     assert_eq!(list.to_vec().unwrap(), [3, 2]);
-    // The List in place of a part of itself.
+    // The List replaces a part of itself.
     call("ffi.ListReplaceSlice", (&list, 0, 1, &list)).unwrap();
     assert_eq!(list.to_vec().unwrap(), [3, 2, 2]);
     call("ffi.ListReplaceSlice", (&list, 3, 3, &Array::<i64>::from(vec![7, 8]))).unwrap();

@@ -1,4 +1,4 @@
-//! Keys whose type has hooks: they run without the lock, so they may use the very container.
+//! Keys whose type has hooks. The hooks run without the container's lock, so they may use the container itself.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use anyfn_core as _;
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeRegisterAttr};
 use anyfn::{Any, AnyView, Dict, Map, Object, PackedFunc, Ref};
 
-/// Equal to others of the same `id`, by hooks.
+/// A key whose hooks treat keys with the same `id` as equal.
 #[derive(Object)]
 #[object(key = "test.hooked_key")]
 struct HookedKey {
@@ -17,9 +17,9 @@ struct HookedKey {
 }
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// The Dict that hooks look into, as code of others might.
+/// Dict that the hooks use, as other code might.
 static WATCHED: Mutex<Option<Dict>> = Mutex::new(None);
-/// The attributes are of the whole process, so tests take turns.
+/// The attributes are shared by the whole process, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn watch() {
@@ -45,7 +45,7 @@ fn register() {
             "__any_hash__",
             PackedFunc::new(|args| {
                 watch();
-                // All keys collide, so that each look-up compares.
+                // There are only two hashes, so that lookups compare keys.
                 Any::new(args.get::<Ref<HookedKey>>(0)?.id % 2)
             }),
         );

@@ -1,4 +1,4 @@
-//! The memory of containers is what code of other languages reads without a call.
+//! The memory layout of containers, which code of other languages reads without a call.
 
 use anyfn_core as _;
 
@@ -75,13 +75,13 @@ fn a_buffer_of_other_code_is_freed_by_its_own_deleter() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn deleter(data: *mut core::ffi::c_void) {
         FREED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw` below.
+        // SAFETY: `data` comes from `Box::into_raw` below.
         drop(unsafe { Box::from_raw(data.cast::<[anyfn::abi::TVMFFIAny; 2]>()) });
     }
     let list: List<i64> = List::new();
     let cell = core::ptr::from_ref(seq(list.as_object())).cast_mut();
     let buffer = Box::into_raw(Box::new([anyfn::abi::TVMFFIAny::from_bits(1, 7); 2]));
-    // SAFETY: nobody else uses the list; this is what other code may do to it.
+    // SAFETY: no other code uses the list, and other code may replace its buffer in this way.
     unsafe {
         cell.write(TVMFFISeqCell { data: buffer.cast(), size: 2, capacity: 2, data_deleter: Some(deleter) })
     };
@@ -118,12 +118,12 @@ fn a_dict_becomes_dense_in_place() {
     let (cell, tail) = (map(dict.as_object()), tail(dict.as_object()));
     assert_eq!((cell.size, tail.fib_shift, tail.padding), (20, 64 - 5, 0));
     assert!(cell.data_deleter.is_some());
-    // Walk the order and check each pair's place.
+    // Walk the pairs in order and check the slot of each.
     let (mut at, mut previous, mut seen) = (tail.iter_head, NONE, vec![]);
     while at != NONE {
-        // SAFETY: two blocks of sixteen slots.
+        // SAFETY: the table has two blocks of sixteen slots.
         let block = unsafe { cell.data.cast::<TVMFFIMapBlock>().add(at as usize / 16) };
-        // SAFETY: two blocks of sixteen slots; the table does not change meanwhile, and a linked slot holds a pair.
+        // SAFETY: the block is in the table, which does not change meanwhile, and a linked slot holds a pair.
         let block = unsafe { &*block };
         let (meta, item) = (block.meta[at as usize % 16], &block.items[at as usize % 16]);
         assert_eq!(item.prev, previous);

@@ -1,11 +1,11 @@
-//! Random operations on containers and on plain vectors give the same.
+//! Random operations on containers and on plain vectors have the same results.
 
 use anyfn_core as _;
 
 use anyfn::{Any, Array, Dict, List, Map};
 use proptest::prelude::*;
 
-/// Keys of all kinds that are equal in more than one form or not at all.
+/// Keys of all kinds, some of which are equal in more than one form, or not equal to themselves.
 #[derive(Clone, Debug, PartialEq)]
 enum Key {
     Int(i64),
@@ -31,7 +31,7 @@ impl Key {
 fn key() -> impl Strategy<Value = Key> {
     prop_oneof![
         6 => (0i64..40).prop_map(Key::Int),
-        // All in one chain of a table of 64 slots and fewer: the difference of their hashes moves high bits only.
+        // These keys are in one chain of a table of up to 64 slots, because their hashes differ only in high bits.
         3 => (0i64..40).prop_map(|x| Key::Int(x.wrapping_mul(colliding()))),
         1 => any::<bool>().prop_map(Key::Bool),
         1 => prop_oneof![Just(0.0f64), Just(-0.0), Just(1.0), Just(f64::NAN)].prop_map(|x| Key::Float(x.to_bits())),
@@ -40,7 +40,7 @@ fn key() -> impl Strategy<Value = Key> {
     ]
 }
 
-/// The inverse of the table's multiplier: multiples of it have products that are small numbers.
+/// Returns the inverse of the table's multiplier, whose multiples have small products with the multiplier.
 fn colliding() -> i64 {
     let multiplier = 11_400_714_819_323_198_485u64;
     let mut inverse = 1u64;
@@ -253,7 +253,7 @@ proptest! {
     }
 }
 
-/// Fills a table to its limit and empties it, many times, in an order that a simple generator gives.
+/// Fills a table to its limit and empties it many times, in the order of a simple generator.
 #[test]
 fn long_runs_of_adding_and_removing() {
     let dict: Dict<i64, i64> = Dict::new();

@@ -1,4 +1,4 @@
-//! Slices and places that count from the end, in the way of Python.
+//! Slices and indices that count from the end, as in Python.
 
 use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map, MapPlace, Slice};
 use anyfn_core as _;
@@ -15,7 +15,7 @@ fn any(value: i64) -> Any {
     Any::new(value).unwrap()
 }
 
-/// What a slice means, by the definition: start, start + step, ... before stop.
+/// Returns the indices of a slice by its definition: start, start + step, ... before stop.
 fn by_definition(start: i64, stop: i64, step: i64, len: i64) -> Vec<usize> {
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
     let (low, high) = if step < 0 { (-1, len - 1) } else { (0, len) };
@@ -78,7 +78,7 @@ fn places_of_lists_count_from_the_end() {
     assert_eq!(ints(&values.snapshot()), [6, 9, 1, 8, 2, 7]);
     assert_eq!(values.remove_at(-2).unwrap().get::<i64>().unwrap(), 2);
     assert!(values.remove_at(9).is_none());
-    // One that has moved is found; one that is gone is not.
+    // An element that has moved is found, and one that was removed is not.
     let moved = any(8);
     assert!(values.remove_same(0, &moved) && !values.remove_same(0, &moved));
     assert_eq!(ints(&values.snapshot()), [6, 9, 1, 7]);
@@ -112,7 +112,7 @@ fn maps_are_walked_by_places() {
         }
         assert_eq!(seen, (0..len).map(|key| (key, key * 2)).collect::<Vec<_>>());
         assert!(map.next_pair(&mut place).is_none());
-        // A place of another Map is safe, whatever comes.
+        // A position of another Map is safe, whatever the result.
         let other: Map<i64, i64> = (0..7).map(|key| (key, key)).collect();
         let mut stale = place;
         let _ = other.next_pair(&mut stale);

@@ -1,4 +1,4 @@
-//! Lists and Dicts that several threads change lose nothing.
+//! Lists and Dicts that several threads change lose no elements.
 
 use anyfn_core as _;
 
@@ -63,7 +63,7 @@ fn dict_changes_of_four_threads() {
 
 #[test]
 fn values_are_released_after_the_lock() {
-    // A List that holds the last reference to an object whose release looks into the same List.
+    // The List holds the last reference to an object whose release uses the same List.
     struct Looker(List<Any>);
     impl Drop for Looker {
         fn drop(&mut self) {

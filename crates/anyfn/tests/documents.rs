@@ -1,4 +1,4 @@
-//! The C++ half of the source document, in Rust, snippet by snippet.
+//! The C++ snippets of the document that describes PackedFunc, in Rust, one by one.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ fn my_add(args: Args<'_>) -> Result<Any> {
     // automatically convert arguments to desired type.
     let a = args.get::<i32>(0)?;
     let b = args.get::<i32>(1)?;
-    // automatically make a value of the result
+    // automatically convert the result to a value
     Any::new(a + b)
 }
 
@@ -36,7 +36,7 @@ fn a_function_is_registered_and_found_by_name() {
     registry::register("documents.myadd").overriding().set_body_typed(|a: i32, b: i32| a * b).unwrap();
     let replaced = registry::get("documents.myadd").unwrap();
     assert_eq!(replaced.call((3, 4)).unwrap().get::<i32>().unwrap(), 12);
-    // who has the old function keeps it
+    // holders of the old function keep it
     assert_eq!(myadd.call((1, 2)).unwrap().get::<i32>().unwrap(), 3);
     assert!(registry::list().unwrap().iter().any(|name| name == "documents.myadd"));
     assert!(registry::remove("documents.myadd").unwrap());

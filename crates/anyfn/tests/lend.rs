@@ -1,4 +1,4 @@
-//! Fields that never change are lent: read without a reference of their own.
+//! Fields that never change are borrowed: reading them takes no reference.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, Object, ObjectRef, Ref, String};
@@ -28,11 +28,11 @@ fn what_is_lent_is_what_is_read() {
     for object in [&first, &last] {
         let mut lent = Vec::new();
         for field in TypeInfo::of(object).fields() {
-            // SAFETY: a field of the object's type.
+            // SAFETY: the field belongs to the object's type.
             let read = unsafe { field.get_unchecked(object) }.unwrap();
             let counted = |value: &Any| value.as_object().map(ObjectRef::use_count);
             let before = counted(&read);
-            // SAFETY: a field of the object's type, and the object lives on.
+            // SAFETY: the field belongs to the object's type, and the object outlives the borrow.
             if let Some(value) = unsafe { field.lend_unchecked(object) } {
                 assert_eq!(*value, read);
                 assert_eq!(counted(&value), before);
@@ -56,19 +56,19 @@ fn slots_are_lent_when_they_are_constant() {
     let init = info.attribute("__ffi_init__").unwrap().get::<anyfn::PackedFunc>().unwrap();
     let object = init.call(("a text of some length", "x")).unwrap().into_object().unwrap();
     let lend = |name: &str| {
-        // SAFETY: a field of the object's type, and the object lives on.
+        // SAFETY: the field belongs to the object's type, and the object outlives the borrow.
         unsafe { info.field(name).unwrap().lend_unchecked(&object) }
     };
     assert_eq!(lend("text").unwrap().get::<&str>().unwrap(), "a text of some length");
     assert!(lend("changes").is_none());
-    // Nothing is lent of an object that is still being made.
+    // An object that is still being constructed lends no fields.
     let empty = info.attribute("__ffi_new__").unwrap().get::<anyfn::PackedFunc>().unwrap();
     let empty = empty.call(()).unwrap().into_object().unwrap();
-    // SAFETY: a field of the object's type, and the object lives on.
+    // SAFETY: the field belongs to the object's type, and the object outlives the borrow.
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }
 
-/// A number that reads as the object at its address, without having a reference to it.
+/// A number that reads as the object at its address, without a reference to it.
 struct Address(u64);
 
 static KEPT: std::sync::Mutex<Option<ObjectRef>> = std::sync::Mutex::new(None);
@@ -135,9 +135,9 @@ fn a_field_of_a_type_of_ones_own_holds_no_reference() {
             holder.get_field(name).unwrap().as_object().map(ObjectRef::as_handle),
             Some(child.as_handle())
         );
-        // SAFETY: a field of the object's type, which nobody sets.
+        // SAFETY: the field belongs to the object's type, and no code sets it.
         assert_eq!(unsafe { field.holds(&holder, &child) }, holds, "{name}");
-        // SAFETY: a field of the object's type, and the object lives on.
+        // SAFETY: the field belongs to the object's type, and the object outlives the borrow.
         assert!(unsafe { field.lend_unchecked(&holder) }.is_none(), "{name}");
     }
 }

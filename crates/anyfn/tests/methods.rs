@@ -1,4 +1,4 @@
-//! Methods, cells and visits of types that are defined by `#[derive(Object)]`.
+//! Methods, cells and field visits of types that are defined by `#[derive(Object)]`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ struct Node {
 
 #[methods]
 impl Node {
-    /// A node.
+    /// Creates a node.
     #[init]
     fn new(name: String, #[default(1)] size: u8) -> Node {
         Node { name, next: Cell::default(), size: Cell::new(size) }
@@ -105,7 +105,7 @@ fn methods_are_called_by_name() {
     );
     let many: Vec<Any> = (0..12).map(|n| Any::new(n).unwrap()).collect();
     assert!(message(call("repeated", &many)).contains("Expected 1 to 2 but got 13"));
-    // Those of a derived type come first, those of a base are there, too.
+    // Methods of a derived type come first, and those of its base can be called, too.
     let leaf = leaf().into_object();
     assert_eq!(leaf.call_method("repeated", ()).unwrap().get::<&str>().unwrap(), "a leaf");
     assert!(leaf.call_method("again", ()).unwrap().as_object().unwrap().type_key() == "test.methods.Node");
@@ -115,7 +115,7 @@ fn methods_are_called_by_name() {
 fn a_type_tells_of_its_methods() {
     let info = TypeInfo::from_index(Leaf::type_index()).unwrap();
     let mut names: Vec<&str> = info.methods().map(|method| method.name()).collect();
-    // Several blocks come in any order.
+    // The order of several `#[methods]` blocks is not specified.
     names[..5].sort_unstable();
     assert_eq!(names, ["again", "joined", "new", "repeated", "sum", "repeated"]);
     let method = info.parent().unwrap().method("repeated").unwrap();
@@ -143,7 +143,7 @@ fn a_constructor_of_the_types_own() {
     assert_eq!(made(init.call((&sentinel, "size", 9, "name", "n")).unwrap()), 9);
     assert!(message(init.call(("n", &sentinel, "siez", 9))).contains("did you mean 'size'?"));
     assert!(message(init.call(("n", 256))).starts_with("OverflowError: "));
-    // A derived type has none of its own, so that of its fields.
+    // A derived type without a constructor has one that is generated from its fields.
     let init = TypeInfo::from_index(Leaf::type_index()).unwrap().attribute("__ffi_init__").unwrap();
     let leaf = init.get::<PackedFunc>().unwrap().call(("n", 2.5, true)).unwrap().get::<Ref<Leaf>>().unwrap();
     assert_eq!((leaf.value, leaf.size.get()), (2.5, 2));
@@ -175,7 +175,7 @@ fn cells_hold_values_of_any_type() {
     assert_eq!(Cell::new(u64::MAX).get(), u64::MAX);
 }
 
-/// A value whose conversions say when they run.
+/// A value whose conversion counts its runs.
 struct Counted(usize);
 
 static READS: AtomicUsize = AtomicUsize::new(0);
@@ -198,7 +198,7 @@ impl FromArg for Counted {
         READS.fetch_add(1, Ordering::Relaxed);
         CELL.with(|cell| {
             if let Some(cell) = &*cell.borrow() {
-                // Would wait for ever, if this ran under the cell's lock.
+                // This would never return if the conversion ran under the cell's lock.
                 drop(cell.as_object().get_field("value"));
             }
         });
@@ -345,7 +345,7 @@ fn all_fields_are_visited() {
         "flag bool true",
         "text str a text of some length",
         "long str another text of some length",
-        // Lent, so that nobody has counted a reference.
+        // The value is borrowed, so the visit takes no reference.
         "list object ffi.Array 1",
         "object object test.methods.Leaf 1",
         "none other None",

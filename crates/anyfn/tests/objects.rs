@@ -22,14 +22,14 @@ struct Node {
     weight: f32,
     #[field(default = vec![1, 2], repr = false)]
     sizes: Vec<u16>,
-    /// How often it was seen.
+    /// Number of times that the node was seen.
     #[field(default = 0)]
     seen: AtomicI64,
     #[field(skip, default = Tracked::new())]
     tracked: Tracked,
 }
 
-/// Counts how many there are.
+/// A value that counts its live instances.
 #[derive(Debug)]
 struct Tracked;
 
@@ -145,7 +145,7 @@ fn objects_are_made_of_values_for_fields() {
     assert_eq!(leaf.value.get::<i64>().unwrap(), 5);
     assert_eq!((&*leaf.name, leaf.seen.load(Ordering::Relaxed), leaf.children.len()), ("n", 3, 1));
     assert!(leaf.as_object().is_unique());
-    // Of two values for a field the last one counts, and the first is released.
+    // If a field gets two values, the last one is used, and the first is released.
     let twice = [
         any(Leaf::type_index()),
         any("value"),
@@ -172,7 +172,7 @@ fn what_is_missing_or_wrong_is_told_and_nothing_stays() {
     assert!(message.contains("field 'name'") && message.contains("str"), "{message}");
     let message = text(construct::<Leaf>(&[any("n")]).unwrap_err());
     assert!(message.contains("missing required argument: 'children'"), "{message}");
-    // Some fields are set already when this fails.
+    // Some fields are already set when this fails.
     let late = [
         any("test.objects.Leaf"),
         any("name"),
@@ -215,24 +215,24 @@ fn a_partial_object_releases_what_it_has() {
     for _ in 0..3 {
         let mut handle = std::ptr::null_mut();
         let creator = <Leaf as anyfn::__private::Define>::DEFINITION.creator.unwrap();
-        // SAFETY: a writable place.
+        // SAFETY: `handle` is writable.
         assert_eq!(unsafe { creator(&mut handle) }, 0);
-        // SAFETY: an owned object.
+        // SAFETY: `handle` is an owned reference to an object.
         let object = unsafe { ObjectRef::from_owned_or_null(handle) }.unwrap();
         assert_eq!(object.type_key(), "ffi.Object");
         let value = any("a text of some length");
         let field = info.field("name").unwrap();
-        // SAFETY: a new object that is made for the type of this field.
+        // SAFETY: `object` is a new object that was created for the type of this field.
         assert_eq!(unsafe { field.get_unchecked(&object) }.unwrap_err().kind(), "AttributeError");
-        // SAFETY: a new object that is made for the type of this field.
+        // SAFETY: `object` is a new object that was created for the type of this field.
         unsafe { field.set_unchecked(&object, &value.as_view()) }.unwrap();
-        // SAFETY: a new object that is made for the type of this field.
+        // SAFETY: `object` is a new object that was created for the type of this field.
         assert_eq!(unsafe { field.get_unchecked(&object) }.unwrap(), value);
         assert_eq!(value.as_object().unwrap().use_count(), 2);
         assert!(Ref::<Leaf>::try_from_object(object).is_err());
         assert_eq!(value.as_object().unwrap().use_count(), 1);
     }
-    // Other tests of this file hold a few meanwhile, but none of these.
+    // Other tests in this file may hold a few instances meanwhile.
     assert!(TRACKED.load(Ordering::Relaxed) <= before + 20);
 }
 
@@ -250,7 +250,7 @@ fn the_only_reference_may_change_the_content() {
     assert!(one.get_mut().is_some());
 }
 
-/// Structs of one name, as two builds of a library have them.
+/// Structs with the same name, as in two builds of a library.
 mod builds {
     macro_rules! build {
         ($name:ident, $key:literal, $hidden:ty, $told:ty) => {
@@ -291,7 +291,7 @@ fn what_nobody_sees_is_part_of_what_a_type_is() {
     assert_eq!(first, digest::<builds::same::Type>());
     assert_ne!(first, digest::<builds::other_hidden::Type>());
     assert_ne!(first, digest::<builds::other_told::Type>());
-    // A struct of one name may be another one in the next build; types of the standard library stay what they are.
+    // A struct may differ in the next build although its name is the same. Types of the standard library do not.
     assert_eq!((&FieldType::<builds::of_build::Inner>::NEW).build(7), 7);
     assert_eq!((&FieldType::<Vec<builds::of_build::Inner>>::NEW).build(7), 7);
     assert_eq!((&FieldType::<Box<dyn Fn() + Send + Sync>>::NEW).build(7), 7);

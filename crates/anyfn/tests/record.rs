@@ -1,4 +1,4 @@
-//! Types that are defined at run time, from Rust.
+//! Types that Rust code defines at run time.
 
 use std::thread;
 
@@ -172,7 +172,7 @@ fn schemas() {
     assert_eq!(kind, FieldKind::Union(vec![FieldKind::Int, FieldKind::Object(75)]));
     assert_eq!(schema_text(text), "Union<int, List<str>>");
     assert_eq!(schema_text("int"), "int");
-    // An Array becomes a List where a List is wanted; the value itself comes back where nothing fits.
+    // An Array becomes a List where a List is expected. If no type accepts a value, the value itself is returned.
     let taken = kind.accept(Any::from(Array::<Any>::new())).expect("taken");
     assert_eq!(taken.type_index(), 75);
     assert!(kind.accept(Any::NONE).is_err());

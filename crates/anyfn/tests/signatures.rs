@@ -28,7 +28,7 @@ fn trailing_arguments_may_be_left_out() {
         let expected = format!("Expected 1 to 3 but got {count} arguments");
         assert!(got.unwrap_err().message().contains(&expected));
     }
-    // Defaults of another type than the argument's: the call says which.
+    // If a default has another type than its argument, the call is an error that names the argument.
     let wrong = named(&[Literal::None]).call((1, 2)).unwrap_err();
     assert!(wrong.message().contains("argument #2"), "{wrong}");
 }
@@ -82,19 +82,19 @@ fn signatures_are_read_as_they_are_written() {
 #[test]
 fn signatures_of_others_are_read() {
     let read = |text: &str| Signature::parse(text).unwrap();
-    // The result and the arguments in one list, no names.
+    // The types of the result and the arguments are in one list, without names.
     let other = read(
         r#"{"type_schema": "{\"type\":\"ffi.Function\",\"args\":[{\"type\":\"int\"},{\"type\":\"float\"}]}"}"#,
     );
     assert_eq!((other.result.to_string(), other.params.as_ref().unwrap().len()), ("int".into(), 1));
     assert!(!other.named && other.params.unwrap()[0].name == "arg0");
-    // Nothing is known.
+    // The signature is unknown.
     for text in
         ["{}", r#"{"type_schema": "{\"type\":\"ffi.Function\"}"}"#, r#"{"type_schema": 5, "more": [{}]}"#]
     {
         assert!(read(text).params.is_none() && read(text).variadic);
     }
-    // Names, but no types; a default that only the function knows; further arguments.
+    // Names without types, a default that only the function knows, and further arguments.
     let names = read(
         r#"{"arg_names": ["a", "b", "c"], "arg_optional": ["b"], "arg_defaults": {"c": 1}, "variadic": true}"#,
     );
@@ -108,7 +108,7 @@ fn signatures_of_others_are_read() {
         arrange(1, &["c"]),
         Err("f() needs argument 'b' where a later one is given: only the function knows its default".into())
     );
-    // More names than types: then the names stand for nothing.
+    // If the numbers of names and types differ, the names are ignored.
     let odd = read(r#"{"type_schema": "{\"args\":[{\"type\":\"int\"}]}", "arg_names": ["a"]}"#);
     assert!(!odd.named && odd.arrange("f", 0, &["a"]).is_err());
     assert_eq!(Signature::parse("no JSON").unwrap_err().kind(), "ValueError");

@@ -1,4 +1,4 @@
-//! What safe code must not be able to break.
+//! Guarantees that safe code must not be able to break.
 
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ struct Text(Vec<u64>);
 
 #[test]
 fn two_rust_types_cannot_share_a_key() {
-    // The first that is used has the key; the first use of the registry uses all types.
+    // The type that is used first has the key. The first use of the registry uses all types.
     let number = catch_unwind(|| Ref::new(Number(16)).into_object());
     let pointer = catch_unwind(|| Ref::new(Pointer(Box::new(1))).into_object());
     let object = match (number, pointer) {
@@ -63,7 +63,7 @@ fn a_long_chain_of_causes_is_released_without_recursion() {
         error = Error::new("ValueError", "another").with_cause(&error);
     }
     drop(error);
-    // Other tests of this file hold a few objects meanwhile.
+    // Other tests in this file may hold a few objects meanwhile.
     assert!((anyfn::live_objects() - before).abs() < 1000);
 }
 
@@ -113,7 +113,7 @@ fn the_first_function_may_be_made_while_its_thread_panics() {
 
 #[test]
 fn an_owned_value_never_points_to_a_tensor_that_may_go() {
-    // A function that keeps its argument, called with a view: only a tensor object could be kept.
+    // The function keeps its argument and is called with a view. Only a tensor object could be kept as a tensor.
     let kept = Arc::new(Mutex::new(Any::NONE));
     let keep = PackedFunc::new({
         let kept = kept.clone();
@@ -135,22 +135,22 @@ fn an_owned_value_never_points_to_a_tensor_that_may_go() {
 fn null_strings_and_byte_arrays_are_no_values() {
     use anyfn::abi::{TVMFFIAny, kTVMFFIByteArrayPtr, kTVMFFIRawStr};
     let text = TVMFFIAny::from_bits(kTVMFFIRawStr, 0);
-    // SAFETY: a view of a NULL string, which the ABI's callers may pass.
+    // SAFETY: this is a view of a NULL string, which callers of the ABI may pass.
     let text = unsafe { anyfn::AnyView::from_raw(text) };
     assert!(text.get::<anyfn::String>().is_err());
     let bytes = TVMFFIAny::from_bits(kTVMFFIByteArrayPtr, 0);
-    // SAFETY: a view of a NULL byte array.
+    // SAFETY: this is a view of a NULL byte array, which callers of the ABI may pass.
     let bytes = unsafe { anyfn::AnyView::from_raw(bytes) };
     assert!(bytes.get::<anyfn::Bytes>().is_err());
 }
 
-/// Raises or lowers the count of strong references of an object.
+/// Sets the number of strong references in an object's header.
 fn count(object: &anyfn::ObjectRef, strong: u64) {
     use core::sync::atomic::{AtomicU64, Ordering};
     let header = object.as_handle().cast::<anyfn::abi::TVMFFIObject>();
-    // SAFETY: the header of a live object, whose count is changed by atomic operations only.
+    // SAFETY: this is the header of a live object, whose count is changed only by atomic operations.
     let counter = unsafe { &raw mut (*header).combined_ref_count };
-    // SAFETY: as the line before says.
+    // SAFETY: the count belongs to a live object and is changed only by atomic operations.
     let counter = unsafe { AtomicU64::from_ptr(counter) };
     counter.store(1 << 32 | strong, Ordering::Relaxed);
 }

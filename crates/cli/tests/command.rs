@@ -7,7 +7,7 @@ fn anyfn(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("the command runs")
 }
 
-/// The plugin with the sample functions, which cargo has built beside the test program.
+/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
 fn plugin() -> PathBuf {
     let deps = std::env::current_exe().expect("this program has a path");
     let deps = deps.parent().expect("it is in a folder");
@@ -71,13 +71,13 @@ fn a_bundle_is_made_and_shown() {
     let plugin = plugin();
     let library = plugin.to_str().expect("the path is text");
     let carry = format!("cli_kind={code}");
-    // A library that is linked already needs no linker.
+    // A library that is already linked needs no linker.
     let output = anyfn(&["bundle", &out, library, "--carry", &carry, "--linker", "no_such_linker"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&anyfn(&["inspect", &out]).stdout);
     let tree: Vec<&str> = shown.lines().filter_map(|line| line.get(34..)).collect();
     assert!(tree.windows(2).any(|two| two == ["library (this file)", "  cli_kind (11 bytes)"]), "{shown}");
-    // It loads without a loader of that kind, and says so where that is used.
+    // The bundle loads without a loader of that kind. Using the module reports the missing loader.
     assert_eq!(text(&anyfn(&["call", &out, "add_one", "41"]).stdout), "42\n");
     let output = anyfn(&["call", &out, "on_device"]);
     assert!(
@@ -102,7 +102,7 @@ fn a_bundle_is_made_and_shown() {
     assert!(!Path::new(&new).exists());
 }
 
-/// Makes a plugin, builds it and runs its own test; says so if a tool is missing.
+/// Creates a plugin from a template, builds it and runs its own test. Reports a missing tool.
 fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
     if let Some(tool) = missing {
@@ -115,7 +115,7 @@ fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let again = anyfn(&["new", option, path]);
     assert!(text(&again.stderr).contains("is there already"));
-    // Without what cargo tells its tests, which would reach the plugin's own build.
+    // Variables that Cargo sets for its tests would affect the plugin's own build.
     let mut make = Command::new("make");
     make.arg("test")
         .current_dir(&folder)
@@ -136,7 +136,7 @@ fn a_rust_plugin_is_made_of_a_template() {
     template("--rust", &["make", "cargo"], &[]);
 }
 
-/// Needs the headers of the package apache-tvm-ffi.
+/// Requires the headers of the package apache-tvm-ffi.
 #[test]
 fn a_cpp_plugin_is_made_of_a_template() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -186,7 +186,7 @@ fn the_doctor_tries_what_works_here() {
             assert!(check[key].is_string(), "{check}");
         }
     }
-    // Without a compiler nothing is wrong; without room for files something is.
+    // A missing compiler is not a problem, but a missing folder for temporary files is.
     let without = |variable: &str, value: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
         command.args(["doctor"]).env(variable, value).env_remove("CC");
@@ -213,7 +213,7 @@ fn libraries_of_the_system_can_be_inspected() {
     assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
 }
 
-/// Ends a command that reads for ever.
+/// Number of seconds after which a command that reads without end is ended.
 const PATIENCE: &str = "60";
 
 fn patient(words: &[&str], out: Option<&Path>) -> Output {
@@ -259,7 +259,7 @@ fn a_closed_pipe_ends_quietly() {
         let output = command.args(words).stdout(writer).output().expect("the command runs");
         assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
     }
-    // Nobody can be told where the error output is closed, too.
+    // If the error output cannot be written either, only the exit code shows the error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
     let full = || std::fs::File::options().write(true).open("/dev/full").expect("it can be written");
     let status = command.arg("version").stdout(full()).stderr(full()).status().expect("the command runs");
@@ -276,7 +276,7 @@ fn what_is_no_regular_file_is_not_read() {
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("there is `mkfifo`").success());
     let zero = path("zero.so");
     std::os::unix::fs::symlink("/dev/zero", &zero).expect("it can be made");
-    // Of five gibibytes, none of which is on the disk.
+    // A sparse file of five gibibytes, which takes no space on the disk.
     std::fs::File::create(&sparse).and_then(|file| file.set_len(5 << 30)).expect("it can be made");
     let plugin = plugin();
     let library = plugin.to_str().expect("the path is text");

@@ -1,4 +1,4 @@
-//! `anyfn rpc`: a server as a program of its own, and a client.
+//! `anyfn rpc`: a server in a separate process, and a client.
 
 #![cfg(target_os = "linux")]
 
@@ -11,7 +11,7 @@ use anyfn::{Ref, registry};
 use anyfn_host::rpc::Session;
 
 fn anyfn(words: &[&str]) -> Output {
-    // A server that starts although its options are wrong would serve for ever.
+    // A server that starts although its options are wrong would serve until it is ended.
     let mut command = Command::new("timeout");
     command.arg("60").arg(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("there is `timeout`")
 }
@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The plugin with the sample functions, which cargo has built beside the test program.
+/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
 fn plugin() -> PathBuf {
     let deps = std::env::current_exe().expect("this program has a path");
     let deps = deps.parent().expect("it is in a folder");
@@ -28,7 +28,7 @@ fn plugin() -> PathBuf {
     candidates.into_iter().find(|path| path.exists()).expect("anyfn-testing is built")
 }
 
-/// A server, ended if a test fails.
+/// A server process, which is ended even if a test fails.
 struct Server {
     process: Child,
     port: u16,
@@ -52,7 +52,7 @@ fn serve(folder: &Path, words: &[&str]) -> Server {
     Server { process, port }
 }
 
-/// Asks it to end; what it has logged.
+/// Ends a server with a signal and returns its log.
 fn end(mut server: Server) -> String {
     let pid = server.process.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is `kill`").success());
@@ -115,7 +115,7 @@ fn sessions_that_another_program_starts() {
     assert_eq!(words.trim(), format!("env MARK=1 {} rpc session", me.display()));
     session.close();
     assert!(end(server).contains("\"event\":\"register\""));
-    // Without the right to upload.
+    // A server that does not grant uploads.
     let server = serve(&folder, &["--runner", "env"]);
     let session = connect(server.port, None).expect("no key is needed");
     let refused =
@@ -188,7 +188,7 @@ fn wrong_words() {
         (&["rpc", "server", "--keys", "/dev/zero"], 1, "expected a regular file"),
         (&["rpc", "server", "--key-file", "/dev/zero"], 1, "expected a regular file"),
         (&["rpc", "server", "--isolation", "maybe"], 1, "expected `auto`, `required` or `off`, got \"maybe\""),
-        // A library that does not load, and a program that does not serve, are errors now and not at the first client.
+        // A library that does not load, and a program that does not serve, are errors at the start, not at the first client.
         (
             &["rpc", "server", "--port", "0", "--load", "/dev/zero"],
             1,
@@ -228,8 +228,8 @@ fn a_library_that_is_broken_later_is_in_the_log() {
     std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
 
-/// A process whose descriptor 3 is a socket, and whose environment says that its parent has put one there for a session. `sockets` gets
-/// the number of the socket, and says what the environment has of it.
+/// Runs a session process whose descriptor 3 is a socket, and whose environment states that its parent has put it there for a
+/// session. `sockets` receives the number of the socket, and returns the value of the variable that names it.
 fn spawned(sockets: impl Fn(u64) -> Option<String>) -> Output {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
@@ -244,14 +244,14 @@ fn spawned(sockets: impl Fn(u64) -> Option<String>) -> Output {
         command.env("ANYFN_RPC_SOCKETS", sockets);
     }
     let prepare = move || {
-        // SAFETY: `dup2` takes two numbers.
+        // SAFETY: `dup2` takes only numbers.
         let code = unsafe { libc::dup2(fd, 3) };
         if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: between `fork` and `exec`, one system call.
+    // SAFETY: the function makes only one system call between `fork` and `exec`.
     unsafe { command.pre_exec(prepare) };
     let process = command.spawn().expect("the command runs");
-    // A client that goes at once: whoever serves it ends.
+    // The client disconnects at once, so a process that serves it ends.
     drop((here, there));
     process.wait_with_output().expect("it ends")
 }
@@ -265,7 +265,7 @@ fn a_session_takes_no_socket_but_the_one_that_it_was_given() {
         assert!(!done.status.success());
         assert!(text(&done.stderr).contains("this is for processes that `rpc.spawn` starts"), "{done:?}");
     }
-    // The one that is named is taken, and found closed.
+    // The socket that is named is used, and found closed.
     let done = spawned(|number| Some(number.to_string()));
     assert!(!done.status.success());
     assert!(text(&done.stderr).contains("has closed the connection"), "{done:?}");

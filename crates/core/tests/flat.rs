@@ -1,4 +1,5 @@
-//! Names that come and go take no memory: on its own, as it counts all live objects of the process.
+//! Names that are registered and removed take no memory. The test has its own program, because it counts all live objects of
+//! the process.
 
 use anyfn_core as _;
 
@@ -13,7 +14,7 @@ fn setting_and_removing_a_name_leaves_nothing() {
         assert_eq!(registry::get("flat.name").unwrap().call((1,)).unwrap().get::<i64>().unwrap(), 2);
         assert!(registry::remove("flat.name").unwrap());
         assert!(registry::register("flat.name").set(one.as_packed()).is_ok());
-        // A refused registration gives everything back as well.
+        // A refused registration releases everything as well.
         assert!(registry::register("flat.name").set_body(|_| Ok(anyfn::Any::NONE)).is_err());
         assert!(registry::remove("flat.name").unwrap());
     };

@@ -1,4 +1,4 @@
-//! Constructors of C++ libraries, which end the process where a registration fails: loading is what fails instead.
+//! Constructors of C++ libraries that would end the process if a registration failed: loading the library fails instead.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use anyfn_core as _;
 mod support;
 use support::{compile, fails, load};
 
-/// What C++ code registers while its library is opened; it ends the process as an exception in a constructor does.
+/// Source of a library that registers as C++ code does while it is opened. It ends the process if a registration fails, like
+/// an exception in a constructor.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 #include <stddef.h>
@@ -78,11 +79,11 @@ fn a_type_of_an_older_build_is_the_same_or_refused() {
                 "it cannot register what it has: the type test.Constructing is registered already, with another",
             );
         }
-        // Nothing that can be called stays of it.
+        // No function of the library remains registered.
         assert!(registry::find(&format!("test.Constructing.first.{number}")).is_none());
         assert!(registry::find(&format!("test.constructing.{number}")).is_none());
     }
-    // The same again.
+    // A library with the same layout as the first can still be loaded.
     let path = build("int64_t value;", 5).unwrap();
     assert_eq!(version(&path), 5);
     assert!(registry::find("test.constructing.5").is_some());

@@ -10,7 +10,7 @@ use anyfn_core as _;
 mod support;
 use support::{compile, fails, load, scratch};
 
-/// A library with one of everything: functions, data, thread-local data, constructors, needed symbols, versions.
+/// Source of a library with functions, data, thread-local data, constructors, needed symbols and versions.
 const SOURCE: &str = r#"
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ int __tvm_ffi_f(void* self, const void* args, int n, void* out) {
 "#;
 
 fn library() -> Option<(Vec<u8>, Layout)> {
-    // Once, since the tests run at the same time.
+    // Compiled once, because the tests run at the same time.
     static CONTENT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let flags = ["-lm", "-Wl,--hash-style=both", "-Wl,-z,norelro", "-Wl,-init,__tvm_ffi_f"];
     let content =
@@ -38,13 +38,13 @@ fn library() -> Option<(Vec<u8>, Layout)> {
     Some((content, layout))
 }
 
-/// Where things are in the file.
+/// Offsets of the parts of a library file.
 struct Layout {
-    /// Of each program header: type and place in the file.
+    /// Type and file offset of each program header.
     headers: Vec<(u32, usize)>,
-    /// Of each entry of the dynamic section: tag and place in the file.
+    /// Tag and file offset of each entry of the dynamic section.
     dynamic: Vec<(u64, usize)>,
-    /// Of each range to load: address, offset, size.
+    /// Address, file offset and size of each range to load.
     loads: Vec<(u64, u64, u64)>,
 }
 
@@ -74,17 +74,17 @@ impl Layout {
         Layout { headers, dynamic, loads }
     }
 
-    /// Place in the file of a program header of a type.
+    /// Returns the file offset of the `n`-th program header of a type.
     fn header(&self, kind: u32, n: usize) -> usize {
         self.headers.iter().filter(|(k, _)| *k == kind).nth(n).unwrap().1
     }
 
-    /// Place in the file of the value of a dynamic entry.
+    /// Returns the file offset of the value of a dynamic entry.
     fn entry(&self, tag: u64) -> usize {
         self.dynamic.iter().find(|(t, _)| *t == tag).unwrap_or_else(|| panic!("no dynamic entry {tag}")).1 + 8
     }
 
-    /// Place in the file of what a dynamic entry points at.
+    /// Returns the file offset of the data that a dynamic entry points to.
     fn target(&self, bytes: &[u8], tag: u64) -> usize {
         let address = u64_at(bytes, self.entry(tag));
         let (base, offset, _) =
@@ -121,7 +121,7 @@ mod tag {
     pub(crate) const VERNEED: u64 = 0x6fff_fffe;
 }
 
-/// Changes of a file: what is written where.
+/// Function that returns the changes of a file: offsets, and the bytes that are written there.
 type Patch = fn(&[u8], &Layout) -> Vec<(usize, Vec<u8>)>;
 
 fn word(at: usize, value: u64) -> Vec<(usize, Vec<u8>)> {
@@ -134,10 +134,10 @@ fn short(at: usize, value: u16) -> Vec<(usize, Vec<u8>)> {
     vec![(at, value.to_le_bytes().to_vec())]
 }
 
-/// Far outside of any library.
+/// Address far outside of any library.
 const FAR: u64 = 0x7000_0000_0000;
 
-/// Name, change, and what the reason must say.
+/// Name of each damage, its change, and a part of the expected error message.
 const DAMAGES: &[(&str, Patch, &str)] = &[
     // The header.
     ("magic", |_, _| vec![(0, b"ELF\x7f".to_vec())], "a file of another format"),
@@ -379,7 +379,7 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
     ),
 ];
 
-/// Place in the file of the symbol of the one function.
+/// Returns the file offset of the symbol of the function `f`.
 fn defined(bytes: &[u8], layout: &Layout) -> usize {
     let (symbols, names) = (layout.target(bytes, tag::SYMTAB), layout.target(bytes, tag::STRTAB));
     let name = |at: usize| {
@@ -401,7 +401,7 @@ fn each_damage_is_refused_with_its_own_reason() {
         assert_ne!(content, whole, "{name} changes nothing");
         let path = scratch(&format!("damage-{}.so", name.replace(' ', "-")));
         fs::write(&path, content).unwrap();
-        // In a process of its own, so that one that is not refused ends that only.
+        // In a separate process, so that a damage that is not refused ends only that process.
         let (said, printed) = load_elsewhere(&path);
         if !said.contains(part) || printed.contains("code has run") {
             wrong.push(format!("{name}: expected `{part}`, got: {said} {printed}"));
@@ -423,7 +423,7 @@ fn a_library_that_is_cut_off_anywhere_is_refused() {
             .flat_map(|(_, offset, size)| [*offset, offset + size - 1, offset + size / 2])
             .map(|end| end as usize),
     );
-    // Where sections begin, in their middle, and before their last byte; those without bytes in the file left out.
+    // At the beginning, in the middle and before the last byte of each section, except sections without bytes in the file.
     let sections = u64_at(&whole, 40) as usize;
     let section = |i: usize| {
         let at = sections + 64 * i;
@@ -461,18 +461,18 @@ fn section_headers_are_not_needed() {
     module.get_function("f").unwrap().call(()).unwrap();
 }
 
-/// Bytes changed at random in all that the dynamic loader reads: an error, or a library that loads.
+/// Random changes of bytes that the dynamic loader reads lead to an error, or to a library that loads.
 #[test]
 fn random_damage_does_not_end_the_process() {
     let Some((whole, layout)) = library() else { return };
     let rounds = std::env::var("ANYFN_DAMAGE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
-    // Everything before the code: headers, names, symbols, indices, relocations; and the dynamic section.
+    // Everything before the code (headers, names, symbols, indices, relocations), and the dynamic section.
     let code = layout.loads[1].1 as usize;
     let section = layout.header(DYNAMIC, 0);
     let dynamic = u64_at(&whole, section + 8) as usize
         ..(u64_at(&whole, section + 8) + u64_at(&whole, section + 32)) as usize;
     let places: Vec<usize> = (0..code.min(whole.len())).filter(|at| whole[*at] != 0).chain(dynamic).collect();
-    // What says which code or data is meant is as good as code: nobody can tell a wrong address from a right one.
+    // Bytes that select code or data are excluded like code itself, because no check can tell a wrong address from a right one.
     let relocations = [tag::RELA, tag::JMPREL].map(|t| layout.target(&whole, t));
     let sizes = [tag::RELASZ, tag::PLTRELSZ].map(|t| u64_at(&whole, layout.entry(t)) as usize);
     let symbols = layout.target(&whole, tag::SYMTAB)..layout.target(&whole, tag::STRTAB);
@@ -511,11 +511,11 @@ fn random_damage_does_not_end_the_process() {
         fs::remove_file(&path).unwrap();
     }
     eprintln!("{rounds} rounds: {refused} refused, {} died\n{}", died.len(), died.join("\n"));
-    // One in some thousand is left: damage that only says something else, such as one relocation fewer.
+    // At most one in a thousand may end the process: consistent damage, such as one relocation fewer.
     assert!(died.len() * 1000 <= rounds, "{} of {rounds}", died.len());
 }
 
-/// Loads a file in another process; what came of it, and what it printed.
+/// Loads a file in another process. Returns the outcome and the output of the process.
 fn load_elsewhere(path: &Path) -> (String, String) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "loads_for_the_others", "--nocapture", "--test-threads=1"])
@@ -529,7 +529,7 @@ fn load_elsewhere(path: &Path) -> (String, String) {
     (said.unwrap_or_else(|| format!("signal or exit: {}", output.status)), printed)
 }
 
-/// What the processes of [`load_elsewhere`] run.
+/// Body of the processes that [`load_elsewhere`] starts.
 #[test]
 fn loads_for_the_others() {
     let Some(path) = std::env::var_os("ANYFN_TEST_LOAD") else { return };
@@ -537,11 +537,11 @@ fn loads_for_the_others() {
         Ok(_) => println!("\nresult: loaded"),
         Err(error) => println!("\nresult: {}", error.message()),
     }
-    // The library stays: its end functions must not run, since the file is damaged.
+    // The library stays loaded: its termination functions must not run, because the file is damaged.
     std::process::exit(0);
 }
 
-/// A small file must not make the reader take much memory: names of symbols are parts of one table.
+/// A small file must not make the reader use much memory: the names of many symbols may be the same part of one table.
 #[test]
 fn one_long_name_for_all_symbols_is_refused() {
     let mut source = String::from("int ");

@@ -1,4 +1,4 @@
-//! A Rust plugin of which a type has other fields than one of that key that is there.
+//! A Rust plugin with a type whose fields differ from those of a registered type with the same key.
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterAttr, kTVMFFIObject};
 use anyfn::reflection::TypeInfo;
@@ -11,7 +11,7 @@ use support::{fails, load, testing_plugin};
 
 #[test]
 fn a_plugin_with_a_type_of_another_layout_is_refused() {
-    // As another build of the plugin leaves it, whose `testing.Point` has other fields.
+    // The state that another build of the plugin leaves, whose `testing.Point` has other fields.
     let (key, name) = ("testing.Point", "__anyfn_content__");
     let content = Any::new(12345).unwrap();
     let bytes = TVMFFIByteArray::from_slice(key.as_bytes());
@@ -29,7 +29,7 @@ fn a_plugin_with_a_type_of_another_layout_is_refused() {
         assert!(registry::find("testing.echo").is_none());
         reap();
         assert_eq!(mappings(&path), 0);
-        // What was registered of other types goes with it.
+        // Registrations of its other types are revoked with it.
         fails(
             call("ffi.MakeObjectFromPackedArgs", ("testing.Account", "owner", "x")),
             "RuntimeError",

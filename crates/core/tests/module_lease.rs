@@ -1,4 +1,4 @@
-//! What of a library is in use keeps it mapped, and only that.
+//! Everything of a library that is in use keeps it mapped, and nothing else does.
 
 use std::ffi::c_void;
 
@@ -86,13 +86,13 @@ fn everything_of_a_c_library_keeps_it() {
     assert!(reap().is_empty());
     assert_eq!(adder.call((1,)).unwrap().get::<i64>().unwrap(), 6);
     assert_eq!(plain.call(()).unwrap().get::<i64>().unwrap(), 7);
-    // SAFETY: nobody writes to the tensor.
+    // SAFETY: no code writes to the tensor.
     let values = unsafe { tensor.view().as_slice::<f32>() }.unwrap().to_vec();
     assert_eq!(values, [0.0, 0.0, 2.5, 0.0]);
     assert_eq!((error.kind(), error.message().to_string()), ("ValueError", "of the library".to_string()));
     assert_eq!(exported.call(()).unwrap().get::<i64>().unwrap(), 0);
 
-    // One after the other goes; the error holds nothing of the library.
+    // The values are dropped one after the other. The error holds nothing of the library.
     drop(exported);
     drop(plain);
     drop(adder);
@@ -107,7 +107,7 @@ fn everything_of_a_c_library_keeps_it() {
     assert_eq!((leases(&path), mappings(&path)), (None, 0));
     assert_eq!(error.message(), "of the library");
 
-    // Loaded again it begins anew.
+    // When the library is loaded again, its variables have their initial values.
     let module = load(&path).unwrap();
     assert_eq!(module.get_function("released").unwrap().call(()).unwrap().get::<i64>().unwrap(), 0);
 }
@@ -141,7 +141,7 @@ fn everything_of_a_rust_plugin_keeps_it() {
     assert_eq!(leases(&path).unwrap(), Vec::<String>::new());
     assert_eq!(reap().len(), 1);
     assert_eq!(mappings(&path), 0);
-    // Its types are known again after it has come back.
+    // Its types can be used again after it is loaded again.
     let module = load(&path).unwrap();
     let point = call("testing.make_point", (1.5, 2.0)).unwrap();
     assert_eq!(call("testing.point_x", (&point,)).unwrap().get::<f64>().unwrap(), 1.5);
@@ -149,14 +149,14 @@ fn everything_of_a_rust_plugin_keeps_it() {
     assert_eq!(reap().len(), 1);
 }
 
-/// Memory of the process in KiB.
+/// Returns the resident memory of the process in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// `ANYFN_CYCLES` says how often; then memory is looked at, too.
+/// Loads and unloads each library `ANYFN_CYCLES` times. If the variable is set, the test checks the memory as well.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let _turn = turn();
@@ -228,7 +228,7 @@ fn what_cannot_be_counted_is_pinned() {
     let _: *const c_void = (TVMFFIFunctionCall as *const ()).cast();
 }
 
-/// A function of the library that others were given as an argument, and one of theirs that the library keeps.
+/// The caller keeps a function that the library passed to it, and the library keeps a function of the caller.
 #[test]
 fn callbacks_in_both_directions_outlive_the_module() {
     let _turn = turn();

@@ -1,4 +1,4 @@
-//! Who has made what keeps a library mapped.
+//! The ledger reports which code created the objects that keep a library mapped.
 
 use anyfn::{Any, Array, Map, Module, PackedFunc, String as Text};
 use anyfn_core as _;
@@ -20,7 +20,7 @@ fn text(handle: &Map<Text, Any>, key: &str) -> Option<String> {
     handle.at(key).unwrap().get::<Option<String>>().unwrap()
 }
 
-/// One test, since a ledger is the process's and cannot be stopped.
+/// This is a single test, because the ledger belongs to the process and cannot be stopped.
 #[test]
 fn the_ledger() {
     let source = r#"
@@ -38,7 +38,7 @@ fn the_ledger() {
     fails(call("ffi.LiveHandles", ()), "RuntimeError", "set ANYFN_LEDGER=1, or call ffi.LedgerStart");
     fails(call("ffi.LiveHandlesText", ()), "RuntimeError", "nobody has written down");
     assert!(!call("ffi.LedgerIsOn", ()).unwrap().get::<bool>().unwrap());
-    // Loaded before the ledger begins: what it makes later is in it.
+    // Loaded before the ledger starts; the objects that it creates later are recorded.
     let plugin = load(&testing_plugin()).unwrap();
     let before = call("testing.make_point", (1.0, 2.0)).unwrap();
     for _ in 0..2 {
@@ -57,7 +57,7 @@ fn the_ledger() {
     assert!(text(&found[1], "code").unwrap().starts_with("seven+0x0 ("));
     assert!(text(&found[1], "place").is_none(), "no frontend has said where it is");
     let frames = found[1].at("frames").unwrap().get::<Array<Text>>().unwrap();
-    // The address sanitizer has a function of its own that finds frames, and does not find all.
+    // The address sanitizer replaces the function that finds frames by its own, which does not find all of them.
     let is_found = |name: &str| frames.iter().any(|frame| frame.contains(name));
     assert!(is_found("__tvm_ffi_make+0x") || is_found("_interceptor_backtrace"), "{frames:?}");
     let all = call("ffi.LiveHandlesText", (&module,)).unwrap().get::<String>().unwrap();

@@ -1,4 +1,4 @@
-//! What a module's code knows of it, and what goes with its last handle.
+//! The library context of a module's code, and what is released with the last handle of a module.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use anyfn_core as _;
 mod support;
 use support::{compile, fails, load, saxpy, testing_plugin};
 
-/// The plugin's global names are the process's, so tests that load it take turns.
+/// The plugin's global functions are shared by the process, so tests that load it take turns.
 static PLUGIN: Mutex<()> = Mutex::new(());
 
 fn plugin_turn() -> std::sync::MutexGuard<'static, ()> {
@@ -21,7 +21,7 @@ fn call_global(name: &str, module: &Module, other: &Module) -> Result<Any> {
     registry::get(name)?.call((module, other))
 }
 
-/// A library with one function `name() = value`.
+/// Compiles and loads a library with one function `name() = value`.
 fn constant(file: &str, name: &str, value: i64) -> Option<Module> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT({name}) {{ return anyfn_return_int(result, {value}); }}\n\
@@ -49,7 +49,7 @@ fn registrations_come_and_go() {
             "ValueError",
             "Cannot find global function testing.echo",
         );
-        // Who has looked it up before keeps it.
+        // A caller that looked the function up before keeps it.
         assert_eq!(echo.call((5,)).unwrap().get::<i64>().unwrap(), 5);
     }
 }
@@ -64,7 +64,7 @@ fn a_replaced_registration_stays() {
     let count = registry::get("testing.count").unwrap();
     assert_eq!(count.call(()).unwrap().get::<i64>().unwrap(), 7);
 
-    // A name that is taken: nothing is registered, and the error names who wants it.
+    // If a name is already registered, nothing of the plugin is registered, and the error names the plugin.
     fails(
         load(&testing_plugin()).map(drop),
         "RuntimeError",
@@ -102,13 +102,13 @@ fn loading_and_releasing_at_once() {
 #[test]
 fn a_library_that_was_built_again_is_a_new_one() {
     let Some(first) = constant("rebuilt", "value", 1) else { return };
-    // Removed, as linkers do, so that the new file is another one.
+    // The file is removed, as linkers do, so that the new build is another file.
     std::fs::remove_file(support::scratch("rebuilt.so")).unwrap();
     let second = constant("rebuilt", "value", 2).unwrap();
     let value = |m: &Module| m.get_function("value").unwrap().call(()).unwrap().get::<i64>().unwrap();
     assert_eq!((value(&first), value(&second)), (1, 2));
 
-    // Written over in place, the code that is loaded may have changed already.
+    // If the file is overwritten in place, the loaded code may have changed already.
     let path = support::scratch("rebuilt.so");
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
@@ -144,18 +144,18 @@ fn context_slots_are_filled_and_emptied() {
         module.get_function(name).unwrap().call(()).unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr()
     };
     let slot: *mut *mut c_void = pointer("slot").cast();
-    // SAFETY: the library's variable, and libraries stay mapped.
+    // SAFETY: `slot` is the address of a variable of the library, and libraries stay mapped.
     let context = unsafe { *slot };
     assert_eq!(context.addr() + 8, module.as_object().as_handle().addr(), "the address of the table pointer");
     assert_eq!(pointer("symbol"), symbol);
     assert_eq!(pointer("function_call"), anyfn::abi::TVMFFIFunctionCall as *mut c_void);
     drop(module);
-    // SAFETY: the library's variable, and libraries stay mapped.
+    // SAFETY: `slot` is the address of a variable of the library, and libraries stay mapped.
     assert!(unsafe { *slot }.is_null());
 
-    // Loaded again, it is filled again.
+    // When the library is loaded again, the variable is filled again.
     let module = load(&path).unwrap();
-    // SAFETY: the library's variable, and libraries stay mapped.
+    // SAFETY: `slot` is the address of a variable of the library, and libraries stay mapped.
     assert_eq!(unsafe { *slot }.addr() + 8, module.as_object().as_handle().addr());
 }
 
@@ -184,7 +184,7 @@ fn lookups_see_imports_before_globals() {
     );
     registry::get("ffi.ModuleClearImports").unwrap().call((&module,)).unwrap();
     assert!(module.find_function("life_a", true).unwrap().is_none());
-    // What the library has looked up once it keeps.
+    // The library keeps a function that it has looked up once.
     assert_eq!(lookup("life_b").unwrap(), 2);
 }
 
@@ -198,7 +198,7 @@ fn imports_make_no_cycles() {
     for (x, y) in [(&c, &a), (&b, &a), (&a, &a)] {
         fails(import(x, y), "RuntimeError", "Cyclic dependency detected during import");
     }
-    // A diamond is no cycle, and a function in it is found.
+    // A diamond of imports is not a cycle, and functions in it are found.
     import(&a, &c).unwrap();
     assert_eq!(a.find_function("c", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(), 3);
     let names =
@@ -239,7 +239,7 @@ fn with_blob(name: &str, blob: &[u8]) -> Option<std::path::PathBuf> {
 fn import_trees_are_built() {
     let tree = blob(&[0, 1, 1], &[1], &[("_lib", None), ("test_kind", Some(b"content"))]);
     let Some(path) = with_blob("tree", &tree) else { return };
-    // What needs no loader works; what does says which.
+    // Functions that need no loader work. The error for other functions names the missing loader.
     let module = load(&path).unwrap();
     assert_eq!(module.get_function("tree").unwrap().call(()).unwrap().get::<i64>().unwrap(), 1);
     let missing = "Cannot find function imported_function: it may be in the module of kind `test_kind` that the library \
@@ -258,7 +258,7 @@ fn import_trees_are_built() {
                 .ok_or_else(|| anyfn::error!("ValueError", "no compiler"))
         })
         .unwrap();
-    // A loader that came later is found at the next use, of a module that was loaded before, too.
+    // A loader that is registered later is found at the next use, also by a module that was loaded before.
     let imported = module.find_function("imported_function", true).unwrap().unwrap();
     assert_eq!(imported.call(()).unwrap().get::<i64>().unwrap(), 42);
     drop((module, carried));
@@ -303,7 +303,7 @@ fn system_libraries_are_found_by_prefix() {
     let symbols =
         [(c"__tvm_ffi_life_system_f", linked_in as *mut c_void), (c"life_system___tvm_ffi__library_ctx", slot)];
     for (name, symbol) in symbols {
-        // SAFETY: the name is NUL-terminated, the symbols live for ever.
+        // SAFETY: the name is NUL-terminated, and the symbols live as long as the process.
         assert_eq!(unsafe { TVMFFIEnvModRegisterSystemLibSymbol(name.as_ptr(), symbol) }, 0);
     }
     let module = Module::system_lib("life_system_").unwrap();
@@ -320,7 +320,7 @@ fn system_libraries_are_found_by_prefix() {
 
 fn register_symbol(name: &str, symbol: *const c_void) {
     let name = std::ffi::CString::new(name).unwrap();
-    // SAFETY: the name is NUL-terminated; the tests pass symbols that live for ever.
+    // SAFETY: the name is NUL-terminated, and the tests pass symbols that live as long as the process.
     assert_eq!(unsafe { TVMFFIEnvModRegisterSystemLibSymbol(name.as_ptr(), symbol.cast_mut()) }, 0);
 }
 
@@ -355,7 +355,7 @@ fn each_prefix_is_a_module_of_its_own() {
         let context = unsafe { slots.wrapping_add(at).read() };
         assert_eq!(context.addr() + 8, module.as_object().as_handle().addr());
     }
-    // They are part of the program: nothing to unmap, and nothing that could go.
+    // The modules are part of the program, so there is no library that could be unmapped.
     let pinned = registry::get("ffi.ModulePinned").unwrap().call((&modules[0],)).unwrap();
     assert_eq!(pinned.get::<&str>().unwrap(), "it is part of the program");
     let again = modules.each_ref().map(|module| module.as_object().as_handle().addr());
@@ -382,7 +382,7 @@ fn a_linked_library_carries_an_import_tree() {
     assert_eq!(g.call(()).unwrap().get::<i64>().unwrap(), 78);
 }
 
-/// What compiled code looks up by its context is searched for once.
+/// A name that compiled code looks up through its library context is searched for once.
 #[test]
 fn a_name_that_was_looked_up_is_not_searched_for_again() {
     let Some(path) = compile("once", CONTEXT, &[]) else { return };
@@ -392,7 +392,7 @@ fn a_name_that_was_looked_up_is_not_searched_for_again() {
     registry::register("life_once").set_body_typed(|| 1).unwrap();
     let found = registry::get("life_once").unwrap();
     assert_eq!(value(), 1);
-    // By its registry, its imports and theirs it would be another one now.
+    // A new search of the imports and the registry would find another function now.
     let import = constant("once_import", "life_once", 3).unwrap();
     call_global("ffi.ModuleImportModule", &module, &import).unwrap();
     registry::register("life_once").overriding().set_body_typed(|| 2).unwrap();
@@ -401,11 +401,11 @@ fn a_name_that_was_looked_up_is_not_searched_for_again() {
         assert_eq!(value(), 1);
     }
     assert_eq!(found.as_object().use_count(), holders, "the handle is lent, not counted");
-    // Another library searches for itself, and so does one that is not compiled code.
+    // Lookups by other callers, such as the registry and the module, search again.
     assert_eq!(registry::get("life_once").unwrap().call(()).unwrap().get::<i64>().unwrap(), 2);
     let by_module = module.find_function("life_once", true).unwrap().unwrap();
     assert_eq!(by_module.call(()).unwrap().get::<i64>().unwrap(), 3);
-    // What was not found is searched for again.
+    // A name that was not found is searched for again.
     assert!(lookup.call(("life_once_later",)).is_err());
     registry::register("life_once_later").set_body_typed(|| 4).unwrap();
     assert_eq!(lookup.call(("life_once_later",)).unwrap().get::<i64>().unwrap(), 4);
@@ -422,19 +422,19 @@ fn cpp_clients_find_their_table() {
     // SAFETY: the table has 12 functions.
     let table = unsafe { &*table };
     assert!(table.iter().all(|slot| !slot.is_null()));
-    // SAFETY: the first function gives the kind.
+    // SAFETY: the first function of the table returns the kind.
     let kind: extern "C" fn(*const c_void) -> *const std::ffi::c_char =
         unsafe { std::mem::transmute(table[0]) };
-    // SAFETY: a NUL-terminated text that lives for ever.
+    // SAFETY: the kind is a NUL-terminated string that lives as long as the process.
     assert_eq!(unsafe { std::ffi::CStr::from_ptr(kind(this)) }, c"library");
-    // SAFETY: the third gives a function through a hidden first argument.
+    // SAFETY: the third function of the table returns a function through a hidden first argument.
     let function: extern "C" fn(*mut *mut c_void, *const c_void, *const TVMFFIAny) -> *mut *mut c_void =
         unsafe { std::mem::transmute(table[2]) };
     let mut out = std::ptr::null_mut();
     let name = Any::new("saxpy").unwrap();
     let raw = *name.as_view().as_raw();
     assert_eq!(function(&raw mut out, this, &raw const raw), &raw mut out);
-    // SAFETY: an owned function.
+    // SAFETY: `out` is an owned reference to a function.
     let object = unsafe { anyfn::ObjectRef::from_owned_or_null(out) }.unwrap();
     assert!(PackedFunc::try_from_object(object).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Loading library modules: what works, and what is refused with which reason.
+//! Loading of library modules: files that load, and files that are refused with a reason.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn a_c_kernel_computes_and_checks() {
     fails(call_saxpy(&f, 2.0, &mut x, &mut y[..2]), "ValueError", "expected the shape of x, [3], but got [2]");
     fails(f.call((1,)), "TypeError", "Expected 3 but got 1");
 
-    // The function keeps its module.
+    // The function keeps its module alive.
     drop(module);
     call_saxpy(&f, 0.0, &mut x, &mut y).unwrap();
 }
@@ -73,11 +73,11 @@ fn functions_are_listed() {
     let names = |module: &Module| module.function_names(false).unwrap().iter().map(|n| n.to_string()).collect();
     let module = load(&path).unwrap();
     let listed: Vec<String> = names(&module);
-    // In order, and without the symbols that tell about functions or hold data.
+    // The names are in order, without the symbols of metadata and data.
     assert_eq!(listed, ["call_back", "call_global", "saxpy"]);
     assert!(listed.iter().all(|name| module.find_function(name, false).unwrap().is_some()));
 
-    // A name that only looks like that of a getter; data; what the library does not show; C++ names; a weak symbol.
+    // A name that only looks like that of a metadata getter, data, a hidden function, C++ names and a weak symbol.
     let source = "int __tvm_ffi_f(void) { return 0; } int __tvm_ffi__doc_f(void) { return 0; }
         int __tvm_ffi__doc_g(void) { return 0; } __attribute__((weak)) int __tvm_ffi_weak(void) { return 0; }
         int __tvm_ffi_data = 1; static int __tvm_ffi_hidden(void) { return 0; } int other(void) { return 0; }
@@ -93,7 +93,7 @@ fn a_missing_function_is_none_or_an_error() {
     let module = load(&path).unwrap();
     assert!(module.find_function("nothing", true).unwrap().is_none());
     fails(module.get_function("nothing"), "AttributeError", "nothing");
-    // Names that would give data are not functions.
+    // Names of data symbols are not functions.
     assert!(module.find_function("_library_ctx", false).unwrap().is_none());
     assert!(module.find_function("a\0b", false).unwrap().is_none());
 }
@@ -148,10 +148,10 @@ fn files_that_are_no_libraries_are_refused() {
     refused(&pipe, "it is no regular file");
     fails(Module::load("code.py").map(drop), "RuntimeError", "Loader for `.py` files is not registered");
     fails(Module::load("library").map(drop), "RuntimeError", "it has no extension");
-    // Versions are no extensions.
+    // Version numbers are not extensions.
     fails(Module::load("absent.so.1.2").map(drop), "RuntimeError", "there is no such file");
     fails(Module::load("absent.1").map(drop), "RuntimeError", "Loader for `.1` files is not registered");
-    // Extensions of other systems mean the same.
+    // Library extensions of other systems have the same meaning.
     fails(Module::load("absent.dylib").map(drop), "RuntimeError", "there is no such file");
     fails(registry::get("ffi.ModuleLoadFromFile").unwrap().call((1,)), "TypeError", "argument #0");
 }
@@ -175,7 +175,7 @@ fn truncated_and_foreign_libraries_are_refused() {
     refused(&patched("machine.so", 18, &[40, 0]), "it is a library for ARM, this process runs on ");
     refused(&patched("class.so", 4, &[1]), "32-bit");
     refused(&patched("type.so", 16, &[1, 0]), "link it with -shared");
-    // Random damage of the headers gives an error or a working library, never a crash.
+    // Random damage of the headers leads to an error or a working library, never to a crash.
     let mut seed = 12345u32;
     for i in 0..300 {
         let mut next = || {
@@ -187,7 +187,7 @@ fn truncated_and_foreign_libraries_are_refused() {
         content[at] = next() as u8;
         let path = scratch(&format!("damaged-{i}.so"));
         fs::write(&path, content).unwrap();
-        // Only files that the checks refuse: what passes them is left to the dynamic loader.
+        // Only damage that the checks can refuse is loaded: other files would reach the dynamic loader.
         if at >= 4 && !matches!(at, 24..=31) {
             drop(load(&path));
         }
@@ -212,7 +212,7 @@ fn libraries_for_another_runtime_are_refused() {
     let source = "int TVMFFINoSuchThing(void); int __tvm_ffi_f(void) { return TVMFFINoSuchThing(); }";
     refused(&compile("unknown_symbol", source, &[]).unwrap(), "it needs TVMFFINoSuchThing from the runtime");
     let source = "extern int nobody_has_this; int __tvm_ffi_f(void) { return nobody_has_this; }";
-    // Bound when it is loaded: at the first call it would end the process.
+    // Functions are bound when the library is loaded: binding at the first call would end the process.
     let function = "int nobody_has_that(void); int __tvm_ffi_f(void) { return nobody_has_that(); }";
     refused(
         &compile("undefined_function", function, &[]).unwrap(),

@@ -1,5 +1,5 @@
-//! Types that Rust plugins define: what is left of them when a plugin is unmapped, that it comes back, and what plugins with the
-//! same type owe each other.
+//! Types that Rust plugins define: their state while the plugin is unmapped, their return when it is loaded again, and
+//! plugins that define the same type.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -50,7 +50,7 @@ fn fields_methods_and_constructor_go_and_come_back() {
     let module = load(&path).unwrap();
     let account = open("a name of more than seven letters");
     assert_eq!(int(account.call_method("deposit", (5, 2))), 10);
-    // Nothing of the type keeps the library but the object.
+    // Only the object keeps the library mapped, and nothing else of the type.
     let held = [init(), method("deposit"), method("names"), method("tell")];
     let factory = info().field("others").unwrap().factory().unwrap().unwrap();
     let fields: Vec<_> = info().fields().collect();
@@ -74,9 +74,9 @@ fn fields_methods_and_constructor_go_and_come_back() {
     fails(factory.call(()), "RuntimeError", "`the default of testing.Account.others` cannot be called");
     fails(make("x"), "RuntimeError", gone);
     let other = call("ffi.Array", ()).unwrap().into_object().unwrap();
-    // SAFETY: the place is not looked at; it stands for that of an object whose library is gone.
+    // SAFETY: the getter fails before it reads the object, because the library that defines the type is unloaded.
     fails(unsafe { fields[0].get_unchecked(&other) }, "RuntimeError", gone);
-    // What they tell of themselves stays.
+    // The metadata of the methods stays available.
     assert!(deposit.signature().unwrap().contains("testing.Account.deposit"));
     assert_eq!(method("deposit").as_object().as_handle(), deposit.as_object().as_handle());
 
@@ -141,7 +141,7 @@ fn threads_that_call_while_the_library_comes_and_goes() {
                     if turn % 10 == 0
                         && let Err(error) = open_it.call(("",))
                     {
-                        // Either its own, or that it is gone.
+                        // Either the error of the constructor itself, or that the library was unloaded.
                         let known = ["was unloaded", "needs an owner"];
                         assert!(known.iter().any(|text| error.message().contains(text)), "{error}");
                     }
@@ -157,7 +157,7 @@ fn threads_that_call_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// How often a library is unmapped while it is called.
+/// Number of times that a library is unmapped while it is called.
 const ROUNDS: u32 = 500;
 
 #[test]
@@ -166,13 +166,13 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     let path = testing_plugin();
     drop(load(&path).unwrap());
     let deposit = method("deposit");
-    // Neither is given an object of the library, which would keep it.
+    // Neither call receives an object of the library, which would keep it mapped.
     let method = || deposit.call((1, 2)).map(|value| value.into_object().unwrap());
     let creator = || info().make();
     let calls: [&(dyn Fn() -> Result<ObjectRef> + Sync); 2] = [&method, &creator];
     let round = AtomicU32::new(0);
     let ran = std::thread::scope(|scope| {
-        // Also if a check fails.
+        // Ends the threads also if a check fails.
         let _end = AtEnd(|| round.store(u32::MAX, Ordering::Release));
         let results = calls.map(|call| {
             let (send, receive) = std::sync::mpsc::channel();
@@ -191,13 +191,13 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
         for next in 1..=ROUNDS {
             drop(load(&path).unwrap());
             round.store(next, Ordering::Release);
-            // Other moments of the calls each time.
+            // The library is unmapped at a different moment of the calls each time.
             (0..next % 100 * 20).for_each(|_| std::hint::spin_loop());
-            // Now and then only after the calls: on a busy machine they may always come too late otherwise.
+            // Sometimes it stays mapped during the calls: on a busy machine, these might always come too late otherwise.
             if next % 10 > 0 {
                 reap();
             }
-            // Released here: what is on its way out on another thread does not keep the library.
+            // Results are released on this thread: an object whose release has begun elsewhere keeps no library mapped.
             for (ran, result) in ran.iter_mut().zip(&results) {
                 let result = result.recv().unwrap();
                 let is_gone = result.is_err_and(|error| error.message().contains("was unloaded"));
@@ -211,16 +211,16 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Where deleters of the plugin have jumped from when they counted the ends of objects.
+/// Return addresses of the deleters that jumped to `count_and_note` to count the end of an object.
 static RETURNS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
     RETURNS.lock().unwrap().push(address);
-    // SAFETY: a deleter has passed it, which counts it once.
+    // SAFETY: `ended` comes from a deleter, which counts the end of its object once.
     unsafe { anyfn::count_end(ended) };
 }
 
-/// Notes the address that it returns to.
+/// Counts the end of an object and records the address that it returns to.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 unsafe extern "C" fn count_and_note(_: anyfn::Ended) {
@@ -237,21 +237,21 @@ fn an_object_is_counted_as_gone_when_no_code_of_its_library_is_on_the_stack() {
     let path = testing_plugin();
     let module = load(&path).unwrap();
     let name = std::ffi::CString::new(path.canonicalize().unwrap().to_str().unwrap()).unwrap();
-    // SAFETY: opens what is loaded already.
+    // SAFETY: this opens a library that is loaded already.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     // SAFETY: the library is open.
     let symbol = unsafe { libc::dlsym(library, c"__anyfn_use_count_end".as_ptr()) };
     assert!(!symbol.is_null());
-    // SAFETY: the symbol of this name is this function.
+    // SAFETY: the symbol of this name is a function of this type.
     let use_count_end = unsafe {
         core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn(anyfn::CountEnd)>(symbol)
     };
-    // SAFETY: it counts, and lives as long as the process.
+    // SAFETY: `count_and_note` counts the end of each object, and lives as long as the process.
     unsafe { use_count_end(count_and_note) };
-    // Objects of the plugin's own type, with fields and methods that make others: strings, arrays, maps.
+    // Objects of the plugin's own type, whose fields and methods create others: strings, arrays, maps.
     drop(open("a name of more than seven letters"));
     drop(info().make());
-    // SAFETY: as the loader does it.
+    // SAFETY: this is the function that the loader sets.
     unsafe { use_count_end(anyfn::count_end) };
     let returns = std::mem::take(&mut *RETURNS.lock().unwrap());
     assert!(returns.len() >= 2, "{returns:?}");
@@ -265,11 +265,11 @@ fn an_object_is_counted_as_gone_when_no_code_of_its_library_is_on_the_stack() {
         })
         .collect();
     assert!(!ranges.is_empty());
-    // What is released by another object of the plugin returns to that one's deleter, which is counted later; the last one of
-    // each release returns here.
+    // The deleter of an object that another object of the plugin releases returns to the deleter of the latter, which is
+    // counted later. Only the last deleter of each release returns to this program.
     let outside = returns.iter().filter(|address| !ranges.iter().any(|range| range.contains(address)));
     assert!(outside.count() >= 2, "{returns:x?} {ranges:x?}");
-    // SAFETY: opened above.
+    // SAFETY: the library was opened above, and nothing uses the handle afterwards.
     unsafe { libc::dlclose(library) };
     drop(module);
     reap();
@@ -287,7 +287,7 @@ fn the_last_objects_end_while_their_library_is_unmapped() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while round.load(Ordering::Acquire) < ROUNDS {
-                    // Released at once, on this thread.
+                    // The object is released at once, on this thread.
                     match info().make() {
                         Ok(_) => drop(made.fetch_add(1, Ordering::Relaxed)),
                         Err(error) => assert!(error.message().contains("was unloaded"), "{error}"),
@@ -298,7 +298,7 @@ fn the_last_objects_end_while_their_library_is_unmapped() {
         for next in 1..=ROUNDS {
             drop(load(&path).unwrap());
             let before = made.load(Ordering::Relaxed);
-            // Another moment of a deleter each time.
+            // The library is unmapped at a different moment of a deleter each time.
             while made.load(Ordering::Relaxed) == before {
                 std::hint::spin_loop();
             }
@@ -320,7 +320,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-/// Another build of the plugin under the same name, and so with the same types.
+/// Puts another build of the plugin at a path and loads it. All builds at a path define the same types.
 fn another(name: &str) -> (PathBuf, Module) {
     let path = scratch(name);
     new_build(&path);
@@ -336,7 +336,7 @@ fn a_getter_that_serves_objects_of_an_older_build_stays() {
     let (_, newer) = another("getter_plugin.so");
     assert!(!newer.as_object().ptr_eq(older.as_object()));
     drop(older);
-    // Its module goes at once, but its code reads the fields of the object of the older build.
+    // Its module is dropped at once, but its code reads the fields of the object of the older build.
     let leases_of = call("ffi.ModuleLeases", (&newer,)).unwrap().get::<Map<Text, i64>>().unwrap();
     assert_eq!(leases_of.get("libraries").unwrap(), Some(1));
     drop((newer, leases_of));
@@ -357,11 +357,12 @@ fn the_code_that_serves_the_objects_of_two_builds_is_that_of_one() {
     let (_, newer) = another("taking_plugin.so");
     let other = open("Eve");
     drop(newer);
-    // The older one tells of its types again: the code of the newer one stays, or each would keep the other for ever.
+    // The older build registers its types again. The code of the newer build stays in use: otherwise each build would keep the
+    // other mapped permanently.
     drop(load(&path).unwrap());
     assert!(reap().is_empty());
     assert_eq!(other.get_field("owner").unwrap().get::<&str>().unwrap(), "Eve");
-    // The older one goes, and nothing keeps the newer one but its own object.
+    // The older build is unmapped, and only its own object keeps the newer build mapped.
     drop(account);
     assert_eq!(reap().len(), 1);
     assert_eq!(mappings(&path), 0);
@@ -403,18 +404,18 @@ fn a_build_with_another_default_brings_its_getter() {
     let mut index = 0;
     // SAFETY: the key is borrowed for the call, the result is writable.
     assert_eq!(unsafe { TVMFFITypeKeyToIndex(&raw const key, &raw mut index) }, 0);
-    // SAFETY: a type that is registered.
+    // SAFETY: `index` is the index of a registered type.
     let told = unsafe { TVMFFIGetTypeInfo(index) };
-    // SAFETY: what the function gives lives for ever.
+    // SAFETY: the type info lives as long as the process.
     let fields = unsafe { (*told).fields };
-    // SAFETY: the type has fields, and nobody changes them meanwhile.
+    // SAFETY: the type has fields, and no other code changes them meanwhile.
     let mut field = unsafe { fields.read() };
     field.flags ^= kTVMFFIFieldFlagBitMaskHasDefault;
     field.default_value_or_factory = TVMFFIAny::NONE;
-    // SAFETY: a field of the type with the code that it has already.
+    // SAFETY: this is a field of the type with the functions that it has already.
     assert_eq!(unsafe { TVMFFITypeRegisterField(index, &raw const field) }, 0);
     field.offset += 8;
-    // SAFETY: the place of another field, which the table refuses.
+    // SAFETY: the offset is that of another field, so the type table refuses the registration.
     assert_eq!(unsafe { TVMFFITypeRegisterField(index, &raw const field) }, -1);
     drop(anyfn::Error::take_raised());
     drop(module);

@@ -1,4 +1,5 @@
-//! Variables that the system makes one for the whole process: those of the headers of the ABI stay a library's own.
+//! Variables that the system merges into one for the whole process: those of the ABI's headers stay separate for each
+//! library.
 
 use std::ffi::{CString, c_void};
 
@@ -7,7 +8,7 @@ use anyfn_core as _;
 mod support;
 use support::{compile, load};
 
-/// Two unique variables, of which the first one has the name of one in a function of the headers.
+/// Source with two unique variables. The first has the name of a variable in a function of the headers.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 int _Z11is_cpp_codev(void) { return 0; }
@@ -25,27 +26,27 @@ ANYFN_EXPORT(addresses) {
 }
 "#;
 
-/// The source with a name of its own, of four letters, for each test: the variables are one for the process.
+/// Returns the source with a name of four letters. Each test has its own, because the variables are shared by the process.
 fn source(name: &str) -> String {
     assert_eq!(name.len(), 4);
     SOURCE.replace("4test", &format!("4{name}"))
 }
 
-/// Opens such a library as another runtime would come, by no means of ours.
+/// Opens such a library without our loader, like a library of another runtime. Returns its function `addresses`.
 fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     let path = compile(&format!("unique_{name}"), &source(name), &[]).unwrap();
     let path = CString::new(path.to_str().unwrap()).unwrap();
     // SAFETY: a library without constructors.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!handle.is_null());
-    // SAFETY: an open library, and a name that ends.
+    // SAFETY: the library is open, and the name is NUL-terminated.
     let addresses = unsafe { libc::dlsym(handle, c"addresses".as_ptr()) };
     assert!(!addresses.is_null());
-    // SAFETY: the function of this name.
+    // SAFETY: the symbol of this name is a function of this type.
     unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(i32) -> *mut c_void>(addresses) }
 }
 
-/// A C++ library that has its variables in another one.
+/// A C++ library whose variables are in another library.
 #[test]
 fn variables_of_a_needed_library_are_not_shared_either() {
     let Some(inner) = compile("unique_inner", &source("deep"), &["-Wl,-soname,unique_inner.so"]) else {
@@ -57,7 +58,7 @@ fn variables_of_a_needed_library_are_not_shared_either() {
         void* addresses(int which);
         ANYFN_EXPORT(address) { return anyfn_return_ptr(result, addresses(0)); }
         ANYFN_EXPORT(fail) { return anyfn_raise("ValueError", "so that the library needs the runtime"); }"#;
-    // The name by which the dynamic loader finds it.
+    // The dynamic loader finds the library by this name.
     let folder = inner.parent().unwrap().join("unique_needed");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::copy(&inner, folder.join("unique_inner.so")).unwrap();
@@ -81,7 +82,7 @@ fn variables_of_the_headers_are_not_shared_with_a_later_library() {
     let theirs = addresses_elsewhere("late");
     assert_ne!(ours(0), theirs(0));
     if cfg!(target_env = "gnu") {
-        // The others are as their makers want them.
+        // Other unique variables are shared, as their authors intend.
         assert_eq!(ours(1), theirs(1));
     }
 }

@@ -1,4 +1,5 @@
-//! Ways in which something of a library could be left when it is unmapped, or a library when nothing is left of it.
+//! Cases in which something of a library could remain when it is unmapped, or in which a library could stay mapped although
+//! nothing of it is in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,7 +31,7 @@ fn library(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     compile(name, &format!("{HEAD}\n{source}"), flags)
 }
 
-/// A library that another one needs, which is found beside it.
+/// Returns the linker flags for a library that needs the library at `path`, which is found in its folder.
 fn needed(path: &Path) -> [String; 2] {
     let folder = path.parent().unwrap().display();
     let name = path.file_name().unwrap().to_str().unwrap();
@@ -67,7 +68,8 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);
 }
 
-/// What is gone again names no code: other libraries may have been mapped there, too, opened by anybody and closed.
+/// The code addresses of functions that were released again do not count: other libraries may have been mapped there and
+/// unmapped again.
 #[test]
 fn what_a_constructor_makes_and_releases_does_not_keep_the_library() {
     let _turn = turn();
@@ -112,7 +114,7 @@ fn a_library_that_is_needed_counts_as_its_own() {
     assert_eq!(reap().len(), 1);
     assert_eq!((mappings(&inner), mappings(&outer)), (0, 0));
 
-    // Both loaded, in both orders: one call unmaps both.
+    // If both are loaded, in either order, one call unmaps both.
     for first_inner in [false, true] {
         let first = first_inner.then(|| load(&inner).unwrap());
         let outer_module = load(&outer).unwrap();
@@ -180,7 +182,7 @@ fn constants_of_a_library_as_a_tensor_keep_it() {
     let tensor = module.get_function("constants").unwrap().call(()).unwrap().get::<anyfn::Tensor>().unwrap();
     drop(module);
     assert!(reap().is_empty());
-    // SAFETY: nobody writes to the tensor.
+    // SAFETY: no code writes to the tensor.
     assert_eq!(unsafe { tensor.view().as_slice::<f32>() }.unwrap(), [1.5, 2.5]);
     drop(tensor);
     assert_eq!(reap().len(), 1);
@@ -255,8 +257,8 @@ fn a_library_may_reap_and_load_where_it_begins_and_ends() {
     }
 }
 
-/// A library that is opened by other means runs its constructors under the dynamic loader's lock: if they make functions,
-/// nobody may wait for that lock meanwhile while holding what making needs.
+/// A library that is opened without our loader runs its constructors under the dynamic loader's lock. If they create
+/// functions, no other thread may wait for that lock while it holds a lock that creating functions needs.
 #[test]
 fn making_functions_under_the_loaders_lock_ends() {
     let _turn = turn();
@@ -270,16 +272,16 @@ fn making_functions_under_the_loaders_lock_ends() {
         }"#;
     let (Some(foreign), plugin) = (library("foreign", source, &[]), testing_plugin()) else { return };
     let foreign = std::ffi::CString::new(foreign.to_str().unwrap()).unwrap();
-    // Each side does what it does until the other has done so often enough.
+    // Each thread continues until both have done their part often enough.
     const TIMES: usize = 50;
     let (opened, loaded) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while opened.load(Ordering::Relaxed) < TIMES || loaded.load(Ordering::Relaxed) < TIMES {
-                // SAFETY: a library that only makes functions, of which none is left.
+                // SAFETY: the constructor of the library only creates functions, and releases all of them.
                 let handle = unsafe { libc::dlopen(foreign.as_ptr(), libc::RTLD_NOW) };
                 assert!(!handle.is_null());
-                // SAFETY: just opened.
+                // SAFETY: the library was just opened, and nothing uses the handle afterwards.
                 unsafe { libc::dlclose(handle) };
                 opened.fetch_add(1, Ordering::Relaxed);
             }
@@ -292,7 +294,7 @@ fn making_functions_under_the_loaders_lock_ends() {
     });
 }
 
-/// `ANYFN_STRESS_SECONDS` says how long.
+/// Runs for `ANYFN_STRESS_SECONDS` seconds, 1 by default.
 #[test]
 fn threads_that_load_use_and_reap() {
     let _turn = turn();
@@ -318,7 +320,7 @@ fn threads_that_load_use_and_reap() {
     paths.push(plugin.clone());
     let seconds = std::env::var("ANYFN_STRESS_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1.0);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    // A library is unmapped only where no thread happens to use it, which on a busy machine may take longer.
+    // A library is unmapped only when no thread happens to use it, which may take longer on a busy machine.
     let late = end + Duration::from_secs(120);
     let (rounds, reaped) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -371,7 +373,7 @@ fn threads_that_load_use_and_reap() {
     assert!(paths.iter().all(|path| mappings(path) == 0), "{}", still_mapped());
 }
 
-/// The libraries that are mapped, with what is in use of each and why it is pinned.
+/// Returns a description of the mapped libraries, with the leases of each and the reason why it is pinned.
 fn still_mapped() -> String {
     let mapped = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
     let described = |library: Map<Text, Any>| {
@@ -383,8 +385,8 @@ fn still_mapped() -> String {
     mapped.iter().map(described).collect()
 }
 
-/// A function of a plugin without its module: only the plugin's own count keeps the code, while objects are made on one
-/// thread and released on another.
+/// Calls a function of a plugin whose module is dropped: only the plugin's own count of objects keeps it mapped, while
+/// objects are created on one thread and released on another.
 #[test]
 fn a_plugins_count_never_misses_what_is_alive() {
     let _turn = turn();

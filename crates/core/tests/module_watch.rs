@@ -11,7 +11,7 @@ mod support;
 use support::unload::{call, leases, mappings, reap, turn};
 use support::{compile, fails, load, new_build, put, scratch, testing_plugin};
 
-/// A version of a library as a new file under a name, old enough that nobody can be writing it.
+/// Puts a version of a library as a new file under a name. Its modification time is old enough that it counts as complete.
 fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT(version) {{ return anyfn_return_int(result, {version}); }}\n{more}"
@@ -85,7 +85,7 @@ fn a_bad_build_is_told_of_once() {
     fails(call("ffi.ModuleWatchPoll", (load(&path).unwrap(),)), "TypeError", "of kind `library`");
 }
 
-/// A constructor that calls into the watch which is loading it gets the build before.
+/// A constructor that calls a function of the watch which is loading it calls the previous build.
 #[test]
 fn a_build_that_calls_the_watch_while_it_is_loaded() {
     let _turn = turn();
@@ -125,11 +125,11 @@ fn a_newer_build_of_a_plugin_takes_its_names_over() {
     assert!(!newer.as_object().ptr_eq(older.as_object()) && newer.is_current().unwrap());
     let newer_count = registry::get("testing.count").unwrap();
     assert!(!newer_count.as_object().ptr_eq(count.as_object()));
-    // The type is one for both.
+    // Both builds share the type.
     assert_eq!(call("testing.point_x", (&point,)).unwrap().get::<f64>().unwrap(), 1.0);
     assert_eq!(adder.call((1,)).unwrap().get::<i64>().unwrap(), 2);
 
-    // The older one takes nothing with it.
+    // Dropping the older build removes nothing of the newer build.
     drop(older);
     let now = registry::get("testing.count").unwrap();
     assert!(now.as_object().ptr_eq(newer_count.as_object()));
@@ -154,7 +154,7 @@ fn names_of_another_library_are_not_taken() {
     fails(load(&path), "RuntimeError", "is already registered by the library ");
     assert!(registry::get("testing.count").unwrap().as_object().ptr_eq(count.as_object()));
 
-    // Nor is a name that the program has put in the place of one of the older build; and nothing else changes hands.
+    // A name of the older build that the program has overridden is not taken either, and no other name is taken over.
     drop(other);
     let older = load(&path).unwrap();
     let nop = registry::get("testing.nop").unwrap();
@@ -196,12 +196,12 @@ fn a_watch_takes_names_over_through_a_link() {
     assert_eq!((mappings(&one), mappings(&two)), (0, 0));
 }
 
-/// The dynamic loader remembers each name under which it has found a library, whatever the name stands for later.
+/// The dynamic loader remembers each name under which it has found a library, even if the name refers to another file later.
 #[test]
 fn names_that_the_dynamic_loader_remembers() {
     let _turn = turn();
     let version = |module: &Module| number(&module.get_function("version").unwrap());
-    // While the first build is unmapped, its name is looked for and found to be the second's.
+    // When the first build is unmapped, its name is looked up and refers to the second build.
     let Some(path) = build("remembered", 1, "") else { return };
     let first = load(&path).unwrap();
     build("remembered", 2, "").unwrap();
@@ -212,7 +212,7 @@ fn names_that_the_dynamic_loader_remembers() {
     let third = load(&path).unwrap();
     assert_eq!((version(&second), version(&third)), (2, 3));
 
-    // A second name of a file, which becomes another file's.
+    // A second name of a file, which refers to another file later.
     let link = scratch("remembered-link.so");
     let _ = fs::remove_file(&link);
     fs::hard_link(&path, &link).unwrap();
@@ -231,7 +231,7 @@ fn a_file_that_is_overwritten_is_refused_before_it_is_read() {
     let Some(path) = build("overwritten", 1, "") else { return };
     let module = load(&path).unwrap();
     assert!(module.is_current().unwrap());
-    // Not its code: the bytes behind all that is mapped.
+    // The change does not affect the code: the new bytes follow everything that is mapped.
     let mut file = fs::File::options().append(true).open(&path).unwrap();
     std::io::Write::write_all(&mut file, &[0; 100_000]).unwrap();
     drop(file);

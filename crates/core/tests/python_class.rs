@@ -1,4 +1,5 @@
-//! `ffi.MakeFieldGetter` and its like: types whose fields lie in plain memory, as the ABI's own frontend in Python has them.
+//! `ffi.MakeFieldGetter` and related functions: types whose fields are in plain memory, as the peer's Python frontend
+//! defines them.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,11 +13,11 @@ use anyfn::{Any, Array, DType, Device, Error, ObjectRef, PackedFunc, Result, Str
 use anyfn_core as _;
 
 fn call(name: &str, args: impl anyfn::IntoArgs) -> Result<Any> {
-    // SAFETY: the tests pass functions of the types that these ask for, and define no type of anybody else.
+    // SAFETY: the tests pass functions of the expected types, and change only types that they have defined.
     unsafe { registry::get_unsafe(name) }?.call(args)
 }
 
-/// Takes values as they are, but for a text "refused".
+/// Converts each value to itself, except the string "refused", for which it raises an error.
 unsafe extern "C" fn convert(_: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int {
     // SAFETY: the caller passes a valid view.
     let raw = unsafe { *value };
@@ -48,13 +49,13 @@ fn define(key: &str, parent: i32, fields: &[(&str, i32, i64, i64)], total: i64) 
             size: *size,
             alignment: *size.min(&8),
             offset: *offset,
-            // SAFETY: the address of such a function.
+            // SAFETY: `getter` is the address of a function of this type.
             getter: unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFIFieldGetter>>(getter) },
             setter: setter.as_object().as_handle(),
             default_value_or_factory: TVMFFIAny::NONE,
             field_static_type_index: *kind,
         };
-        // SAFETY: all is borrowed for the call.
+        // SAFETY: all arguments are borrowed for the call.
         assert_eq!(unsafe { TVMFFITypeRegisterField(index, &info) }, 0);
     }
     call("ffi._PyClassRegisterTypeAttrColumns", (index, total)).unwrap();
@@ -79,7 +80,7 @@ fn any(value: impl anyfn::IntoAny) -> Any {
 fn values(long: &String, held: &ObjectRef) -> [Any; 8] {
     let dtype = any("float32".parse::<DType>().unwrap());
     let device = any(Device::new(1, 2));
-    // SAFETY: nothing follows it.
+    // SAFETY: no code dereferences the pointer.
     let pointer = any(unsafe { anyfn::OpaquePtr::from_ptr(core::ptr::without_provenance_mut(0x1234)) });
     [any(-5), any(2.5), any(true), dtype, device, pointer, any(long.clone()), any(held.clone())]
 }
@@ -125,7 +126,7 @@ fn objects_of_plain_memory() {
     drop((made, copy));
     drop(values);
     assert!(held.is_unique());
-    // Positional, by the constructor that follows from the fields.
+    // A positional argument of the constructor that is derived from the fields.
     let init = anyfn::reflection::TypeInfo::from_index(index).unwrap().attribute("__ffi_init__").unwrap();
     let error = init.get::<PackedFunc>().unwrap().call((1,)).unwrap_err();
     assert!(error.message().contains("missing required argument: 'float'"), "{error}");

@@ -1,5 +1,5 @@
-//! What several threads read while others change it: traces of errors, what types tell of themselves. Written for a thread
-//! sanitizer, which fails these tests on a data race; without one they check the results.
+//! State that several threads read while other threads change it: backtraces of errors and type info. The tests are written
+//! for a thread sanitizer, which fails them on a data race. Without one they check the results.
 
 use std::ffi::c_void;
 use std::sync::Barrier;
@@ -38,12 +38,12 @@ fn a_trace_is_read_and_changed_by_several_threads() {
             });
         }
     });
-    // References from before are still good.
+    // References that were taken before are still valid.
     assert_eq!((kind, message), ("ValueError", "shared"));
     assert_eq!(error.backtrace().matches("line 1, in f").count(), THREADS * ROUNDS);
 }
 
-/// An error of another maker: its function takes no lock, and fails the test when two threads are in it.
+/// An error of another implementation. Its function takes no lock, and fails the test if two threads run it at the same time.
 #[repr(C)]
 struct Foreign {
     header: TVMFFIObject,
@@ -57,7 +57,7 @@ static FREED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn delete(object: *mut c_void, flags: i32) {
     if flags & 2 != 0 {
-        // SAFETY: made by `Box` below, and unused.
+        // SAFETY: the object was created by `Box` below, and is not used any more.
         drop(unsafe { Box::from_raw(object.cast::<Foreign>()) });
         FREED.fetch_add(1, Ordering::Relaxed);
     }
@@ -65,22 +65,22 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: i32) {
 
 unsafe extern "C" fn update(object: TVMFFIObjectHandle, text: *const TVMFFIByteArray, _mode: i32) {
     let this: *mut Foreign = object.cast();
-    // SAFETY: called with such an error.
+    // SAFETY: the function is called only with such errors.
     let busy = unsafe { &(*this).busy };
     assert!(!busy.swap(true, Ordering::Relaxed), "two threads update the trace of a foreign error");
-    // SAFETY: a valid text.
+    // SAFETY: `text` points to a valid byte array.
     let text = unsafe { text.read() };
     // SAFETY: its bytes are valid for the call.
     let text = unsafe { text.as_slice() };
-    // SAFETY: called by one thread at a time, while nobody reads the trace.
+    // SAFETY: one thread at a time calls this, and no thread reads the trace meanwhile.
     let length = unsafe { (*this).length };
     for (at, byte) in text.iter().enumerate() {
-        // SAFETY: within the trace; called by one thread at a time.
+        // SAFETY: the index is within the trace, and one thread at a time calls this.
         unsafe { (*this).trace[length + at] = *byte };
     }
-    // SAFETY: called by one thread at a time.
+    // SAFETY: one thread at a time calls this.
     unsafe { (*this).length = length + text.len() };
-    // SAFETY: called by one thread at a time.
+    // SAFETY: one thread at a time calls this.
     unsafe { (*this).cell.backtrace.size = length + text.len() };
     busy.store(false, Ordering::Relaxed);
 }
@@ -188,7 +188,7 @@ fn types_are_read_while_they_are_registered() {
                     default_value_or_factory: TVMFFIAny::NONE,
                     field_static_type_index: kTVMFFIInt,
                 };
-                // SAFETY: all is borrowed for the call, and the getter stays.
+                // SAFETY: all arguments are borrowed for the call, and the getter lives as long as the process.
                 assert_eq!(unsafe { TVMFFITypeRegisterField(*index, &info) }, 0);
             }
             let metadata = TVMFFITypeMetadata {

@@ -1,4 +1,4 @@
-//! Functions that trust addresses, and who can look them up.
+//! Functions that trust addresses, and the code that can look them up.
 
 use anyfn::{Any, OpaquePtr, PackedFunc, Signature, Unsafe, global, registry};
 use anyfn_core as _;
@@ -14,13 +14,13 @@ const OWN: [&str; 8] = [
     "test.unsafe_functions.read",
 ];
 
-/// Reads an int.
+/// Reads an int from an address.
 ///
 /// # Safety
-/// The address must be that of an int.
+/// `place` must be the address of an int.
 #[anyfn::register("test.unsafe_functions.read", unsafe)]
 unsafe fn read(place: OpaquePtr) -> i64 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `place` is the address of an int.
     unsafe { place.as_ptr().cast::<i64>().read() }
 }
 
@@ -31,7 +31,7 @@ fn safe_code_cannot_look_them_up() {
         assert_eq!(error.kind(), "PermissionError", "{name}");
         assert!(error.message().contains(name) && error.message().contains("registry::get_unsafe"), "{error}");
         assert!(registry::find(name).is_none(), "{name}");
-        // SAFETY: the function is looked at only.
+        // SAFETY: the function is only inspected, not called.
         let function = unsafe { registry::get_unsafe(name) }.unwrap();
         assert!(function.is_unsafe(), "{name}");
         assert!(Signature::parse(&function.signature().unwrap()).unwrap().is_unsafe, "{name}");
@@ -44,14 +44,14 @@ fn safe_code_cannot_look_them_up() {
 
 #[test]
 fn unsafe_code_can() -> anyfn::Result<()> {
-    // SAFETY: called with the address of an int below.
+    // SAFETY: the function is called below with the address of an int.
     let read = unsafe { registry::get_unsafe("test.unsafe_functions.read") }?;
     let mut number = 11_i64;
-    // SAFETY: the address of an int that outlives the call.
+    // SAFETY: this is the address of an int that outlives the call.
     let place = unsafe { OpaquePtr::from_ptr((&raw mut number).cast()) };
     assert_eq!(read.call((place,))?.get::<i64>()?, 11);
     assert_eq!(Any::new(OpaquePtr::NULL)?.get::<OpaquePtr>()?, OpaquePtr::default());
-    // SAFETY: nothing is called.
+    // SAFETY: no function is called.
     assert_eq!(unsafe { registry::get_unsafe("test.unsafe_functions.none") }.unwrap_err().kind(), "ValueError");
     Ok(())
 }
@@ -61,7 +61,7 @@ fn the_mark_goes_with_the_function_and_not_with_the_name() -> anyfn::Result<()> 
     const NAME: &str = "test.unsafe_functions.changes";
     registry::register(NAME).set_body_typed(Unsafe(anyfn::Blocking(|place: OpaquePtr| place.is_null())))?;
     assert_eq!(registry::get(NAME).unwrap_err().kind(), "PermissionError");
-    // SAFETY: the function follows nothing.
+    // SAFETY: the function dereferences no address.
     let function = unsafe { registry::get_unsafe(NAME) }?;
     registry::register("test.unsafe_functions.other").set(&function)?;
     assert!(registry::find("test.unsafe_functions.other").is_none());
@@ -70,7 +70,7 @@ fn the_mark_goes_with_the_function_and_not_with_the_name() -> anyfn::Result<()> 
     Ok(())
 }
 
-/// Who adds a function with an address and forgets to mark it finds out here.
+/// Finds functions that take an address but are not marked as unsafe.
 #[test]
 fn no_function_takes_an_address_without_the_mark() -> anyfn::Result<()> {
     for name in registry::list()? {

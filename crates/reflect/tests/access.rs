@@ -1,4 +1,4 @@
-//! Functions that read the elements of tensors ask for access.
+//! Functions that read the elements of tensors claim access to them.
 
 use anyfn::{Error, Result, Tensor, registry};
 use anyfn_core as _;

@@ -1,4 +1,4 @@
-//! A derived type cannot take the key of a type that others have registered.
+//! A derived type cannot take the key of a type that other code has registered.
 
 use std::panic::catch_unwind;
 
@@ -7,7 +7,7 @@ use anyfn::{Any, Object, Ref, registry};
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-/// A number where visitors have the address of a table of functions.
+/// A type with a number where visitors have the address of a function table.
 #[derive(Object)]
 #[object(key = "ffi.StructuralVisitor")]
 #[allow(dead_code, reason = "only made")]
@@ -26,7 +26,7 @@ struct Native(usize);
 fn refused<T: Object>(make: fn() -> T) {
     let made = catch_unwind(|| Ref::new(make()).into_object());
     if let Ok(object) = &made {
-        // With this, native code calls through the number.
+        // With such an object, native code would call through the number.
         let visit = registry::get("ffi.StructuralVisitorVisit").unwrap();
         let visited = visit.call((object.clone(), Any::new("a value").unwrap()));
         panic!("{object:?} was made; visiting with it gave {visited:?}");

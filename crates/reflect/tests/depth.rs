@@ -1,5 +1,5 @@
-//! One graph of Rust's objects, of objects whose type is defined at run time, as Python defines them, and of containers: as deep
-//! as can be, and one that contains itself. All of it is released again.
+//! A very deep graph and a cyclic graph of Rust objects, objects of a type that is defined at run time as in Python, and
+//! containers. All objects are released again.
 
 use anyfn::{Any, Array, Dict, List, Map, Object, ObjectRef, Ref, live_objects, registry};
 use anyfn_core as _;
@@ -8,7 +8,7 @@ use anyfn_reflect::{
     structural_hash, to_json, walk,
 };
 
-/// A node in Rust.
+/// A node of a type that is defined in Rust.
 #[derive(Object)]
 #[object(key = "depth.Rust", structural = "tree")]
 struct Node {
@@ -16,7 +16,7 @@ struct Node {
     level: i64,
 }
 
-/// Defines the type of the other nodes.
+/// Defines the type of the other nodes at run time.
 fn define() {
     let text = |text: &str| Any::new(text).unwrap();
     let field = vec![(text("name"), text("content")), (text("type"), text("Any"))];
@@ -32,7 +32,7 @@ fn defined(content: impl Into<Any>) -> ObjectRef {
     made.into_object().unwrap()
 }
 
-/// So many levels, in turn one of Rust, a container of some kind, and a defined one.
+/// Returns a graph of `depth` levels, in turn a Rust node, a container and a node of the defined type.
 fn build(depth: usize, leaf: i64) -> Any {
     let mut made = defined(Any::new(leaf).unwrap());
     for level in 0..depth / 3 {
@@ -74,7 +74,7 @@ fn check(depth: usize) {
         _ => Ok(None),
     })
     .unwrap();
-    // The levels of Rust's nodes hold a seven, too.
+    // The field `level` of one of the Rust nodes may be 7, too.
     assert!(!structural_equal(&new, &graph, options).unwrap());
 }
 
@@ -91,7 +91,7 @@ fn deep_and_cyclic_graphs_are_released() {
     assert_eq!(live_objects(), before);
 }
 
-/// A ring through nodes of both kinds and a List.
+/// Checks the operations on a ring of nodes of both types and a List.
 fn cycle(length: usize) {
     let options = Options::default();
     let ring = || {

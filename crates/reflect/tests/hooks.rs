@@ -1,4 +1,4 @@
-//! Hooks of types that do not give a new object, as they should.
+//! Hooks that do not return a new object although they should, and hooks that could observe incomplete copies.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,12 +13,12 @@ use anyfn::{
 use anyfn_core as _;
 use anyfn_reflect::{Rewrite, deep_copy, shallow_copy};
 
-/// Gives a type one of its functions.
+/// Registers a hook of a type.
 fn hook<T: Object>(name: &str, function: impl Fn(Args<'_>) -> anyfn::Result<Any> + Send + Sync + 'static) {
     let function = PackedFunc::new(function);
     let view = AnyView::from(function.as_object());
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: all is borrowed for the call, which takes a reference of its own.
+    // SAFETY: all arguments are borrowed for the call, which takes its own reference.
     assert_eq!(unsafe { TVMFFITypeRegisterAttr(T::type_index(), &name, view.as_raw()) }, 0);
 }
 
@@ -27,7 +27,7 @@ fn hook<T: Object>(name: &str, function: impl Fn(Args<'_>) -> anyfn::Result<Any>
 struct Itself {
     items: List<Any>,
     number: i64,
-    /// Without such a field the type would have a copy of its own.
+    /// Skipped field. Without one, the type would have a generated copy function.
     #[field(skip)]
     _untold: (),
 }
@@ -48,7 +48,7 @@ fn a_copy_that_others_hold_is_not_changed() {
     };
     refused(&value);
     assert!(original.items.as_object().ptr_eq(items.as_object()));
-    // Also where the field would be set at the end, since the copy lies on a cycle.
+    // The same holds if the field would be set at the end, because the copy is part of a cycle.
     items.push(Any::from(Array::<Any>::try_from_iter([value.clone()]).unwrap())).unwrap();
     refused(&value);
     refused(&Any::from(items.clone()));
@@ -107,7 +107,7 @@ fn an_object_that_others_hold_is_not_made() {
         made().unwrap_err(),
         "the function that makes objects of `test.hooks.Made` gave one that others hold"
     );
-    // An object of another type that is still being made has no type yet; it has room for that type's fields alone.
+    // An object of another type that is still being constructed has no type yet, and has room for that type's fields only.
     let partial = TypeInfo::from_index(Small::type_index()).unwrap().make().unwrap();
     assert_eq!(partial.type_key(), "ffi.Object");
     give(Some(partial));
@@ -117,7 +117,7 @@ fn an_object_that_others_hold_is_not_made() {
     give(None);
 }
 
-/// A key whose type has its own hash.
+/// A key whose type has hooks for hash and equality.
 #[derive(Object)]
 #[object(key = "test.hooks.Key")]
 struct Key {
@@ -132,7 +132,7 @@ struct Owner {
     second: Any,
 }
 
-/// As `Key`, without a hash.
+/// A key with the fields of `Key`, but without hooks.
 #[derive(Object)]
 #[object(key = "test.hooks.Plain")]
 struct Plain {
@@ -146,7 +146,7 @@ struct Settable {
     first: Cell<Option<ObjectRef>>,
 }
 
-/// A type with a conversion of its own, which looks at what it is given, and could keep it.
+/// A value type with a custom conversion, which looks at its argument and could keep it.
 #[derive(Clone)]
 struct Looked(Any);
 
@@ -170,7 +170,7 @@ impl IntoAny for Looked {
     }
 }
 
-/// Fields that are set by that conversion: of a value, in a container, and one that everybody may set.
+/// A type whose fields use the conversion of `Looked`: a read-only field, elements of a container, and a writable field.
 #[derive(Object)]
 #[object(key = "test.hooks.Converted")]
 struct Converted {
@@ -186,9 +186,9 @@ fn converted(first: Any, settable: Any, rest: Any, last: Any) -> Ref<Converted> 
 }
 
 thread_local! {
-    /// The keys whose hash was asked for, which the hook keeps.
+    /// Keys whose hash was computed, which the hook keeps.
     static KEPT: RefCell<Vec<Ref<Key>>> = const { RefCell::new(Vec::new()) };
-    /// What all of them reach, if the test wants to know.
+    /// Objects that hooks and conversions could see, if the test records them.
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
@@ -229,7 +229,7 @@ fn dict() -> (Dict<Any, Any>, Any) {
     (dict.clone(), dict.into())
 }
 
-/// The objects that can be reached from a value, itself among them.
+/// Returns the objects that can be reached from a value, including the value itself.
 fn reached(value: &Any) -> Vec<Any> {
     let (mut open, mut met, mut all) = (vec![value.clone()], HashSet::new(), Vec::new());
     while let Some(value) = open.pop() {
@@ -272,7 +272,7 @@ fn read_only_fields(value: &Any) -> Vec<Any> {
     }
 }
 
-/// Ends the cycles of a value: nothing else would free what lies on them.
+/// Breaks the cycles of a value. Otherwise the objects on them would never be freed.
 fn take_apart(value: &Any) {
     for part in reached(value) {
         if let Ok(list) = part.get::<List>() {
@@ -287,7 +287,7 @@ fn take_apart(value: &Any) {
     }
 }
 
-/// Copies a value, of which only the error is of interest.
+/// Returns true if a value can be copied.
 fn is_copied(value: &Any) -> bool {
     deep_copy(value).inspect(take_apart).is_ok()
 }
@@ -303,21 +303,21 @@ fn refused(value: &Any, field: &str) {
 #[test]
 fn a_key_with_its_own_hash_sees_no_object_change() {
     hash_keys();
-    // The key's hash is asked for before the owner has its dict.
+    // The key's hash is computed before the copy of the owner has its dict.
     let (pairs, value) = dict();
     let object = owner(value.clone(), Any::NONE);
     pairs.insert(key(1, any(object.as_object())), Any::NONE).unwrap();
     refused(&any(object.as_object()), "first");
-    // What the hook has kept is as it was: the copy of the owner has the original's dict.
+    // The objects that the hook has kept are unchanged: the copy of the owner refers to the original's dict.
     let kept = KEPT.take().last().unwrap().owner.get::<Ref<Owner>>().unwrap();
     assert!(!kept.as_object().ptr_eq(object.as_object()));
     assert!(kept.first.as_object().unwrap().ptr_eq(value.as_object().unwrap()));
     refused(&pairs.iter().next().unwrap().unwrap().0, "first");
-    // The dict is copied first: all that the key reaches is complete when its hash is asked for.
+    // If the dict is copied first, everything that the key reaches is complete when its hash is computed.
     assert!(is_copied(&value));
     pairs.clear().unwrap();
 
-    // The other field comes later, and the key reaches the owner by an object that was copied before.
+    // The second field is set later, and the key reaches the owner through an object that was copied before.
     let (pairs, value) = dict();
     let list = List::<Any>::new();
     let object = owner(list.clone().into(), value);
@@ -328,7 +328,7 @@ fn a_key_with_its_own_hash_sees_no_object_change() {
     list.clear();
     pairs.clear().unwrap();
 
-    // Also as a key of a Map.
+    // The same holds for a key of a Map.
     let list = List::<Any>::new();
     let object = owner(list.clone().into(), Any::NONE);
     let map = Map::<Any, Any>::from_vec(vec![(key(1, any(object.as_object())), Any::NONE)]).unwrap();
@@ -342,7 +342,7 @@ fn a_setter_with_its_own_conversion_sees_no_object_change() {
     let list = List::<Any>::new();
     let value = Any::from(list.clone());
     let (none, fails) = (Any::NONE, |value: &Any, field: &str| refused(value, field));
-    // A field that cannot be set again is set while its value is not complete.
+    // A read-only field would be set while its value is not complete.
     let object = converted(value.clone(), none.clone(), none.clone(), none.clone());
     list.push(any(object.as_object())).unwrap();
     fails(&any(object.as_object()), "first");
@@ -351,7 +351,7 @@ fn a_setter_with_its_own_conversion_sees_no_object_change() {
     list.push(any(object.as_object())).unwrap();
     fails(&any(object.as_object()), "rest");
     list.clear();
-    // One that can be set at any time; a later field is none of those.
+    // A writable field may be set then, but a later read-only field would change after its conversion has seen the object.
     let object = converted(none.clone(), value.clone(), none.clone(), value.clone());
     list.push(any(object.as_object())).unwrap();
     fails(&any(object.as_object()), "last");
@@ -360,7 +360,7 @@ fn a_setter_with_its_own_conversion_sees_no_object_change() {
     list.push(any(object.as_object())).unwrap();
     assert!(is_copied(&any(object.as_object())));
     list.clear();
-    // At the end, since the Array of the object is complete after it.
+    // The fields are set at the end, because the Array that contains the object is complete only after it.
     let holder = |object: &Ref<Converted>| {
         let array = Array::<Any>::try_from_iter([any(object.as_object())]).unwrap();
         list.push(array.clone().into()).unwrap();
@@ -372,7 +372,7 @@ fn a_setter_with_its_own_conversion_sees_no_object_change() {
     let object = converted(none.clone(), value.clone(), none.clone(), none.clone());
     assert!(is_copied(&holder(&object)));
     list.clear();
-    // Without a cycle all of them are complete.
+    // Without a cycle all values are complete.
     list.push(none.clone()).unwrap();
     assert!(is_copied(&any(converted(value.clone(), value.clone(), value.clone(), value).as_object())));
 }
@@ -380,7 +380,7 @@ fn a_setter_with_its_own_conversion_sees_no_object_change() {
 #[test]
 fn a_key_with_its_own_hash_sees_nothing_filled_at_the_end() {
     hash_keys();
-    // The Array is complete after the owner, whose field is set at the end.
+    // The Array is complete only after the owner, whose field is set at the end.
     let (pairs, value) = dict();
     let list = List::<Any>::new();
     let array = Array::<Any>::try_from_iter([Any::from(list.clone()), value]).unwrap();
@@ -391,7 +391,7 @@ fn a_key_with_its_own_hash_sees_nothing_filled_at_the_end() {
     assert!(is_copied(&array.clone().into()));
     pairs.insert(key(2, any(object.as_object())), Any::NONE).unwrap();
     refused(&array.clone().into(), "first");
-    // Without a hash of its own, a key may be copied before the object that it reaches is complete.
+    // A key without a custom hash may be copied before the object that it reaches is complete.
     pairs.clear().unwrap();
     pairs
         .insert(any(Ref::new(Plain { number: 1, owner: any(object.as_object()) }).as_object()), int(5))
@@ -401,7 +401,7 @@ fn a_key_with_its_own_hash_sees_nothing_filled_at_the_end() {
     let copied = plain.get::<Ref<Plain>>().unwrap().owner.get::<Ref<Owner>>().unwrap();
     assert!(copied.first.as_object().unwrap().ptr_eq(copy.as_object()));
     take_apart(&copy.into());
-    // A key that is such an Array itself is put in at the end, with all that the dict has.
+    // If a key is such an Array itself, all pairs of the dict are inserted at the end.
     pairs.clear().unwrap();
     pairs.insert(int(1), any(object.as_object())).unwrap();
     pairs.insert(array.clone().into(), int(2)).unwrap();
@@ -422,7 +422,7 @@ fn a_key_with_its_own_hash_sees_nothing_filled_at_the_end() {
 #[test]
 fn other_cycles_and_other_keys_are_copied() {
     hash_keys();
-    // An owner that is a part of its parts, and has keys that do not reach it.
+    // An owner on a cycle, with keys that do not reach it.
     let (pairs, value) = dict();
     let list = List::<Any>::new();
     let object = owner(list.clone().into(), value);
@@ -446,7 +446,7 @@ fn other_cycles_and_other_keys_are_copied() {
     pairs.clear().unwrap();
     list.clear();
 
-    // A cycle of its own, which is complete when it becomes a key of an owner that is not.
+    // A separate cycle, which is complete when it becomes part of a key of an owner that is not.
     let list = List::<Any>::new();
     let inner = owner(list.clone().into(), Any::NONE);
     list.push(any(owner(any(inner.as_object()), Any::NONE).as_object())).unwrap();
@@ -458,17 +458,17 @@ fn other_cycles_and_other_keys_are_copied() {
     pairs.clear().unwrap();
     list.clear();
 
-    // A field that may be set at any time is set under its lock.
+    // A writable field is set under its lock.
     let (pairs, value) = dict();
     let object = Ref::new(Settable { first: Cell::new(value.into_object()) });
     pairs.insert(key(1, any(object.as_object())), Any::NONE).unwrap();
-    // An owner around the cycle is not on it.
+    // An owner that refers to the cycle is not part of it.
     let around = owner(any(object.as_object()), Any::from(List::<Any>::new()));
     assert!(is_copied(&any(around.as_object())));
     pairs.clear().unwrap();
 }
 
-/// Has no function that copies it.
+/// A type without a copy function.
 #[derive(Object)]
 #[object(key = "test.hooks.Single")]
 struct Single {
@@ -478,7 +478,7 @@ struct Single {
 
 #[test]
 fn nothing_is_left_of_a_copy_that_fails() {
-    // A function is its own copy.
+    // The copy of a function is the function itself.
     let witness = PackedFunc::new(|_| Any::new(0));
     let witness = any(witness.as_object());
     let list = List::<Any>::try_from_iter([witness.clone()]).unwrap();
@@ -494,7 +494,7 @@ fn nothing_is_left_of_a_copy_that_fails() {
     let count = witness.as_object().unwrap().use_count();
     assert!(deep_copy(&value).unwrap_err().message().contains("not copy-constructible"));
     assert_eq!(witness.as_object().unwrap().use_count(), count);
-    // Also of one that is filled at the end.
+    // The same holds for a List that is filled at the end.
     let list = List::<Any>::new();
     let array = Array::<Any>::try_from_iter([list.clone().into(), value.clone()]).unwrap();
     list.push(array.clone().into()).unwrap();
@@ -506,7 +506,7 @@ fn nothing_is_left_of_a_copy_that_fails() {
     list.clear();
 }
 
-/// The objects that a hook could see, with the fields that nobody sets.
+/// Objects that a hook could see, with their read-only fields.
 #[derive(Default)]
 struct Seen {
     objects: HashMap<usize, (Any, Vec<Any>)>,
@@ -514,7 +514,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Adds what can be reached from a value, and compares the fields of what was seen before.
+    /// Adds the objects that can be reached from a value, and compares the fields of objects that were seen before.
     fn look(&mut self, value: &Any) {
         for part in reached(value) {
             let address = part.as_object().unwrap().as_handle().addr();
@@ -533,7 +533,7 @@ impl Seen {
     }
 }
 
-/// A graph of lists, dicts, arrays, maps, owners and keys.
+/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys.
 fn graph(state: &mut u64) -> Vec<Any> {
     let mut next = |below: usize| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -592,6 +592,6 @@ fn no_graph_changes_before_the_eyes_of_a_hook() {
         }
         nodes.iter().for_each(take_apart);
     }
-    // Not many more than the graphs of which a hook or setter sees a change if all are copied: 3742.
+    // If all graphs were copied, a hook or setter would see a change in 3742 of them. Not many more are refused.
     assert!(copied > 15_000 && refused > 3_742, "{copied} copied, {refused} refused");
 }

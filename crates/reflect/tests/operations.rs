@@ -1,4 +1,4 @@
-//! Operations on random values against naive, recursive ones; types' own functions in both forms; depth.
+//! Compares operations on random values with naive recursive ones, and tests hooks of types in both forms and deep values.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicI64, Ordering as Atomic};
@@ -15,7 +15,7 @@ use anyfn_reflect::{
 };
 use proptest::prelude::*;
 
-/// A value as the naive functions see it.
+/// A value in the form that the naive functions use.
 #[derive(Clone, Debug)]
 enum Tree {
     None,
@@ -52,7 +52,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// The same tree with the pairs of its mappings the other way round.
+/// Returns the same tree with the pairs of its mappings in reverse order.
 fn reversed(tree: &Tree) -> Tree {
     let items = |items: &[Tree]| items.iter().map(reversed).collect();
     let pairs = |pairs: &[(String, Tree)]| {
@@ -85,7 +85,7 @@ fn value(tree: &Tree) -> Any {
     }
 }
 
-/// Equality; `by_bits` for structural one, which tells 0.0 and -0.0 apart.
+/// Returns true if two trees are equal. With `by_bits` equality is structural, which distinguishes 0.0 from -0.0.
 fn naive_equal(left: &Tree, right: &Tree, by_bits: bool) -> bool {
     let all = |left: &[Tree], right: &[Tree]| {
         left.len() == right.len() && left.iter().zip(right).all(|(l, r)| naive_equal(l, r, by_bits))
@@ -110,7 +110,7 @@ fn naive_equal(left: &Tree, right: &Tree, by_bits: bool) -> bool {
     }
 }
 
-/// The order; `None` where there is none.
+/// Returns the order of two trees, or `None` if they have no order.
 fn naive_order(left: &Tree, right: &Tree) -> Option<Ordering> {
     let is_none = |tree: &Tree| matches!(tree, Tree::None);
     match (left, right) {
@@ -195,7 +195,7 @@ fn keys_are_found_by_form() {
     assert_eq!(map.get_any(key(&one)).unwrap().unwrap().get::<i64>().unwrap(), 3);
 }
 
-/// An object whose functions are registered as addresses, as compiled code does it.
+/// An object whose hooks are registered as addresses, as compiled code registers them.
 #[derive(anyfn::Object)]
 #[object(key = "test.Number")]
 struct Number(AtomicI64);
@@ -213,9 +213,9 @@ fn of(object: *mut core::ffi::c_void) -> i64 {
 type Handle = *mut core::ffi::c_void;
 
 unsafe extern "C" fn print(object: Handle, callback: *const Handle) -> TVMFFIAny {
-    // SAFETY: called with the place of a handle.
+    // SAFETY: the function is called with the address of a handle.
     let callback = unsafe { *callback };
-    // SAFETY: called with the place of a handle, of a function.
+    // SAFETY: the handle refers to a function that is alive during the call.
     let callback = unsafe { anyfn::ObjectRef::from_borrowed_or_null(callback) }.unwrap();
     let shown = PackedFunc::try_from_object(callback).unwrap().call((of(object),)).unwrap();
     let text = format!("number {}", shown.get::<String>().unwrap());
@@ -248,7 +248,7 @@ fn register(name: &str, code: *const ()) {
     let mut value = TVMFFIAny::NONE;
     value.type_index = kTVMFFIOpaquePtr;
     value.value.v_ptr = code.cast_mut().cast();
-    // SAFETY: all is borrowed for the call.
+    // SAFETY: all arguments are borrowed for the call.
     assert_eq!(unsafe { TVMFFITypeRegisterAttr(Number::type_index(), &name, &value) }, 0);
 }
 
@@ -276,7 +276,7 @@ fn objects_that_tell_nothing_are_themselves_only() {
     let key = TVMFFIByteArray::from_slice(b"test.Silent");
     // SAFETY: the key is borrowed for the call.
     let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
-    // SAFETY: nothing is known of the content of such objects.
+    // SAFETY: the type registers no fields, so no code reads the content of its objects.
     let make = || Any::from(unsafe { anyfn::__private::new_object(index, ()) });
     let (one, other) = (make(), make());
     assert!(recursive_equal(&one, &one).unwrap() && !recursive_equal(&one, &other).unwrap());
@@ -294,7 +294,7 @@ fn objects_that_tell_nothing_are_themselves_only() {
     assert!(deep_copy(&one).unwrap_err().message().contains("not copy-constructible"));
 }
 
-/// A million are tested from Python; a debug build takes its time.
+/// Depth of the values. Python tests a million levels, which takes too long in a debug build.
 const LEVELS: usize = 250_000;
 
 #[test]

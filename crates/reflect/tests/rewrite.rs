@@ -1,5 +1,5 @@
-//! Walking and rewriting from Rust: callbacks, functions that types have registered for themselves, in both forms, and
-//! random graphs against plain recursion.
+//! Walks and rewrites graphs from Rust: callbacks, hooks of types in both forms, and random graphs compared with plain
+//! recursion.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "hooks as C++ code has them")]
 
@@ -90,7 +90,7 @@ fn errors_say_where() {
     let find = registry::get("ffi.VisitErrorContext.FindAccessPaths").unwrap();
     let paths = find.call((&graph, error.context().unwrap(), false)).unwrap().get::<Array<Any>>().unwrap();
     assert_eq!(paths.len(), 1);
-    // The value itself is no object: the way ends at what holds it.
+    // The value itself is not an object, so the path ends at its container.
     assert_eq!(anyfn_reflect::repr(&paths.get(0).unwrap()).unwrap(), "<root>[1]");
 }
 
@@ -146,7 +146,7 @@ fn what_a_caller_lends_is_never_changed_in_place() {
     drop(first);
     let index = i64::from(anyfn::abi::kTVMFFIStr);
     for options in [0, 8] {
-        // Nothing is owned but by `root`, so what the caller reads of it meanwhile would go.
+        // Only `root` owns its elements, so a change in place would free what the caller reads meanwhile.
         match function.call((&root, 2, options, index, 0, &shout)) {
             Ok(new) => assert!(!new.as_object().unwrap().ptr_eq(root.as_object()), "changed in place"),
             Err(error) => assert!(options == 8 && error.kind() == "ValueError", "{error}"),
@@ -179,7 +179,7 @@ fn the_function_of_frontends_gives_a_moved_root_back() {
                 [view, what.as_view(), none.as_view(), index.as_view(), none.as_view(), callback.as_view()];
             let new = function.call_views(&views);
             assert_eq!(slot, address);
-            // SAFETY: the slot owns it again.
+            // SAFETY: the slot owns the root again.
             let root = unsafe { ObjectRef::from_owned_or_null(slot) }.unwrap();
             if let Ok(Some(new)) = new.map(Any::into_object) {
                 assert_eq!(new.as_handle() == address, kept.is_none(), "in place if nobody else holds it");
@@ -191,7 +191,7 @@ fn the_function_of_frontends_gives_a_moved_root_back() {
     }
 }
 
-// ---- Functions that types register for themselves
+// ---- Hooks of types
 
 #[derive(Object)]
 #[object(key = "test.rewrite.Native")]
@@ -201,7 +201,7 @@ struct NativeHook(#[allow(dead_code, reason = "the hooks read it by its place")]
 #[object(key = "test.rewrite.Function")]
 struct FunctionHook(Any);
 
-/// What a visitor or mutator begins with behind its header.
+/// First fields of the content of a visitor or mutator.
 #[repr(C)]
 struct Head {
     table: *const [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2],
@@ -209,7 +209,7 @@ struct Head {
 }
 
 fn head<'a>(tool: *mut TVMFFIObject) -> &'a Head {
-    // SAFETY: the ABI lays it down.
+    // SAFETY: the ABI specifies that the content begins with these fields.
     unsafe { &*tool.add(1).cast::<Head>() }
 }
 
@@ -219,27 +219,27 @@ fn content_of(value: &TVMFFIAny) -> &Any {
 }
 
 unsafe extern "C" fn visit_native(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
-    // SAFETY: the visitor's own function.
+    // SAFETY: the function is that of this visitor.
     unsafe { (*head(visitor).table)[0](visitor, *content_of(&value).as_view().as_raw()) }
 }
 
 unsafe extern "C" fn mutate_native(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     assert_eq!(head(mutator).region, 0);
-    // SAFETY: the mutator's own function.
+    // SAFETY: the function is that of this mutator.
     let new = unsafe { (*head(mutator).table)[0](mutator, *content_of(&value).as_view().as_raw()) };
     if new.type_index == kTVMFFIUnchanged || new.type_index == anyfn::abi::kTVMFFIError {
         return new;
     }
-    // SAFETY: an owned value.
+    // SAFETY: `new` is an owned value.
     Any::from(Ref::new(NativeHook(unsafe { Any::from_raw(new) })).into_object()).into_raw()
 }
 
 unsafe extern "C" fn mutate_native_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     let content = content_of(&value);
-    // SAFETY: the mutator's own function.
+    // SAFETY: the function is that of this mutator.
     let new = unsafe { (*head(mutator).table)[1](mutator, *content.as_view().as_raw()) };
     if new.type_index != kTVMFFIUnchanged && new.type_index != anyfn::abi::kTVMFFIError {
-        // SAFETY: the mutator says that nobody else knows the object.
+        // SAFETY: the mutator guarantees that no other code refers to the object.
         drop(unsafe { std::ptr::from_ref(content).cast_mut().replace(Any::from_raw(new)) });
         return TVMFFIAny::from_bits(kTVMFFIUnchanged, 0);
     }
@@ -248,7 +248,7 @@ unsafe extern "C" fn mutate_native_in_place(mutator: *mut TVMFFIObject, value: T
 
 fn set_attribute(type_index: i32, name: &str, value: TVMFFIAny) {
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: borrowed for the call.
+    // SAFETY: all arguments are borrowed for the call.
     assert_eq!(unsafe { TVMFFITypeRegisterAttr(type_index, &name, &value) }, 0);
 }
 
@@ -347,7 +347,7 @@ fn deep_chains_of_such_types_are_an_error() {
     }
 }
 
-/// A visitor of C++ code, which walks by the table of types alone.
+/// A visitor as in C++ code, which uses only the hooks in the type table.
 #[test]
 fn visitors_of_others_find_the_functions_of_containers() {
     thread_local!(static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) });
@@ -359,26 +359,26 @@ fn visitors_of_others_find_the_functions_of_containers() {
         }
         let info = anyfn::reflection::TypeInfo::from_index(value.type_index).unwrap();
         let hook = info.attribute("__s_visit__").unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr();
-        // SAFETY: what the table has is a function of this kind.
+        // SAFETY: the attribute holds the address of a function of this type.
         let hook = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny>(
                 hook,
             )
         };
-        // SAFETY: what the table has is a function of this kind.
+        // SAFETY: the attribute holds the address of a function of this type.
         unsafe { hook(visitor, value) }
     }
-    // Registers the types.
+    // This registers the types.
     registry::get("ffi.StructuralVisit").unwrap();
     static TABLE: [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 1] = [visit];
     struct Content(
         #[allow(dead_code, reason = "read by others")] *const c_void,
         #[allow(dead_code, reason = "as above")] i32,
     );
-    // SAFETY: a static.
+    // SAFETY: the pointer refers to a static.
     unsafe impl Send for Content {}
     let index = anyfn::type_index_of("ffi.StructuralVisitor").unwrap();
-    // SAFETY: a visitor begins with the address of such a table and the region.
+    // SAFETY: the content of a visitor begins with the address of such a table and the region.
     let visitor = unsafe { anyfn::__private::new_object(index, Content((&raw const TABLE).cast(), 0)) };
     let pairs = |offset: i64| [(int(1), int(offset)), (int(2), int(offset + 1))];
     let graph = array([
@@ -410,7 +410,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// One of the values that are made already.
+    /// Index of a value that was built before.
     Again(usize),
 }
 
@@ -446,7 +446,7 @@ fn build(plan: &Plan, made: &mut Vec<Any>) -> Any {
     value
 }
 
-/// The graph with other numbers, by plain recursion.
+/// Applies `f` to the integers in a graph, except keys, by plain recursion.
 fn naive(value: &Any, f: &impl Fn(i64) -> i64) -> Any {
     if let Some(value) = is_int(value) {
         return int(f(value));
@@ -494,7 +494,7 @@ proptest! {
         let mut rewrite = Rewrite::new();
         rewrite.on_type(kTVMFFIInt, |value| {
             let old = value.get::<i64>()?;
-            // What a callback before the children returns is not given to it again.
+            // In pre-order, the callback is not called with its own result again.
             Ok((f(old) != old).then(|| int(f(old))))
         });
         if pre {

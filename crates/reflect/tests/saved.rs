@@ -1,4 +1,4 @@
-//! The saved files of `conformance/saved`, loaded from Rust, and damaged.
+//! Loads the saved files of `conformance/saved` from Rust, unchanged and damaged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use anyfn_reflect::json::{
     LoadOptions, SaveOptions, UnknownFields, alias_field, alias_type, from_json, to_json,
 };
 
-/// Counts the bytes that this thread holds.
+/// Allocator that counts the bytes that this thread has allocated.
 struct Counting;
 
 thread_local! {
@@ -25,17 +25,17 @@ fn count(size: isize) {
     PEAK.set(PEAK.get().max(HELD.get()));
 }
 
-// SAFETY: all is passed on to the system's allocator.
+// SAFETY: all calls are passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: passed on.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: passed on.
+        // SAFETY: the caller's guarantees are those that the system's allocator requires.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -43,8 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes that one byte of a file may cost: a node of some 25 bytes may become an object with several fields, and all is
-/// made twice if something is wrong.
+/// Maximum number of allocated bytes per byte of a file. A node of some 25 bytes may become an object with several fields, and
+/// all objects are created twice if there is an error.
 const FACTOR: usize = 64;
 
 fn files() -> Vec<(String, String)> {
@@ -63,7 +63,7 @@ fn files() -> Vec<(String, String)> {
     files
 }
 
-/// Defines a type: fields as `(name, schema, default)`.
+/// Defines a type with fields given as `(name, schema, default)`.
 fn define(key: &str, fields: &[(&str, &str, Option<f64>)]) {
     let fields = fields.iter().map(|(name, schema, default)| {
         let mut pairs = vec![
@@ -144,7 +144,7 @@ fn unknown_fields_go_when_their_object_goes() {
     for _ in 0..500 {
         drop(load(&text).unwrap());
     }
-    // Those of the last rounds are left, and what is made once.
+    // The fields of the last rounds remain, and memory that is allocated only once.
     assert!(HELD.get() - before < 200_000, "{} bytes are left", HELD.get() - before);
     let options = |unknown_fields| {
         let mut options = LoadOptions::default();
@@ -158,7 +158,7 @@ fn unknown_fields_go_when_their_object_goes() {
     );
 }
 
-/// Types say themselves how they are saved, in both forms of such functions.
+/// Types register hooks that save and load their objects, in both forms of hooks.
 #[test]
 fn functions_of_types() {
     define("saved.Hooked", &[("x", r#"{"type":"Any"}"#, None)]);
@@ -168,7 +168,7 @@ fn functions_of_types() {
         Any::new(Map::<Any, Any>::try_from_iter([("twice", 2 * value.get::<i64>()?)])?)
     });
     set_attribute("__data_to_json__", index, &Any::from(to.into_object()));
-    // SAFETY: a function of the type that the attribute asks for.
+    // SAFETY: the function has the type that the attribute requires.
     let native = unsafe { anyfn::OpaquePtr::from_ptr(halved as *mut core::ffi::c_void) };
     set_attribute("__data_from_json__", index, &Any::new(native).unwrap());
     let make = anyfn::reflection::TypeInfo::from_index(index).unwrap();
@@ -181,9 +181,9 @@ fn functions_of_types() {
     assert!(error.message().starts_with("43 is odd, at nodes[0].data: line 1 column"), "{}", error.message());
 }
 
-/// The native form: a value in registers, and one back; an error object for failure.
+/// Native form of a hook: takes a value in registers and returns one, or an error object on failure.
 unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIAny {
-    // SAFETY: borrowed for the call.
+    // SAFETY: the value is borrowed for the call.
     let value = unsafe { anyfn::AnyView::from_raw(value) };
     let made = || {
         let twice = value.get::<Map>()?.get_any("twice")?.unwrap().get::<i64>()?;
@@ -199,7 +199,7 @@ unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIA
 
 fn set_attribute(name: &str, index: i32, value: &Any) {
     let name = anyfn::abi::TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: all is borrowed for the call.
+    // SAFETY: all arguments are borrowed for the call.
     let code = unsafe { anyfn::abi::TVMFFITypeRegisterAttr(index, &name, value.as_view().as_raw()) };
     assert_eq!(code, 0);
 }
@@ -227,7 +227,7 @@ impl Random {
         (self.0 >> 8) as usize % below
     }
 
-    /// Damages a text: bytes, numbers, words, parts that are left out, doubled or put elsewhere.
+    /// Damages a text: changes bytes, numbers or words, or removes or duplicates parts.
     fn damage(&mut self, text: &[u8]) -> Vec<u8> {
         const WORDS: [&str; 24] = [
             "0",
@@ -272,7 +272,7 @@ impl Random {
                     let to = self.next(text.len());
                     text.splice(to..to, part);
                 }
-                // A number or a string becomes something else.
+                // A number or a string becomes another value.
                 _ => {
                     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"\"-._".contains(byte);
                     let from =
@@ -288,7 +288,7 @@ impl Random {
     }
 }
 
-/// Takes apart what can hold itself, so that it is released.
+/// Breaks the cycles in a value, so that it is released.
 fn release(value: Any) {
     let mut left = vec![value];
     let mut steps = 0;
@@ -319,8 +319,8 @@ fn release(value: Any) {
     }
 }
 
-/// 2,000 damaged files, and more for `ANYFN_FUZZ_SECONDS`: a value or an error that says where, each time, in memory that
-/// the length of the file bounds. What is loaded can be saved, and loaded again.
+/// Loads 2,000 damaged files, and more for `ANYFN_FUZZ_SECONDS`. Each gives a value or an error with a position, in memory
+/// that is bounded by the length of the file. A loaded value can be saved and loaded again.
 #[test]
 fn reads_any_file() {
     define_all();
@@ -333,7 +333,7 @@ fn reads_any_file() {
     while loaded + refused < 2000 || Instant::now() < end {
         let whole = &files[random.next(files.len())].1;
         let text = random.damage(whole.as_bytes());
-        // What is no text at all does not come this far.
+        // Bytes that are not UTF-8 never reach the reader.
         let text = String::from_utf8_lossy(&text);
         PEAK.set(HELD.get());
         let before = HELD.get();

@@ -1,4 +1,5 @@
-//! Every field that a type tells of has a setter: "read-only" is a flag. Frontends of the ABI call setters without a look.
+//! Every reflected field has a setter, even if a flag marks it as read-only: frontends of the ABI call setters without a
+//! check.
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex};
 use anyfn::reflection::TypeInfo;
@@ -30,17 +31,17 @@ fn an_enumeration_is_made_by_its_setters() -> anyfn::Result<()> {
     let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, -1, 0, 1, parent.index()) };
     let info = TypeInfo::from_index(index).expect("registered just now");
     assert!(info.fields().all(|field| !field.is_writable()));
-    // What the ABI's own frontend does for a class of its own: zeroed memory, then each field by its setter.
-    // SAFETY: a type without other content than its fields, which zeroed memory is valid for.
+    // The peer's frontend does this for a class that it defines: it zeroes the memory, then sets each field by its setter.
+    // SAFETY: the type has no content other than its fields, for which zeroed memory is valid.
     unsafe { registry::get_unsafe("ffi._PyClassRegisterTypeAttrColumns") }?.call((info.index(), 48))?;
     let made = info.make()?;
     for (name, value) in
         [("_int_index", Any::new(3)?), ("_str_index", Any::new("a name beyond seven letters")?)]
     {
         let field = info.field(name).expect("a field");
-        // SAFETY: an object of the type that nobody else knows.
+        // SAFETY: `made` is an object of the type, and no other code refers to it.
         unsafe { field.set_unchecked(&made, &value.as_view()) }?;
-        // SAFETY: an object of the type that nobody else knows; the value is of another type.
+        // SAFETY: `made` is an object of the type, and no other code refers to it; the setter refuses a value of another type.
         let wrong = unsafe { field.set_unchecked(&made, &Any::NONE.as_view()) };
         assert_eq!(wrong.unwrap_err().kind(), "TypeError");
     }

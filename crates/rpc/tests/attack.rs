@@ -1,4 +1,4 @@
-//! Clients and servers that mean harm: each attack ends in an error or nothing at all, and the next client is served.
+//! Hostile clients and servers: each attack ends in an error or has no effect, and the next client is served.
 
 mod hand;
 
@@ -17,13 +17,13 @@ use anyfn_runtime as _;
 use hand::random::{Functions, Random, damage};
 use hand::*;
 
-/// Counts what is allocated, and the most that was at one time.
+/// Allocator that counts the allocated bytes and their maximum.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: memory comes from the system's allocator and goes back to it as it was asked for; the counting allocates nothing.
+// SAFETY: memory comes from the system's allocator and returns to it with the same layout; the counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -83,20 +83,20 @@ fn register_all() {
     );
 }
 
-/// A greeted session.
+/// Starts a session and greets.
 fn session() -> (Line, Server) {
     register_all();
     greeted(policy())
 }
 
-/// Ends a session that is still fine.
+/// Ends a session, which must still work.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// The session is ended by the server.
+/// Waits until the server ends the session, and returns the reason.
 fn ended(mut line: Line, server: Server) -> String {
     line.drain();
     let why = server.join().unwrap();
@@ -108,7 +108,7 @@ fn ended(mut line: Line, server: Server) -> String {
 
 #[test]
 fn without_the_key_there_is_no_session() {
-    // A wrong key: nothing comes back that would tell which part was wrong.
+    // With a wrong key, no answer reveals which part was wrong.
     let (mut stream, server) = serve(policy(), Some(ALICE));
     let first = preface_of("alice");
     stream.write_all(&first).unwrap();
@@ -122,7 +122,7 @@ fn without_the_key_there_is_no_session() {
     let _ = stream.read_to_end(&mut rest);
     assert_eq!(rest, b"");
     assert!(server.join().unwrap().contains("key"));
-    // Encryption left out.
+    // The client omits encryption.
     let (mut stream, server) = serve(policy(), Some(ALICE));
     stream.write_all(&first).unwrap();
     stream.read_exact(&mut answer).unwrap();
@@ -136,7 +136,7 @@ fn without_the_key_there_is_no_session() {
 fn a_recorded_handshake_is_worth_nothing() {
     let (stream, server) = serve(policy(), Some(ALICE));
     let copy = stream.try_clone().unwrap();
-    // Records what the client sends: the same key exchange and greeting are sent again.
+    // Records what the client sends. The same key exchange and greeting are sent again later.
     let mut line = Line::greet_with_key(stream);
     line.send(&frame(BYE, 0, 0, b""));
     drop((line, copy));
@@ -165,7 +165,7 @@ fn a_recorded_handshake_is_worth_nothing() {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
-        // The first one is the genuine client: it is welcomed. The second one has all that it has sent, and gets nothing.
+        // The first one is the genuine client, which is welcomed. The second one sends the same bytes and gets nothing.
         assert_eq!(rest.is_empty(), round == 1, "round {round}: {rest:?}");
         server.join().unwrap();
     }
@@ -173,7 +173,7 @@ fn a_recorded_handshake_is_worth_nothing() {
 
 #[test]
 fn a_changed_preface_breaks_the_key_exchange() {
-    // Somebody on the way lets the server believe in other versions, so that it might choose an old one.
+    // An attacker on the way changes the offered versions, so that the server might choose an old one.
     let (mut stream, server) = serve(policy(), Some(ALICE));
     let honest = preface_of("alice");
     let mut changed = honest.clone();
@@ -191,7 +191,7 @@ fn a_changed_preface_breaks_the_key_exchange() {
     server.join().unwrap();
 }
 
-/// A server that writes `answer` by hand after the first bytes of a client; what the client says of it.
+/// Connects to a server that writes `answer` after the first bytes of the client, and returns the client's error.
 fn connect_to(key: Option<&str>, answer: Vec<u8>) -> anyfn::Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -224,7 +224,7 @@ fn a_client_with_a_key_does_not_speak_in_the_clear() {
         assert!(matches!(error.kind(), "PermissionError" | "ConnectionError"), "{answer:?}: {error}");
         assert!(!error.to_string().contains("BwcH"), "{error}");
     }
-    // What a server says for a reason does not reach the terminal as orders.
+    // Control characters in a server's reason do not reach the terminal.
     let error = connect_to(None, b"anyfnRPC\x01\x04\x08\x00no\x1b[31m!".to_vec());
     assert!(error.message().contains("no[31m!"), "{error}");
 }
@@ -286,7 +286,7 @@ fn many_small_frames_take_no_memory() {
     }
     assert!(LIVE.load(Ordering::Relaxed) < before + (64 << 20));
     part(line, server);
-    // Whoever asks without end and reads nothing is sent away.
+    // A client that sends requests without end and reads nothing is disconnected.
     let (mut line, server) = session();
     line.stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
     for _ in 0..4000 {
@@ -306,7 +306,7 @@ fn memory_is_taken_for_what_has_come_only() {
     let count = line.global(1, "test.attack.count");
     let head = call(2, 0, 0, count, &[])[16..].to_vec();
     let head = &head[..head.len() - 4];
-    // Each of 60 arrays claims as many elements as bytes follow.
+    // Each of 60 arrays claims as many elements as there are bytes after it.
     let mut payload = head.to_vec();
     payload.extend_from_slice(&1_u32.to_le_bytes());
     let body = 3 << 20;
@@ -324,7 +324,7 @@ fn memory_is_taken_for_what_has_come_only() {
     assert_eq!(line.answer(2).unwrap_err().0, "ValueError");
     let taken = PEAK.load(Ordering::Relaxed).saturating_sub(before);
     assert!(taken < 256 << 20, "{taken} bytes for a message of {}", payload.len());
-    // Claims of more than there is.
+    // Lengths that are larger than the message.
     for (id, tag) in [(3, 5), (4, 6), (5, 9), (6, 10), (7, 11), (8, 12), (9, 13), (10, 14), (11, 15)] {
         for claim in [1_u32, 0x7fff_ffff, 0xffff_ffff] {
             let bytes = [&[tag][..], &claim.to_le_bytes()].concat();
@@ -332,14 +332,14 @@ fn memory_is_taken_for_what_has_come_only() {
             assert_eq!(line.answer(id).unwrap_err().0, "ValueError", "tag {tag}");
         }
     }
-    // Deeper than allowed; and of kinds that there are not.
+    // Values that are nested too deeply, and a value of an unknown kind.
     let deep = (0..64).fold(none(), |inner, _| array(&[inner]));
     line.send(&call(12, 0, 0, count, &[deep]));
     assert!(line.answer(12).unwrap_err().1.contains("nested deeper"));
     line.send(&call(13, 0, 0, count, &[vec![18]]));
     assert!(line.answer(13).unwrap_err().1.contains("kind 18"));
     part(line, server);
-    // A message in parts beyond what is agreed.
+    // A message in parts that exceeds the agreed length.
     let (mut line, server) = session();
     for _ in 0..20 {
         if line.try_send(&frame(CALL, 1, 2, &[0; 1 << 18])).is_err() {
@@ -360,13 +360,13 @@ fn hostile_references_are_errors() {
         out
     };
     let cases = [
-        // To nothing, forward, and to a value that is not complete: one that would hold itself.
+        // References to no value, to a later value, and to an incomplete value, which would contain itself.
         (again(0), "kept value 0"),
         (array(&[again(0), kept(&list(&[]))]), "kept value 0"),
         (kept(&list(&[again(0)])), "kept value 0"),
         (array(&[kept(&list(&[])), again(1)]), "kept value 1"),
         (array(&[kept(&list(&[])), again(u32::MAX)]), "kept value 4294967295"),
-        // Handles, numbers, texts and kept values are not kept.
+        // Handles, numbers, strings and kept values cannot be kept.
         (kept(&mine(1, 1, "ffi.Function")), "kind 16"),
         (kept(&yours(1 << 32)), "kind 17"),
         (kept(&int(1)), "kind 3"),
@@ -381,12 +381,12 @@ fn hostile_references_are_errors() {
         let (kind, message) = line.answer(id).unwrap_err();
         assert!(kind == "ValueError" && message.contains(part), "{kind}: {message}");
     }
-    // What was kept for one message names nothing in the next.
+    // A value that was kept for one message does not exist in the next.
     line.send(&call(40, 0, 0, count, &[kept(&list(&[]))]));
     line.answer(40).unwrap();
     line.send(&call(41, 0, 0, count, &[again(0)]));
     assert!(line.answer(41).unwrap_err().1.contains("kept value 0"));
-    // Nesting counts what a reference stands for: 40 levels, 40 around them, ...
+    // The nesting limit includes the value behind a reference: 40 levels in 40 others are too deep.
     let deep = |inner: Vec<u8>| (0..40).fold(inner, |inner, _| array(&[inner]));
     line.send(&call(42, 0, 0, count, &[kept(&deep(none())), deep(again(0))]));
     assert!(line.answer(42).unwrap_err().1.contains("nested deeper"));
@@ -406,14 +406,14 @@ fn a_small_message_takes_little_memory_however_often_it_refers() {
     register_all();
     let (mut line, server) = greeted_2(policy());
     let (count, echo) = (line.global(1, "test.attack.count"), line.global(2, "test.attack.echo"));
-    // A graph that is a tree of 2^60 leaves.
+    // A graph that expands to a tree of 2^60 leaves.
     let mut body = vec![kept(&array(&[none(), none()]))];
     body.extend((0..58).map(|number| kept(&array(&[again(number), again(number)]))));
     body.push(array(&[again(58), again(58)]));
     let bomb = array(&body);
     line.send(&call(3, 0, 0, echo, std::slice::from_ref(&bomb)));
     assert_eq!(line.answer(3).unwrap(), bomb);
-    // Three MiB that refer to one value all over.
+    // Three MiB of references to a single value.
     let many = array(&[vec![kept(&array(&[]))], vec![again(0); 600_000]].concat());
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -452,7 +452,7 @@ fn a_client_of_version_1_gets_a_tree_within_the_limit() {
 fn hostile_graphs_are_errors() {
     let (mut line, server) = session();
     let echo = line.global(1, "test.attack.echo");
-    // A chain of a hundred thousand arrays, each in the next: a value like any other, built and let go without a deep stack.
+    // A chain of a hundred thousand nested arrays is a value like any other: it is built and released without a deep stack.
     let mut chain = String::from(r#"{"root_index":100000,"nodes":[{"type":"None"}"#);
     for index in 0..100_000 {
         chain.push_str(&format!(r#",{{"type":"ffi.Array","data":[{index}]}}"#));
@@ -490,7 +490,7 @@ fn a_call_that_looks_hears_that_it_is_cancelled() {
     let (mut line, server) = session();
     let wait = line.global(1, "test.attack.wait");
     line.send(&call(2, 0, 0, wait, &[mine(1, 1, "ffi.Function")]));
-    // It runs: it has called back.
+    // The call is running: it has called back.
     assert_eq!(line.receive().unwrap().0, CALL);
     line.send(&frame(RETURN, 0, 1, &none()));
     assert!(line.serves(3));
@@ -524,7 +524,7 @@ fn handles_that_are_forged_or_stale_name_nothing() {
     assert!(
         errors.iter().all(|(kind, _)| kind == "ValueError" || kind == "TypeError" || kind == "OverflowError")
     );
-    // The right number of something else.
+    // A valid handle of an object of another kind.
     line.send(&call(500, 0, 0, tensor, &[]));
     assert!(line.answer(500).unwrap_err().1.contains("is a tensor, not a function"));
     for code in [READ, WRITE] {
@@ -533,7 +533,7 @@ fn handles_that_are_forged_or_stale_name_nothing() {
     }
     line.send(&ask(502, MODULE_NAMES, &[int(tensor as i64)]));
     assert_eq!(line.answer(502).unwrap_err().0, "TypeError");
-    // Freed, and its place used again.
+    // The tensor is freed, and its slot is used again.
     line.send(&release(tensor, 1));
     let again = line.empty(503, 16);
     assert_eq!(again as u32, tensor as u32);
@@ -553,7 +553,7 @@ fn giving_back_too_much_ends_the_session() {
         }
         assert!(ended(line, server).contains("given back"));
     }
-    // What a call in progress uses stays until it ends.
+    // An object that a call in progress uses lives until the call ends.
     let (mut line, server) = session();
     let apply = line.global(1, "test.attack.apply");
     line.send(&call(2, 0, 0, apply, &[mine(1, 1, "ffi.Function")]));
@@ -572,7 +572,8 @@ fn lent_memory_is_not_used_after_the_call() {
     let (kind, _, id, payload) = line.receive().unwrap();
     assert_eq!((kind, id), (CALL, 1));
     let lent = u64::from_le_bytes(payload[24..32].try_into().unwrap());
-    // Given back, but the loan goes on until the call ends; passing it on is refused; a transfer into it never ends.
+    // The client releases the lent tensor, but may use it until the call ends. Passing it on is refused, and a transfer into it
+    // is left unfinished.
     line.send(&release(lent, 1));
     line.send(&release(lent, 1));
     line.send(&ask(3, READ, &[int(lent as i64), int(4095), int(1)]));
@@ -626,14 +627,14 @@ fn parts_lie_within_their_tensor() {
             assert!(line.answer(2).is_err(), "{first} {count}");
         }
     }
-    // More than announced, out of order, for nothing that is announced.
+    // More data than announced, data out of order, and data of no announced transfer.
     for (at, length) in [(0, 9), (1, 1), (u64::MAX, 8)] {
         line.send(&ask(3, WRITE, &[int(tensor), int(0), int(8)]));
         line.send(&data(3, at, &vec![1; length]));
         assert!(line.answer(3).unwrap_err().1.contains("out of its place"));
     }
     line.send(&data(99, 0, &[1; 8]));
-    // Shapes whose size wraps, or is none.
+    // Shapes whose size overflows or is invalid.
     let huge = 1_i64 << 62;
     for extents in [&[huge, huge][..], &[huge, 0, huge], &[-1], &[i64::MIN], &[1 << 21], &[1; 65]] {
         line.send(&ask(4, EMPTY, &[shape(extents), dtype(1, 8, 1), device(1, 0)]));
@@ -647,7 +648,7 @@ fn parts_lie_within_their_tensor() {
         line.send(&ask(6, EMPTY, &[shape(&[1]), dtype(1, 8, 1), device(kind, number)]));
         assert_eq!(line.answer(6).unwrap_err().0, "PermissionError");
     }
-    // Copies between tensors of different size.
+    // Copies between tensors of different sizes.
     let other = line.empty(7, 8) as i64;
     line.send(&ask(8, COPY, &[int(tensor), int(other)]));
     assert!(line.answer(8).is_err());
@@ -672,7 +673,7 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
-/// Not even a session that is granted everything, by a pattern or by name, gets a function that trusts addresses.
+/// Even a session with grants for everything, by pattern or by name, gets no function that trusts addresses.
 #[test]
 fn functions_that_trust_addresses_are_never_granted() {
     const OURS: &str = "test.attack.poke";
@@ -686,7 +687,7 @@ fn functions_that_trust_addresses_are_never_granted() {
         let listed = String::from_utf8_lossy(&line.answer(1).unwrap()).into_owned();
         assert_eq!(listed.contains("test.attack.echo"), is_wide, "{listed}");
         for (id, name) in (2..).zip(names) {
-            // SAFETY: what `find_unsafe` asks of its caller is about calls of the function, and there is none.
+            // SAFETY: the obligations of `find_unsafe` concern calls of the function, and the function is not called.
             assert!(unsafe { registry::find_unsafe(name) }.is_some(), "{name}");
             line.send(&ask(id, GLOBAL, &[text(name)]));
             let (kind, message) = line.answer(id).unwrap_err();
@@ -713,7 +714,7 @@ fn no_function_is_there_without_a_grant() {
         assert_eq!(line.answer(2 << 30).unwrap_err().0, "PermissionError", "{code}");
     }
     part(line, server);
-    // Nothing that names a file but by its digest (R7).
+    // A file can be named only by its digest (R7).
     let (mut line, server) = session();
     for name in ["../x", "/etc/passwd", "", "0", "C:x", "\\\\?\\x", "x\0y", &"A".repeat(64), &"g".repeat(64)] {
         line.send(&ask(1, PUT, &[text(name), int(1)]));
@@ -731,7 +732,7 @@ fn nesting_is_counted_here_not_believed() {
     register_all();
     let (mut line, server) = greeted(Policy { calls: 4096, ..policy() });
     let apply = line.global(1, "test.attack.apply");
-    // Each call belongs to the callback before it, and says that it is the first.
+    // Each call belongs to the previous callback, and claims to be at depth 0.
     let mut id = 10;
     let mut parent = 0;
     let refused = loop {
@@ -760,7 +761,7 @@ fn nesting_is_counted_here_not_believed() {
     let apply = line.global(1, "test.attack.apply");
     line.send(&call(2, 0, CALLS_MAX, apply, &[none()]));
     assert_eq!(line.answer(2).unwrap_err().0, "RecursionError");
-    // A call within one that there is not runs like any other.
+    // A call whose parent does not exist runs like any other.
     let count = line.global(3, "test.attack.count");
     line.send(&call(4, 77, 3, count, &[none()]));
     assert_eq!(line.answer(4).unwrap(), int(1));
@@ -773,7 +774,7 @@ fn two_answers_to_one_call_do_no_harm() {
     let apply = line.global(1, "test.attack.apply");
     line.send(&call(2, 0, 0, apply, &[mine(1, 1, "ffi.Function")]));
     assert_eq!(line.receive().unwrap().0, CALL);
-    // In one write, so that both are there before anyone looks at the first.
+    // All answers are sent in one write, so that they arrive before the server reads the first.
     let value = mine(5, 1, "ffi.Function");
     line.send(
         &[frame(RETURN, 0, 1, &value), frame(RETURN, 0, 1, &value), frame(RETURN, 0, 1, &value)].concat(),
@@ -798,7 +799,7 @@ fn texts_show_no_addresses_and_give_no_orders() {
     assert_eq!(line.answer(5).unwrap_err().0, "PermissionError");
     line.send(&ask(6, GLOBAL, &[text(&"x".repeat(1 << 16))]));
     assert!(line.answer(6).unwrap_err().1.len() < 200);
-    // Here the server is the one that shows a text: the error that its function got from the client, sent back.
+    // Here the server shows a text: it returns the error that its function got from the client.
     let apply = line.global(7, "test.attack.apply");
     line.send(&call(8, 0, 0, apply, &[mine(1, 1, "ffi.Function")]));
     assert_eq!(line.receive().unwrap().0, CALL);
@@ -821,7 +822,7 @@ fn there_is_only_so_much() {
     line.send(&release(tensors[9], 1));
     line.send(&ask(21, EMPTY, &[shape(&[1 << 20]), dtype(1, 8, 1), device(1, 0)]));
     assert_eq!(line.answer(21).unwrap_err().0, "MemoryError");
-    // Transfers that begin and never end are calls in progress.
+    // Transfers that begin but never end count as calls in progress.
     for id in 30..38 {
         line.send(&ask(id, WRITE, &[int(tensors[0] as i64), int(0), int(16)]));
     }
@@ -831,7 +832,7 @@ fn there_is_only_so_much() {
         line.send(&frame(CANCEL, 0, id, b""));
         assert_eq!(line.answer(id).unwrap_err().0, "InterruptedError");
     }
-    // Files that are coming in count, and small ones count as a page.
+    // Files that are being uploaded count, and small ones count as a page.
     let digest = |byte: u8| format!("{byte:064x}");
     line.send(&ask(40, PUT, &[text(&digest(1)), int(600_000)]));
     line.send(&ask(41, PUT, &[text(&digest(2)), int(600_000)]));
@@ -848,14 +849,14 @@ fn there_is_only_so_much() {
 
 // Everything else
 
-/// Those above that begin where a session does, in a session that is encrypted.
+/// Runs the tests above that begin with a greeted session again in an encrypted session.
 #[test]
 fn all_of_it_with_a_key() {
     again_with_a_key("all_of_it_with_a_key", 20);
 }
 
-/// Where random numbers begin, and whether to go on after so many steps. `ANYFN_FUZZ_SECONDS` says for how long, `ANYFN_RPC_FUZZ` for
-/// how many, `ANYFN_RPC_SEED` from where.
+/// Returns a seed, and a function that returns true if the test should go on after a number of steps. `ANYFN_FUZZ_SECONDS`
+/// sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default `most`), and `ANYFN_RPC_SEED` the seed.
 fn fuzzing(most: usize) -> (u64, impl Fn(usize) -> bool) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = number("ANYFN_FUZZ_SECONDS").map(Duration::from_secs);
@@ -894,7 +895,7 @@ fn whatever_comes_first_the_server_does_not_fall() {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
-        // With a key nothing comes behind the server's half of the exchange: what follows was no proof.
+        // With a key, nothing follows the server's half of the key exchange, because the client has not proved its key.
         assert!(!with_key || rest.len() <= 12 + 50, "{rest:?}: seed {seed}, round {rounds}");
         answers += usize::from(!rest.is_empty());
         let why =
@@ -922,7 +923,7 @@ fn whatever_comes_the_server_does_not_fall() {
         returns += line.returns;
         sessions += 1;
     }
-    // It has done things, not only refused.
+    // The server has executed calls, not only refused them.
     assert!(returns > frames / 20, "{returns} results for {frames} frames in {sessions} sessions");
     let (line, server) = session();
     part(line, server);

@@ -1,4 +1,4 @@
-//! Signals and cancellation while a message is written or read, which may take long.
+//! Signals and cancellation while a message is written or read, which may take a long time.
 
 mod hand;
 
@@ -17,22 +17,22 @@ use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
 use hand::*;
 
-/// Elements of a list that takes some time to write and to read: signals are looked at every few thousand.
+/// Number of elements of a list that takes some time to write and read. Signals are checked every few thousand elements.
 const MANY: usize = 1 << 20;
 
-/// What a thread does at its next looks at signals.
+/// Function that a thread calls whenever it checks for signals.
 type AtLook = Box<dyn FnMut() -> bool>;
 
 thread_local! {
-    /// Returns true for a signal.
+    /// Function that returns true to simulate a signal.
     static AT_LOOK: RefCell<Option<AtLook>> = const { RefCell::new(None) };
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What stands for Python's `PyErr_CheckSignals`.
+/// Replacement for Python's `PyErr_CheckSignals`.
 extern "C" fn check() -> c_int {
     LOOKS.set(LOOKS.get() + 1);
-    // Taken out, since it may lead to other looks.
+    // The function is removed while it runs, because it may cause further checks.
     let Some(mut at_look) = AT_LOOK.with_borrow_mut(Option::take) else { return 0 };
     let is_signal = at_look();
     if !is_signal {
@@ -49,7 +49,7 @@ extern "C" fn ensure() -> c_int {
 
 extern "C" fn release(_: c_int) {}
 
-/// Lets this program have signals.
+/// Registers functions through which this program simulates signals.
 fn have_signals() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -59,7 +59,7 @@ fn have_signals() {
             (c"PyErr_CheckSignals", check as *mut c_void),
         ];
         for (name, function) in functions {
-            // SAFETY: a C string, and a function of the type that goes with the name.
+            // SAFETY: the name is a C string, and the function has the type that belongs to the name.
             assert_eq!(unsafe { TVMFFIEnvRegisterCAPI(name.as_ptr(), function) }, 0);
         }
     });
@@ -70,7 +70,7 @@ fn at_look(at_look: impl FnMut() -> bool + 'static) {
     AT_LOOK.set(Some(Box::new(at_look)));
 }
 
-/// A signal at this thread's look with this number.
+/// Simulates a signal at the `number`-th check of this thread.
 fn interrupt_at(number: usize) {
     at_look(move || LOOKS.get() >= number);
 }
@@ -109,7 +109,7 @@ fn a_signal_is_heard_while_arguments_are_written() {
 #[test]
 fn a_signal_is_heard_while_a_result_is_read() {
     have_signals();
-    // Looks of the serving thread tell how far it is with writing.
+    // The checks of the serving thread show how much it has written.
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let result = PackedFunc::new(|_| {
         at_look(|| {
@@ -121,7 +121,7 @@ fn a_signal_is_heard_while_a_result_is_read() {
     register("test.interrupts.many", result);
     let session = registry::get("rpc.local").unwrap().call(()).unwrap().get::<Ref<Session>>().unwrap();
     let result = session.get_function("test.interrupts.many").unwrap();
-    // All of it has been written, and a few looks later what has arrived is being read.
+    // A few checks after everything has been written, this thread reads the data that has arrived.
     let all = MANY / 4096 - 1;
     let mut since = 0;
     at_look(move || {
@@ -130,7 +130,7 @@ fn a_signal_is_heard_while_a_result_is_read() {
     });
     assert_eq!(result.call(()).unwrap_err().kind(), "KeyboardInterrupt");
     assert!(WRITTEN.load(Ordering::Relaxed) >= all);
-    // The session goes on.
+    // The session continues to work.
     assert_eq!(result.call(()).unwrap().get::<List<Any>>().unwrap().len(), MANY);
 }
 
@@ -162,7 +162,7 @@ fn a_cancellation_is_heard_while_a_result_is_written() {
     line.send(&call(2, 0, 0, writes, &[]));
     has_started.recv_timeout(Duration::from_secs(60)).expect("the result is being written");
     line.send(&frame(CANCEL, 0, 2, b""));
-    // Messages are read in their order: the cancellation has been read when this is answered.
+    // Messages are read in order, so the cancellation has been read when this is answered.
     assert!(line.serves(3));
     go.send(()).unwrap();
     assert_eq!(line.answer(2).unwrap_err().0, "CancelledError");
@@ -170,7 +170,7 @@ fn a_cancellation_is_heard_while_a_result_is_written() {
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// A message that is not sent gives nothing: its handles are taken back.
+/// A message that is not sent transfers no handles: they are taken back.
 #[test]
 fn handles_of_a_message_that_is_not_sent_are_taken_back() {
     let long = "x".repeat(Policy::closed().message_bytes);

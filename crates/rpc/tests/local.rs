@@ -1,4 +1,4 @@
-//! A session with this very process: all that a session does, over a pair of sockets.
+//! A session of this process with itself: everything that a session does, over a pair of sockets.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -84,7 +84,7 @@ fn what_is_one_value_arrives_as_one() {
     let same = session.get_function("test.local.same").unwrap();
     let all = session.get_function("test.local.all").unwrap();
     for value in &values {
-        // Two arguments, items of every container, keys: one object there, and here again.
+        // Two arguments, items of each container, and keys are a single object at the remote end, and again in the result.
         assert!(same.call((value, value)).unwrap().get::<bool>().unwrap());
         let back = all.call((value, value)).unwrap().get::<(Any, Any)>().unwrap();
         assert_eq!(back.0, back.1);
@@ -134,12 +134,12 @@ fn a_graph_is_sent_once_and_a_tree_within_the_limit() {
         }),
     ];
     for graph in graphs {
-        // Each call takes 2^60 steps unless shared values are sent once.
+        // Each call would take 2^60 steps if shared values were sent more than once.
         let back = echo.call((&graph,)).unwrap();
         let equal = registry::get("ffi.RecursiveEq").unwrap().call((&graph, &back)).unwrap();
         assert!(equal.get::<bool>().unwrap());
     }
-    // Texts are copied: more than the limit is an error, on either side, and the session lives on.
+    // Strings are copied. Exceeding the limit is an error at either end, and the session continues.
     let part = Any::new("x".repeat(1 << 20)).unwrap();
     let error = echo.call((Array::<Any>::try_from_iter(vec![part; 1100]).unwrap(),)).unwrap_err();
     assert_eq!(error.kind(), "ValueError");
@@ -208,7 +208,7 @@ fn large_tensors_come_back_whole() {
 
 #[test]
 fn callbacks_nest_to_a_stated_depth() {
-    // One function that calls what it is given, which calls back.
+    // A function that calls its argument, which calls back.
     register(
         "test.local.bounce",
         TypedPackedFunc::from_fn(|back: PackedFunc, depth: i64| back.call((depth,))).into(),
@@ -332,7 +332,7 @@ fn modules_and_objects_stand_for_those_there() {
     assert_eq!(module.get_function("seven").unwrap().call(()).unwrap().get::<i64>().unwrap(), 7);
     let names = module.function_names(false).unwrap();
     assert_eq!(&*names.first().unwrap(), "seven");
-    // Sent back, it is the module itself.
+    // A module that is sent back is the module itself.
     let kind = session.get_function("test.local.is_module").unwrap().call((&module,)).unwrap();
     assert_eq!(kind.get::<&str>().unwrap(), "test_numbers");
 }

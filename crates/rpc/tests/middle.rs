@@ -1,5 +1,5 @@
-//! Somebody between client and server who changes what they say to each other: each byte of a handshake, and whole records of a
-//! session. With a key nobody is let in who was not meant to be, no wrong value arrives, and each session that was meddled with ends.
+//! An attacker between client and server changes each byte of a handshake, and whole records of a session. With a key, no
+//! other client is admitted, no wrong value arrives, and each session with a change ends.
 
 mod hand;
 
@@ -19,7 +19,7 @@ use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
 use hand::*;
 
-/// How long a side may take for a handshake that cannot end.
+/// Deadline of each end for a handshake that cannot finish.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn policy() -> Policy {
@@ -42,10 +42,10 @@ enum Way {
     ToClient,
 }
 
-/// Takes what comes one way, and gives what is passed on instead of it. Empty at the end.
+/// Function that takes the bytes that arrive in one direction, and returns the bytes that are passed on instead.
 type Meddle = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
 
-/// Passes on what comes until one end closes.
+/// Passes on bytes until one end closes.
 fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &AtomicUsize) {
     let mut bytes = [0; 65536];
     loop {
@@ -63,17 +63,17 @@ fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &At
     }
 }
 
-/// A server behind somebody who meddles.
+/// A server behind an attacker who changes the bytes.
 struct Middle {
     port: u16,
     pumps: JoinHandle<()>,
     server: Server,
-    /// Bytes that were passed on to the client.
+    /// Number of bytes that were passed on to the client.
     to_client: Arc<AtomicUsize>,
 }
 
 impl Middle {
-    /// For one client. The meddling is for one way; what goes the other way is passed on as it is.
+    /// Starts a server for one client. `meddle` applies to one direction; the other direction is passed on unchanged.
     fn new(key: Option<&str>, wait: Duration, way: Way, meddle: Meddle) -> Middle {
         let (there, server) = serve_within(policy(), key, wait);
         there.set_read_timeout(None).unwrap();
@@ -99,7 +99,7 @@ impl Middle {
         Middle { port, pumps, server, to_client }
     }
 
-    /// Waits for the end of all; why the server has ended its session, and how many bytes the client was sent.
+    /// Waits for all threads. Returns the reason why the server ended its session, and the number of bytes sent to the client.
     fn end(self) -> (String, usize) {
         self.pumps.join().unwrap();
         let why = self.server.join().expect("the server has fallen");
@@ -113,7 +113,7 @@ fn close(client: &TcpStream, server: &UnixStream) {
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// Changes the byte at this place.
+/// Returns a function that changes the byte at an offset.
 fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     let mut passed = 0;
     Box::new(move |bytes| {
@@ -126,13 +126,13 @@ fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     })
 }
 
-/// Bytes that a server sends before the client has proved its key: its answer, and its part of the key exchange.
+/// Number of bytes that a server sends before the client has proved its key: its answer, and its part of the key exchange.
 const BEFORE_PROOF: usize = 12 + 2 + 48;
 
-/// Bytes that a client with the key `alice` sends before its greeting.
+/// Number of bytes that a client with the key `alice` sends before its greeting.
 const BEFORE_GREETING: usize = 11 + 5 + 2 + 48;
 
-/// A handshake with one byte changed gives an error to the client; what the server has sent.
+/// Checks that a changed handshake is an error for the client. Returns the number of bytes that the server has sent.
 fn fails(way: Way, at: usize, meddle: Meddle) -> usize {
     let middle = Middle::new(Some(ALICE), SHORT, way, meddle);
     let error = connect(middle.port, Some(ALICE), SHORT.as_secs_f64())
@@ -150,7 +150,7 @@ fn fails(way: Way, at: usize, meddle: Meddle) -> usize {
 #[test]
 fn each_byte_of_a_handshake_counts() {
     register_all();
-    // Nothing is changed: so a failure below is due to the change.
+    // Without a change the session works, so the failures below are due to the changes.
     let middle = Middle::new(Some(ALICE), Duration::from_secs(30), Way::ToServer, Box::new(<[u8]>::to_vec));
     let session = connect(middle.port, Some(ALICE), 30.0).unwrap();
     let add = session.get_function("test.middle.add").unwrap();
@@ -158,13 +158,13 @@ fn each_byte_of_a_handshake_counts() {
     session.close();
     drop((add, session));
     middle.end();
-    // The first record of a client is its greeting, of a frame's header, the name of the program and what seals it.
+    // The first record of a client is its greeting: length, frame header, name of the program, and authentication tag.
     let greeting = 2 + 16 + 10 + 16;
     for at in 0..BEFORE_GREETING + greeting {
         let sent = fails(Way::ToServer, at, change(at, move |byte| byte ^ 1 << (at % 8)));
         assert!(sent <= BEFORE_PROOF, "byte {at} is changed, and the client is welcomed with {sent} bytes");
     }
-    // The last is a welcome, which the server sends to a genuine client: that is told that it is not genuine.
+    // The last record is a welcome, which the server sends to a genuine client. The client detects that it was changed.
     let welcome = 2 + 16 + 8 + 16;
     for at in 0..BEFORE_PROOF + welcome {
         fails(Way::ToClient, at, change(at, move |byte| byte ^ 1 << (at % 8)));
@@ -173,7 +173,7 @@ fn each_byte_of_a_handshake_counts() {
 
 #[test]
 fn a_key_keeps_versions_from_being_lowered() {
-    // Where versions are in what the client says first (8: the oldest, 9: the newest), and in the answer.
+    // Offsets of the versions in the client's first bytes (8: the oldest, 9: the newest), and in the answer.
     for (way, at, version) in [
         (Way::ToServer, 9, 1),
         (Way::ToServer, 8, 2),
@@ -186,7 +186,7 @@ fn a_key_keeps_versions_from_being_lowered() {
         let sent = fails(way, at, change(at, move |_| version));
         assert!(sent <= BEFORE_PROOF, "version {version} at {at}: the client is welcomed");
     }
-    // A client with a key that is said to have none, and a server that is said to want none.
+    // A client with a key seems to have none, and a server with keys seems to require none.
     let sent = fails(Way::ToServer, 10, change(10, |_| 0));
     assert!(sent <= BEFORE_PROOF);
     for status in 0..=5 {
@@ -215,28 +215,28 @@ fn keys_where_there_are_none_and_none_where_there_are() {
     }
 }
 
-/// What happens to a record.
+/// Change that is made to a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Twice,
     LeftOut,
-    /// Behind the next one.
+    /// The record is sent after the next one.
     Late,
-    /// One byte shorter, with a length that says so.
+    /// The record is one byte shorter, with a matching length.
     Shorter,
-    /// Of an earlier session with the same key.
+    /// The record is one of an earlier session with the same key.
     OfAnother,
-    /// One that went the other way at the same place.
+    /// The record is the one with the same number of the other direction.
     Reflected,
 }
 
-/// The records that went each way in a session before, behind the handshake.
+/// Records of an earlier session in each direction, after the handshake.
 type Recorded = Arc<Mutex<[Vec<Vec<u8>>; 2]>>;
 
-/// The record that something happens to; the first is the greeting.
+/// Number of the record that is changed; number 0 is the greeting.
 const RECORD: usize = 4;
 
-/// Cuts records out of what comes behind so many bytes, and does to one of them what is to happen.
+/// Returns a function that splits the bytes after the handshake into records, and changes one of them.
 fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     let mut head = if way == Way::ToServer { BEFORE_GREETING } else { BEFORE_PROOF };
     let (mut arrived, mut number, mut held) = (Vec::new(), 0, Vec::new());
@@ -279,7 +279,7 @@ fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     })
 }
 
-/// Copies bytes there and back and calls a function, until something fails. What arrives is right.
+/// Copies bytes to the remote end and back and calls a function, until something fails. Data that arrives must be right.
 fn use_session(port: u16) -> Result<(), Error> {
     let session = connect(port, Some(ALICE), 30.0)?;
     let content: Vec<u8> = (0..600_000_u32).map(|index| (index % 251) as u8).collect();
@@ -327,8 +327,8 @@ fn records_come_once_and_in_their_order() {
     }
 }
 
-/// Without a key nothing tells who has sent a frame; but a frame that comes again, late or not at all does no harm to the server, and
-/// a transfer does not put its bytes into other places.
+/// Without a key nothing proves who has sent a frame. But a frame that is repeated, late or missing does no harm to the
+/// server, and a transfer writes its bytes to no other offsets.
 #[test]
 fn plain_frames_again_and_in_another_order() {
     register_all();
@@ -340,13 +340,13 @@ fn plain_frames_again_and_in_another_order() {
             (0..3).map(|index| call(10 + index, 0, 0, add, &[int(index as i64), int(1)])).collect();
         for at in order.iter().copied() {
             line.send(&frames[at]);
-            // Each is answered as often as it comes: a frame is no proof of a client.
+            // Each frame is answered as often as it arrives, because a frame does not prove its sender.
             assert_eq!(line.answer(10 + at as u64).unwrap(), int(at as i64 + 1));
         }
         line.send(&frame(BYE, 0, 0, b"well"));
         assert!(server.join().unwrap().contains("well"));
     }
-    // Parts of a transfer: twice, in another order, one left out.
+    // Parts of a transfer are repeated, reordered or omitted.
     for order in [&[0, 0][..], &[1, 0], &[0, 2], &[0, 1, 1], &[0, 1, 0]] {
         let (stream, server) = serve(policy(), None);
         let mut line = Line::greet(stream);
@@ -363,14 +363,14 @@ fn plain_frames_again_and_in_another_order() {
             assert!(part == [0; 4] || part == [index as u8 + 1; 4], "{order:?}: {payload:?}");
         }
         line.answer(3).unwrap();
-        // The call that the transfer belongs to, again: a transfer of its own.
+        // The call of the transfer, sent again, is a new transfer.
         line.send(&ask(2, WRITE, &[int(tensor), int(0), int(4)]));
         line.send(&data(2, 0, &[9; 4]));
         assert_eq!(line.answer(2).unwrap(), none());
         line.send(&frame(BYE, 0, 0, b"well"));
         assert!(server.join().unwrap().contains("well"));
     }
-    // The same call while it runs, and an announced transfer again: two calls of one number.
+    // The call of an announced transfer is sent again while it runs: there are two calls with one number.
     let (stream, server) = serve(policy(), None);
     let mut line = Line::greet(stream);
     let tensor = line.empty(1, 12) as i64;
@@ -379,7 +379,7 @@ fn plain_frames_again_and_in_another_order() {
     assert!(line.answer(2).unwrap_err().1.contains("two transfers with one number"));
     line.send(&frame(BYE, 0, 0, b"well"));
     assert!(server.join().unwrap().contains("well"));
-    // A handle given back twice ends the session; a greeting again, too.
+    // A handle that is released twice ends the session, and so does a second greeting.
     let greeting = frame(HELLO, 0, 0, b"again");
     for (bytes, expected) in
         [(vec![], "given back"), (greeting, "a greeting in the middle"), (PREFACE.repeat(3), "kind")]

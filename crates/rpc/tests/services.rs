@@ -1,4 +1,5 @@
-//! What each session offers besides the functions that it was granted, asked for by hand and with bad intent: measurements, files.
+//! Services that each session offers besides its granted functions (measurements and files), with hostile requests written by
+//! hand.
 
 mod hand;
 
@@ -25,14 +26,15 @@ fn register_all() {
     registry::register("test.services.count").overriding().set(&count).unwrap();
 }
 
-/// Ends a session that is still fine.
+/// Ends a session, which must still work.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// Options of a measurement: device, calls, repeats, least milliseconds, tries, rest, repeats to a rest, bytes to flush, cache, function.
+/// Returns the options of a measurement: device, number of calls, repeats, minimum milliseconds, tries, rest, repeats per rest,
+/// bytes to flush, cache, function.
 fn measurement(change: impl FnOnce(&mut [Vec<u8>; 10])) -> Vec<Vec<u8>> {
     let float = |value: f64| [&[4][..], &value.to_le_bytes()].concat();
     let mut options =
@@ -57,7 +59,7 @@ fn measurements_are_limited_as_calls_are() {
     let once = evaluator(&mut line, count, measurement(|_| ())).unwrap();
     line.send(&call(3, 0, 0, once, &[none()]));
     assert_eq!(line.answer(3).unwrap()[0], 15, "a graph");
-    // Memory that a measurement takes to empty caches counts: this session may have 1 MiB.
+    // Memory that a measurement uses to flush caches counts towards the limit, which is 1 MiB in this session.
     for bytes in [(1 << 20) + 1, 64 << 20, 1 << 40, i64::MAX, -1] {
         let refused = evaluator(&mut line, count, measurement(|options| options[7] = int(bytes))).unwrap_err();
         assert!(
@@ -68,7 +70,7 @@ fn measurements_are_limited_as_calls_are() {
     let flushes = evaluator(&mut line, count, measurement(|options| options[7] = int(1 << 20))).unwrap();
     line.send(&call(3, 0, 0, flushes, &[none()]));
     line.answer(3).unwrap();
-    // Options that make no sense, devices that are not granted, handles that are no functions.
+    // Invalid options, devices that are not granted, and handles that are not functions.
     let nonsense: [(usize, Vec<u8>); 12] = [
         (0, device(2, 0)),
         (0, device(-1, i32::MIN)),
@@ -95,7 +97,7 @@ fn measurements_are_limited_as_calls_are() {
         line.send(&ask(5, TIME, &args));
         line.answer(5).unwrap_err();
     }
-    // One that would take for ever hears that it is cancelled, be it of calls, of rests or of another measurement.
+    // A measurement that would not end can be cancelled, whether it makes calls, rests or runs another measurement.
     let long = evaluator(&mut line, count, measurement(|options| options[1] = int(1 << 40))).unwrap();
     let rests = |options: &mut [Vec<u8>; 10]| (options[2], options[5]) = (int(i64::MAX), int(i64::MAX));
     let resting = evaluator(&mut line, count, measurement(rests)).unwrap();
@@ -114,7 +116,7 @@ fn digest(content: &[u8]) -> String {
     Blake2s256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The files that a session has, and their sizes.
+/// Returns the files of a session and their sizes.
 fn files(line: &mut Line) -> Vec<u8> {
     line.send(&ask(900, FILES, &[]));
     line.answer(900).unwrap()
@@ -131,7 +133,7 @@ const OTHER: &[u8] = b"what it must never holdd";
 fn uploads_of_one_digest_at_one_time_do_not_mix() {
     let digest = digest(CONTENT);
     let size = CONTENT.len() as i64;
-    // Parts of two transfers in all orders: the right one is 2, the wrong one 3.
+    // Parts of two transfers in all orders: transfer 2 has the right content, transfer 3 the wrong one.
     for order in [[2, 2, 3, 3], [2, 3, 2, 3], [2, 3, 3, 2], [3, 3, 2, 2], [3, 2, 3, 2], [3, 2, 2, 3]] {
         let (mut line, server) = greeted(policy());
         for id in [2, 3] {
@@ -143,7 +145,7 @@ fn uploads_of_one_digest_at_one_time_do_not_mix() {
             let content = if id == 2 { CONTENT } else { OTHER };
             line.send(&data(id, *at as u64, &content[*at..][..12]));
             *at += 12;
-            // Nothing is there, and nothing can be loaded, before all of the right one has come.
+            // The file does not exist before all of the right content has arrived.
             line.send(&ask(9, HAS, &[array(&[text(&digest)])]));
             let (mut answers, mut is_there) = (Vec::new(), None);
             while is_there.is_none() {
@@ -184,7 +186,7 @@ fn sessions_that_upload_one_digest_do_not_share_it() {
     assert_eq!(files(&mut wrong), [12, 0, 0, 0, 0]);
     wrong.send(&ask(3, LOAD, &[text(&digest)]));
     assert!(wrong.answer(3).unwrap_err().1.contains("upload it first"));
-    // A file that is removed while it comes again, or comes again while it is there, is there in the end.
+    // A file that is removed while it is uploaded again, or uploaded again while it exists, exists in the end.
     right.send(&ask(4, PUT, &[text(&digest), int(size)]));
     right.send(&ask(5, REMOVE, &[text(&digest)]));
     assert_eq!(right.answer(5).unwrap(), [2]);
@@ -195,7 +197,7 @@ fn sessions_that_upload_one_digest_do_not_share_it() {
     part(wrong, wrong_server);
 }
 
-/// The file of a session, wherever the test server has put it.
+/// Returns the path at which the test server has stored a file of a session.
 fn place_of(digest: &str) -> std::path::PathBuf {
     let prefix = format!("anyfn-rpc-hand-{}-", std::process::id());
     let folders = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();
@@ -214,7 +216,7 @@ fn a_file_that_was_changed_is_not_loaded() {
         line.send(&data(2, at, part));
     }
     line.answer(2).unwrap();
-    // It is no library, which is found out only where it is still itself.
+    // The file is not a library. This error is reported only if the content is unchanged.
     line.send(&ask(3, LOAD, &[text(&digest)]));
     let (_, why) = line.answer(3).unwrap_err();
     assert!(!why.contains("no longer"), "{why}");
@@ -232,7 +234,7 @@ fn a_file_that_was_changed_is_not_loaded() {
         let (kind, why) = line.answer(3).unwrap_err();
         assert_eq!((&*kind, why.contains("no longer what its digest says")), ("ValueError", true), "{why}");
     }
-    // Uploaded again, it is itself again.
+    // The changed file can be removed.
     line.send(&ask(4, REMOVE, &[text(&digest)]));
     assert_eq!(line.answer(4).unwrap(), [2]);
     part(line, server);

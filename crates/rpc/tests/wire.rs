@@ -1,4 +1,4 @@
-//! The protocol byte by byte, as `docs/rpc.md` has it: exchanges written out by hand.
+//! The protocol of `docs/rpc.md`, byte by byte: exchanges written out by hand.
 
 mod hand;
 
@@ -21,7 +21,7 @@ fn policy() -> Policy {
     Policy { functions: vec!["test.wire.*".into()], upload: true, ..Policy::closed() }
 }
 
-/// Adds integers; fails for none; calls what it is given.
+/// Registers a function that adds integers and fails without arguments, and a function that calls its argument.
 fn register_all() {
     register(
         "test.wire.add",
@@ -44,7 +44,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// A session without a key: what the client sends, and what it gets then.
+/// A session without a key: bytes that the client sends, and bytes that it receives then.
 const SESSION: [(&str, &str); 6] = [
     ("616e79666e525043 01 01 00", "616e79666e525043 01 00 0000"),
     ("05000000 01 00 0000 0000000000000000  6d696e6521", "00000000 02 00 0000 0000000000000000"),
@@ -72,14 +72,14 @@ const SESSION: [(&str, &str); 6] = [
     ),
 ];
 
-/// Has the session; the bytes of each step are sent in parts that end at multiples of `part`.
+/// Runs the session [`SESSION`]. The bytes of each step are sent in pieces of up to `part` bytes.
 fn exchange(part: usize) {
     let (mut stream, server) = serve(policy(), None);
     for (number, (sent, expected)) in SESSION.iter().enumerate() {
         let (sent, expected) = (unhex(sent), unhex(expected));
         for piece in sent.chunks(part) {
             stream.write_all(piece).unwrap();
-            // So that it is read alone, mostly.
+            // The pause lets the server read most pieces separately.
             std::thread::sleep(Duration::from_micros(100));
         }
         let mut got = vec![0; expected.len()];
@@ -112,7 +112,7 @@ fn a_callback_is_a_call_within_a_call() {
     let mut line = Line::greet(stream);
     let apply = line.global(1, "test.wire.apply");
     line.send(&call(2, 0, 0, apply, &[mine(7, 1, "ffi.Function")]));
-    // Its first call: number 1, within call 2, one deeper, of the client's handle 7 with 20 and 22.
+    // The server's first call: number 1, within call 2, depth 1, of the client's handle 7 with 20 and 22.
     let payload =
         unhex("0200000000000000 0100 00 0700000000000000 02000000  03 1400000000000000  03 1600000000000000");
     assert_eq!(line.receive(), Some((CALL, 0, 1, payload)));
@@ -130,7 +130,7 @@ fn a_callback_is_a_call_within_a_call() {
     line.send(&call(4, 1, 2, add, &[int(20), int(22)]));
     assert_eq!(line.answer(4).unwrap(), int(42));
     line.send(&frame(RETURN, 0, 1, &int(42)));
-    // The function is given back before the result is there: handle 7, received once.
+    // The function is released before the result is sent: handle 7, received once.
     let (kind, flags, id, payload) = line.receive().unwrap();
     assert_eq!((kind, flags, id), (RELEASE, 0, 0));
     assert_eq!(payload, unhex("0700000000000000 0100000000000000"));
@@ -171,7 +171,7 @@ fn bytes_go_up_and_down_in_parts() {
     assert_eq!(line.answer(4).unwrap(), none());
     line.send(&ask(5, READ, &[int(tensor), int(12), int(0)]));
     assert_eq!(line.receive(), Some((RETURN, 0, 5, none())));
-    // A transfer that is given up.
+    // A transfer that is cancelled.
     line.send(&ask(6, WRITE, &[int(tensor), int(0), int(12)]));
     line.send(&data(6, 0, b"abc"));
     line.send(&frame(CANCEL, 0, 6, b""));
@@ -251,7 +251,7 @@ fn refusals_are_these_bytes() {
         assert_eq!(got, expected, "{sent:?}");
         server.join().unwrap();
     }
-    // Of a range of versions the newest that both know is chosen.
+    // The newest version that both ends support is chosen from a range of versions.
     let ranges: [(&[u8], &[u8]); 3] = [
         (b"anyfnRPC\x00\x09\x00", ACCEPTED_2),
         (b"anyfnRPC\x02\x02\x00", ACCEPTED_2),
@@ -278,17 +278,18 @@ fn a_value_that_is_met_again_is_sent_once() {
     );
     let (stream, server) = serve(policy(), None);
     let mut line = Line::greet_2(stream);
-    // The welcome has the longest message that the server takes.
+    // The welcome contains the maximum length of a message to the server.
     assert_eq!(line.welcome, (policy().message_bytes as u64).to_le_bytes());
     let echo = line.global(1, "test.wire.echo");
     let shared = unhex("0b 02000000  12 0b 01000000 03 0700000000000000  13 00000000");
     line.send(&call(2, 0, 0, echo, std::slice::from_ref(&shared)));
     assert_eq!(line.answer(2).unwrap(), shared);
-    // What stands at one place only is written as in version 1.
+    // A value that is not shared is written as in version 1.
     let plain = unhex("0a 02000000  0b 00000000  0c 00000000");
     line.send(&call(3, 0, 0, echo, std::slice::from_ref(&plain)));
     assert_eq!(line.answer(3).unwrap(), plain);
-    // Across the arguments of one call, and a kept value counts when it is complete: the inner one is number 0.
+    // Values are shared across the arguments of a call. A kept value gets its number when it is complete: the inner one is
+    // number 0.
     let pair = line.global(4, "test.wire.pair");
     line.send(&call(5, 0, 0, pair, &[unhex("12 0a 01000000 12 0b 00000000"), unhex("13 00000000")]));
     assert_eq!(line.answer(5).unwrap(), unhex("0a 02000000  12 0a 01000000 0b 00000000  13 00000000"));

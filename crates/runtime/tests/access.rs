@@ -1,4 +1,4 @@
-//! Access to the elements of tensors: nobody sees half of what another thread writes, and nothing blocks itself.
+//! Access to the elements of tensors: no thread sees a part of another thread's write, and no thread blocks itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ fn error<T>(result: Result<T, Error>) -> String {
     result.err().map(|error| format!("{}: {}", error.kind(), error.message())).unwrap()
 }
 
-/// Ends the other threads of a test, also when it fails.
+/// Ends the other threads of a test, even if it fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -68,7 +68,7 @@ fn other_threads_wait_for_a_guard_and_views_that_are_apart_do_not() {
             filled.store(true, Ordering::SeqCst);
         });
         start.recv().unwrap();
-        // The other row is written, by this thread too.
+        // The other row has been written meanwhile, and this thread can use both rows.
         assert_eq!(*second.read::<i32>().unwrap(), [5; 4]);
         guard.fill(6);
         assert_eq!(*guard, [6; 4]);
@@ -92,7 +92,7 @@ fn a_conflict_with_a_guard_of_the_same_thread_is_an_error() {
         );
     }
     assert!(error(tensor.write::<i32>()).ends_with(&held("TensorRead")));
-    // Reading once more is fine, and so is copying from it.
+    // The tensor can be read again and copied from.
     assert_eq!(tensor.to_vec::<i32>().unwrap(), *read);
     tensor.copy_to(&other).unwrap();
     drop(read);
@@ -148,7 +148,7 @@ fn threads_that_would_wait_for_each_other_get_an_error_or_their_turn() {
         "{}",
         errors[0]
     );
-    // Both at once, in opposite directions, many times: each gets its turn.
+    // Both copies run at once, in opposite directions, many times: each gets its turn.
     std::thread::scope(|scope| {
         for (from, to) in both {
             scope.spawn(move || {
@@ -170,7 +170,7 @@ fn memory_of_devices_is_in_the_table_too() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Strided, so each write reads the memory of the device, changes it and writes it back.
+            // The part is strided, so each write reads the memory of the device, changes it and writes it back.
             let even = there.slice_with_step(0, .., 2).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 even.fill(2).unwrap();
@@ -221,7 +221,7 @@ fn what_a_function_only_reads_is_not_written() {
         strides: core::ptr::null_mut(),
         byte_offset: 0,
     };
-    // SAFETY: of an array that is alive, and that nothing writes: that is what is tested.
+    // SAFETY: the array is alive, and the functions must not write to it, which this test checks.
     let view = unsafe { TensorView::from_dl(&described) };
     assert!(!view.is_read_only());
     let meddle = registry::get("access_test.meddle").unwrap();

@@ -1,4 +1,4 @@
-//! Libraries that apache-tvm has compiled (testing/compiled/build.py), run from Rust.
+//! Runs libraries that apache-tvm has compiled (testing/compiled/build.py) from Rust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,8 @@ use anyfn::{DType, Module, PackedFunc, Tensor, TensorView, TypedPackedFunc, regi
 use anyfn_core as _;
 use anyfn_runtime as _;
 
-/// The folder with the libraries, which are built if they are not there; `None` without the compiler, which is reported.
+/// Returns the folder with the libraries, which are built if they do not exist. Without the compiler, reports that and returns
+/// `None`.
 fn folder() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".x/venv-tvm/bin/python");
@@ -16,7 +17,7 @@ fn folder() -> Option<PathBuf> {
         anyfn_skip::report("no apache-tvm; `./x setup --peer`");
         return None;
     }
-    // Beside the test program's folder, where `./x test` builds them.
+    // The folder is beside that of the test program, where `./x test` builds the libraries.
     let folder = std::env::current_exe().unwrap().parent().unwrap().join("../compiled");
     let built = Command::new(python).arg(root.join("testing/compiled/build.py")).arg(&folder).status().unwrap();
     assert!(built.success());
@@ -31,7 +32,7 @@ fn main_of(folder: &Path, name: &str) -> PackedFunc {
     load(folder, name).get_function("main").unwrap()
 }
 
-/// Some numbers, small enough for exact sums.
+/// Returns random numbers that are small enough for exact sums.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -162,9 +163,9 @@ fn compiled_code_calls_a_function_by_name_and_looks_it_up_once() {
     let Some(folder) = folder() else { return };
     let double = TypedPackedFunc::from_fn(|source: TensorView<'_>, target: TensorView<'_>| {
         let count = source.num_elements().unwrap();
-        // SAFETY: the compiled code passes tensors of so many elements.
+        // SAFETY: the compiled code passes a tensor of `count` elements.
         let from = unsafe { core::slice::from_raw_parts(source.data().cast::<f32>(), count) };
-        // SAFETY: the compiled code passes another tensor of as many elements, which nothing else uses during the call.
+        // SAFETY: the compiled code passes another tensor of `count` elements, which no other code uses during the call.
         let to = unsafe { core::slice::from_raw_parts_mut(target.data().cast::<f32>(), count) };
         to.iter_mut().zip(from).for_each(|(to, from)| *to = 2.0 * from);
     });
@@ -196,7 +197,7 @@ fn unaligned_views_and_wrong_arguments() {
                 DLTensor { data: whole.data.wrapping_byte_add(4 * offset), shape: &raw mut extent, ..whole }
             })
             .collect();
-        // SAFETY: parts of tensors that are alive.
+        // SAFETY: the views describe parts of tensors that are alive.
         let [x, y, z] = [0, 1, 2].map(|i| unsafe { TensorView::from_dl(&views[i]) });
         f.call((x, y, z)).unwrap();
         let part = offset..offset + 1024;

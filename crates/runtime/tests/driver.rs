@@ -1,4 +1,4 @@
-//! What the layer above drivers does about a driver that does not keep its promises, and about memory nobody has written.
+//! The layer above drivers: how it treats a driver that violates its contract, and memory that was never written.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -11,7 +11,7 @@ use anyfn_runtime::device::{
     ALIGNMENT, Attribute, Driver, Handle, Memory, MemoryKind, Request, Transfer, Value, register, unsupported,
 };
 
-/// Gives the address that a test says.
+/// A driver that returns the address that a test sets.
 struct Liar {
     device_type: i32,
     kind: MemoryKind,
@@ -21,7 +21,8 @@ struct Liar {
     destroyed: AtomicUsize,
 }
 
-// SAFETY: breaks the contract of `allocate` on purpose; the addresses are refused above and never followed.
+// SAFETY: this breaks the contract of `allocate` on purpose; the layer above refuses wrong addresses, and none is
+// dereferenced.
 unsafe impl Driver for Liar {
     fn device_type(&self) -> i32 {
         self.device_type
@@ -97,11 +98,11 @@ fn wrong_addresses_of_a_driver_are_refused() {
         assert_eq!(error.kind(), "RuntimeError");
         assert!(error.message().contains("cannot be 4096 bytes aligned to 64"), "{}", error.message());
     }
-    // The driver is not given back what it does not have.
+    // Addresses that were refused are not passed to `free`.
     assert_eq!(ADDRESSES.freed.load(Ordering::Relaxed), 0);
     ADDRESSES.gives(0x1000).map(drop).unwrap();
     assert_eq!(ADDRESSES.freed.load(Ordering::Relaxed), 1);
-    // A handle is a number of any kind, but not NULL.
+    // A handle may be any number except NULL.
     assert!(HANDLES.gives(0).is_err());
     HANDLES.gives(3).map(drop).unwrap();
 }
@@ -123,10 +124,10 @@ fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
     let current =
         move || -> i64 { global("anyfn.device_current_stream").call((device,)).unwrap().get::<i64>().unwrap() };
     let destroyed = || STREAMS.destroyed.load(Ordering::Relaxed);
-    // One that is nobody's current one ends at once.
+    // A stream that is not current on any thread is destroyed at once.
     free(create());
     assert_eq!(destroyed(), 1);
-    // The default stream takes the place of one that is.
+    // A stream that is current is destroyed when the default stream replaces it.
     let first = create();
     set(first).unwrap();
     free(first);
@@ -135,7 +136,7 @@ fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
     assert_eq!((destroyed(), current()), (1, first));
     set(0).unwrap();
     assert_eq!((destroyed(), current()), (2, 0));
-    // Another one does; made current twice, it is kept once.
+    // Another stream can replace it, too. A stream that was made current twice is kept only once.
     let (second, third) = (create(), create());
     set(second).unwrap();
     set(second).unwrap();
@@ -143,25 +144,25 @@ fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
     assert_eq!(destroyed(), 2);
     set(third).unwrap();
     assert_eq!((destroyed(), current()), (3, third));
-    // What another thread does to its own does not matter.
+    // The current streams of other threads do not matter.
     std::thread::spawn(move || set(0).unwrap()).join().unwrap();
     free(third);
     assert_eq!((destroyed(), current()), (3, third));
-    // It comes back behind one that takes its place for a while.
+    // The stream becomes current again after another stream has replaced it for a while.
     let fourth = create();
     let before = global("anyfn.device_enter_stream").call((device, fourth)).unwrap();
     assert_eq!((destroyed(), current()), (3, fourth));
-    // SAFETY: the stream was made above.
+    // SAFETY: the stream was created above.
     let leave = unsafe { registry::get_unsafe("anyfn.device_leave_stream") }.unwrap();
     leave.call((before,)).map(drop).unwrap();
     assert_eq!((destroyed(), current()), (3, third));
     set(0).unwrap();
     free(fourth);
     assert_eq!((destroyed(), current()), (5, 0));
-    // A library puts one back after a stream of its own, in which others have set theirs.
+    // A library restores the freed stream after its own stream, although another stream was set meanwhile.
     let raw = |stream: Handle| {
         let mut before = ptr::null_mut();
-        // SAFETY: the place is writable; this driver follows no stream.
+        // SAFETY: `before` is writable, and this driver dereferences no stream.
         assert_eq!(unsafe { TVMFFIEnvSetStream(14, 0, stream, &raw mut before) }, 0);
         before
     };
@@ -178,7 +179,7 @@ fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
     .join()
     .unwrap();
     assert_eq!(destroyed(), 7);
-    // The thread ends.
+    // A stream is also destroyed when its thread ends.
     std::thread::spawn(move || {
         let stream = create();
         set(stream).unwrap();
@@ -195,7 +196,7 @@ fn main_memory_that_nobody_has_written_is_zero() {
     let size = 3000;
     for alignment in [1, 8, 16, 32, 64, 4096, 1 << 20] {
         for scope in [None, Some(""), Some("global")] {
-            // What is given back is handed out again: its content must not be.
+            // Freed memory is allocated again, but without its content.
             let mut used = Memory::allocate(Device::CPU, size, alignment).unwrap();
             used.write(0, &vec![0xA5; size]).unwrap();
             drop(used);
@@ -208,7 +209,7 @@ fn main_memory_that_nobody_has_written_is_zero() {
     }
 }
 
-/// Bytes of this process's memory that the system has given pages to.
+/// Returns the resident memory of this process in bytes.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -1,4 +1,4 @@
-//! Tensors as Rust code uses them, by methods of `anyfn` alone.
+//! Tensors in Rust code, which uses methods of `anyfn` alone.
 
 use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc, registry};
 use anyfn_core as _;
@@ -42,7 +42,7 @@ fn what_cannot_be_made() {
     assert!(error(Tensor::empty(INT32, &[1 << 62, 1 << 62], Device::CPU)).starts_with("MemoryError"));
     assert!(error(Tensor::empty(INT32, &[1 << 44], Device::CPU)).starts_with("MemoryError"));
     assert!(error(Tensor::empty(INT32, &[1 << 40; 60], Device::CPU)).starts_with("MemoryError"));
-    // Products that are a multiple of 2^64, and the largest extents there are.
+    // Products that are a multiple of 2^64, and the largest extents.
     for shape in [&[1 << 32, 1 << 32][..], &[1 << 33, 1 << 31, 4], &[i64::MAX, i64::MAX], &[i64::MAX]] {
         assert!(error(Tensor::empty(INT32, shape, Device::CPU)).starts_with("MemoryError"), "{shape:?}");
         assert!(error(Tensor::zeros(INT32, shape)).starts_with("ValueError"), "{shape:?}");
@@ -53,7 +53,7 @@ fn what_cannot_be_made() {
     assert!(error(numbers(6, &[6]).as_strided(&[i64::MAX], &[i64::MAX], 0)).starts_with("ValueError"));
     assert!(error(numbers(6, &[6]).as_strided(&[2, 2], &[i64::MAX, i64::MAX], 2)).starts_with("ValueError"));
     assert!(error(numbers(6, &[6]).as_strided(&[2, 2], &[i64::MIN, i64::MIN], 0)).starts_with("ValueError"));
-    // The text of what has nearly no elements, or nearly too many, is short.
+    // The text of a tensor with no elements, or with very many, is short.
     let text = |tensor: &Tensor| {
         let text = registry::get("anyfn.tensor_text").unwrap().call((tensor,)).unwrap();
         text.get::<String>().unwrap()
@@ -64,7 +64,7 @@ fn what_cannot_be_made() {
     assert_eq!(text(&few), "anyfn.tensor([[],\n              []], dtype='int32', shape=(2, 0))");
     let many = numbers(1, &[1]).as_strided(&[10; 18], &[0; 18], 0).unwrap();
     assert!(text(&many).starts_with("<anyfn.Tensor int32[10, 10, "), "{}", text(&many));
-    // Every function takes what every constructor makes, and no constructor makes more.
+    // All functions accept the dimensions that constructors accept, and no constructor accepts more.
     let (most, more) = ([1; 64], [1; 65]);
     assert_eq!(Tensor::empty(INT32, &most, Device::CPU).unwrap().to_vec::<i32>().unwrap(), [0]);
     assert_eq!(Tensor::zeros(INT32, &most).unwrap().to_vec::<i32>().unwrap(), [0]);

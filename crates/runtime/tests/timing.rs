@@ -1,4 +1,4 @@
-//! Measuring from Rust, as other crates do.
+//! Time measurements from Rust, as other crates make them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
     assert!(error.message().contains(part), "{}", error.message());
 }
 
-/// Runs for a time that the clock of the machine tells.
+/// Runs for `micros` microseconds, by the clock of the machine.
 fn busy(micros: u64) {
     let end = Instant::now() + Duration::from_micros(micros);
     while Instant::now() < end {
@@ -27,7 +27,7 @@ fn a_time_that_is_known_is_measured() {
     let function = TypedPackedFunc::from_fn(busy);
     let evaluator = TimeEvaluator { number: 10, repeat: 5, ..TimeEvaluator::default() };
     let timing = evaluator.run(function.as_packed(), (200_u64,)).unwrap();
-    // It never takes less; how much more depends on who else runs.
+    // A call never takes less time. How much more it takes depends on other processes.
     assert!(timing.min >= 199e-6, "{timing}");
     assert_eq!(timing.results.len(), 5);
     assert!(timing.numbers.iter().all(|number| number == 10));
@@ -55,14 +55,14 @@ fn the_least_time_of_a_measurement_is_reached_by_more_calls() {
     assert!(calls.load(Ordering::Relaxed) > counted as u64, "the warm-up and the attempts that were too short");
 }
 
-/// What has happened, one after the other.
+/// Events in the order in which they happened.
 static EVENTS: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn happens(event: &'static str) {
     EVENTS.lock().unwrap().push(event);
 }
 
-/// Counts as seconds the calls between start and stop.
+/// Timer that records its calls and always measures one second.
 struct Logging;
 
 impl Timer for Logging {
@@ -146,7 +146,7 @@ fn caches_are_flushed_before_each_call() {
     assert!(timing.min >= 49e-6, "{timing}");
 }
 
-/// A device of the test's own, whose clock says what it likes.
+/// Timer of a test's device, whose index decides the measured time.
 struct Odd(Device);
 
 impl Timer for Odd {
@@ -170,7 +170,7 @@ fn a_driver_gives_the_clock_of_its_device() {
     let on = |id: i32| TimeEvaluator { device: Device::new(KIND, id), number: 4, ..Default::default() };
     assert_eq!(on(0).run(&function, ()).unwrap().mean, 0.25);
     fails(on(2).run(&function, ()), "RuntimeError", "the device is lost");
-    // A clock that always says zero ends, too.
+    // A measurement with a clock that always shows zero ends, too.
     let timing = TimeEvaluator { limit_zero_time_iterations: 3, ..on(1) }.run(&function, ()).unwrap();
     assert_eq!((timing.mean, timing.numbers.get(0).unwrap()), (0.0, 32));
 }

@@ -1,6 +1,6 @@
 //! A Rust program that loads a compiled library and calls it: `deploy saxpy.so`.
 //!
-//! Prints `key=value` lines: `right` is 1 when every element is as a plain loop computes it.
+//! Prints `key=value` lines: `right` is 1 if every element equals the result of a plain loop, within rounding.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ const ELEMENTS: usize = 16 << 20;
 const ROUNDS: usize = 5;
 const CALLS: u32 = 1_000_000;
 
-/// A tensor of one dimension over memory of ours.
+/// Describes `data` as a tensor of one dimension.
 fn describe(data: &mut [f32], shape: &mut [i64; 1]) -> DLTensor {
     shape[0] = data.len() as i64;
     DLTensor {
@@ -26,7 +26,7 @@ fn describe(data: &mut [f32], shape: &mut [i64; 1]) -> DLTensor {
     }
 }
 
-/// y = a * x + y by the library.
+/// Computes y = a * x + y with the library.
 fn run(saxpy: &PackedFunc, a: f32, x: &mut [f32], y: &mut [f32]) -> Result<()> {
     let (mut shape_x, mut shape_y) = ([0], [0]);
     let (x, y) = (describe(x, &mut shape_x), describe(y, &mut shape_y));

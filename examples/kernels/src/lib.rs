@@ -1,11 +1,11 @@
-//! A kernel library in Rust: the twin of `saxpy.c`, loaded and called the same way.
+//! A kernel library in Rust, the counterpart of `saxpy.c`, which is loaded and called in the same way.
 //!
-//! It depends on `anyfn` alone. The functions that it calls are given to it by whoever loads it.
+//! It depends on `anyfn` alone. The process that loads it provides the runtime functions that it calls.
 
 use anyfn::{Any, PackedFunc, Result, TensorView};
 
 anyfn::export! {
-    /// y = a * x + y, in place, on float32 tensors.
+    /// Computes y = a * x + y in place on float32 tensors.
     fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
         if x.shape() != y.shape() {
             anyfn::bail!("ValueError", "y: expected the shape of x, {:?}, but got {:?}", x.shape(), y.shape());
@@ -20,12 +20,12 @@ anyfn::export! {
         Ok(())
     }
 
-    /// f(x), whatever language f is written in.
+    /// Returns f(x), whatever language f is written in.
     fn call_back(f: PackedFunc, x: Any) -> Result<Any> {
         f.call((x,))
     }
 
-    /// example.hook(x), a global function that is looked up once.
+    /// Returns example.hook(x). The global function is looked up once.
     fn call_global(x: Any) -> Result<Any> {
         anyfn::global!("example.hook")?.call((x,))
     }

@@ -1,4 +1,4 @@
-//! A new node of the compiler, a pass that makes it and a pass that lowers it, without a change to anyfn.
+//! A new IR node, a pass that creates it and a pass that lowers it, without a change to anyfn.
 
 use anyfn::{DType, Object, Ref, Result, Tensor};
 use anyfn_compiler::build;
@@ -12,7 +12,7 @@ use anyfn_host as _;
 
 const F64: DType = DType::FLOAT64;
 
-/// `a * b + c`, rounded once.
+/// The value `a * b + c`, rounded once.
 #[derive(Object)]
 #[object(key = "prototype.FusedMulAdd", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]

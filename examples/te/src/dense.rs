@@ -1,7 +1,7 @@
-//! A Rust program that calls the compiled matrix product with bias and relu of the demonstration: `dense dense.so`. It has
-//! no compiler in it.
+//! A Rust program that calls the compiled matrix product with bias and relu of the demonstration: `dense dense.so`. It does
+//! not contain the compiler.
 //!
-//! Prints `key=value` lines: `right` is 1 when every element is as plain loops compute it.
+//! Prints `key=value` lines: `right` is 1 if every element equals the result of plain loops.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ const N: usize = 512;
 const M: usize = 512;
 const K: usize = 512;
 
-/// Numbers whose products and sums are exact.
+/// Returns numbers whose products and sums are exact.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919) % 23) as f32 - 11.0).collect()
 }

@@ -1,4 +1,4 @@
-//! A matrix product with bias and relu as tensor expressions in Rust: described, scheduled, compiled, called.
+//! A matrix product with bias and relu as tensor expressions in Rust, which is scheduled, compiled and called.
 
 use anyfn::{DType, Result, Tensor};
 use anyfn_compiler::schedule::Schedule;

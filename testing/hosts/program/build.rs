@@ -1,4 +1,4 @@
-//! Lets libraries see the runtime in one of the two programs.
+//! Makes one of the two programs export its runtime.
 
 fn main() {
     anyfn_host::build::export_functions_of("host_exporting");

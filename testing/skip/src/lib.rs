@@ -1,6 +1,6 @@
-//! Skipped tests are reported, with the reason.
+//! Reporting of skipped tests, with the reason.
 //!
-//! The test harness of Rust counts a test that returns early as passed and hides what it printed. [`skip!`](crate::skip)
+//! The test harness of Rust counts a test that returns early as passed and hides its output. [`skip!`](crate::skip)
 //! therefore also appends a line to the file that `ANYFN_SKIPS` names; `./x test` lists these lines below its table. The
 //! tests of the Python package write the same lines (`conftest.py`).
 
@@ -26,7 +26,7 @@ macro_rules! skip {
     }};
 }
 
-/// Reports that the running test cannot run here. For functions that make what a test needs; the test then returns.
+/// Reports that the running test cannot run here. Helper functions of tests call it; the test must then return.
 #[track_caller]
 pub fn report(reason: &str) {
     let thread = std::thread::current();
@@ -37,7 +37,7 @@ pub fn report(reason: &str) {
     };
     eprintln!("skipped: {test}: {reason}");
     if let Some(file) = std::env::var_os("ANYFN_SKIPS") {
-        // One write, so that lines of processes that run at the same time stay whole.
+        // A single write, so that the lines of concurrent processes do not mix.
         let line = format!("{test}\t{}\n", reason.replace(['\n', '\t'], " "));
         let file = std::fs::File::options().create(true).append(true).open(file);
         file.and_then(|mut file| file.write_all(line.as_bytes()))

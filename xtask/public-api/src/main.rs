@@ -1,8 +1,8 @@
 //! Writes `crates/anyfn/public-api.txt`, or compares it with the sources (`--check`).
 //!
-//! The file lists the public items of the crate `anyfn` with their signatures, one a line, so a review shows what a change
+//! The file lists the public items of the crate `anyfn` with their signatures, one per line, so a review shows what a change
 //! adds, removes or breaks. `./x codegen` writes it, and `./x test` checks it. The items come from the JSON of rustdoc,
-//! which only a nightly toolchain makes; where its format is another one than this program reads, the check is skipped.
+//! which only a nightly toolchain produces. If this program cannot read its format, the check is skipped.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -29,7 +29,7 @@ fn run(check: bool) -> Result<(), Box<dyn Error>> {
     let mut rustdoc = Command::new("cargo");
     rustdoc.current_dir(&root).args(["+nightly", "rustdoc", "-q", "-p", "anyfn", "--lib", "--"]);
     rustdoc.args(["-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]);
-    // Cargo gave this program variables of the stable toolchain.
+    // Cargo set these variables of this program for the stable toolchain.
     for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         rustdoc.env_remove(variable);
     }
@@ -49,7 +49,7 @@ fn run(check: bool) -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
     };
-    // What macros use is no promise.
+    // Items that only macros use are not part of the public interface.
     let items: BTreeSet<String> = api.items().map(ToString::to_string).collect();
     let items = items.into_iter().filter(|item| !item.contains("anyfn::__private"));
     let text = HEAD.to_owned() + &items.map(|item| item + "\n").collect::<String>();

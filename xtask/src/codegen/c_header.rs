@@ -1,7 +1,7 @@
 //! Writes the C header.
 //!
-//! Declarations stand in three parts: what DLPack's own header declares too, what the header of tvm-ffi declares
-//! too, and what only anyfn declares. The first two are left out when the other header was included before.
+//! The declarations have three main parts: those that DLPack's own header also contains, those that the header of tvm-ffi
+//! also contains, and those that only anyfn contains. The first two are omitted if the other header was included before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::Result;
 use crate::codegen::ctype::{declare, named};
 use crate::codegen::source::{Abi, Alias, Constant, Field, Function, Record};
 
-/// Constants that C sees as an enum: name of the enum, what the constants have in common, and a description.
+/// Constants that form an enum in C: name of the enum, property that the constants share, and description.
 const ENUMS: &[(&str, Members, &str)] = &[
     ("DLDeviceType", Members::Group("DEVICE_TYPES"), "Kind of a device."),
     ("DLDataTypeCode", Members::Group("DTYPE_CODES"), "Code of a data type."),
@@ -40,21 +40,21 @@ enum Members {
 const OWN_RECORDS: &[&str] =
     &["TVMFFIMapCell", "TVMFFIDenseMapTail", "TVMFFIMapItem", "TVMFFIMapBlock", "TVMFFIBigIntCell"];
 
-/// Type aliases that tvm-ffi declares elsewhere or not at all, made of plain C types: they come first, outside of any
-/// condition, since repeating a typedef is allowed.
+/// Type aliases of plain C types that tvm-ffi declares elsewhere or not at all. They come first and outside of any condition,
+/// because C allows repeated typedefs.
 const REPEATED_ALIASES: &[&str] = &["TVMFFIStreamHandle", "TVMFFIObjectDeleter"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Aliases of plain C types.
     Common,
-    /// Also in DLPack's header.
+    /// Declarations that DLPack's header also contains.
     DLPack,
-    /// Also in the header of tvm-ffi.
+    /// Declarations that the header of tvm-ffi also contains.
     Shared,
-    /// In no other header.
+    /// Declarations that no other header contains.
     Own,
-    /// For compiled code; also in the header that C code of the peer's compiler includes.
+    /// Declarations for compiled code, which the header that C code of the peer's compiler includes also contains.
     Backend,
 }
 
@@ -114,7 +114,7 @@ const TAIL: &str = r#"
 #endif /* ANYFN_C_API_H_ */
 "#;
 
-/// Writes the whole header.
+/// Returns the whole header.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = Out::default();
     out.raw(&HEAD.replace("@CONVENTIONS@", &conventions(abi)?));
@@ -152,7 +152,7 @@ pub(crate) fn write(abi: &Abi) -> Result<String> {
     Ok(out.0)
 }
 
-/// What the `functions` module says about all functions.
+/// Returns the conventions of all functions, from the documentation of the `functions` module, as lines of a C comment.
 fn conventions(abi: &Abi) -> Result<String> {
     let start = abi
         .conventions
@@ -235,7 +235,7 @@ fn record_part(record: &Record) -> Part {
     }
 }
 
-/// Sorts records so that what a record holds by value comes before it; otherwise the source's order stays.
+/// Sorts records so that a record comes after those that it contains by value. Otherwise the order of the sources is kept.
 fn by_dependency<'a>(records: &[&'a Record]) -> Result<Vec<&'a Record>> {
     let by_name: BTreeMap<&str, &Record> = records.iter().map(|r| (r.name.as_str(), *r)).collect();
     let mut done = BTreeSet::new();
@@ -243,7 +243,7 @@ fn by_dependency<'a>(records: &[&'a Record]) -> Result<Vec<&'a Record>> {
     for record in records {
         visit(record, &by_name, &mut done, &mut sorted, 0)?;
     }
-    // The union of TVMFFIAny is written inside of it.
+    // The union of `TVMFFIAny` is written inside of it.
     sorted.retain(|r| r.name != "TVMFFIAnyValue");
     Ok(sorted)
 }
@@ -277,7 +277,7 @@ fn visit<'a>(
     Ok(())
 }
 
-/// A doc line as C text: no Rust links, no Rust paths.
+/// Returns a line of documentation for C, without Rust links and Rust paths.
 fn c_text(line: &str) -> String {
     let mut text = line.replace("[`", "`").replace("`]", "`").replace("`crate::", "`");
     for name in ["OBJECT_FLAG_LOCKED", "OBJECT_FLAG_FUNCTION_EXT", "OBJECT_FLAG_*"] {
@@ -286,7 +286,7 @@ fn c_text(line: &str) -> String {
     text
 }
 
-/// The header while it is written.
+/// Text of the header while it is written.
 #[derive(Default)]
 struct Out(String);
 
@@ -327,7 +327,7 @@ impl Out {
         self.line("", &format!("}} {name};"));
     }
 
-    /// A constant outside of enums. The object flags get anyfn's prefix: they are no names of the ABI.
+    /// Writes a constant outside of enums. Object flags get the prefix `ANYFN_`, because their names are not part of the ABI.
     fn define(&mut self, constant: &Constant) {
         let prefix = if constant.name.starts_with("OBJECT_FLAG") { "ANYFN_" } else { "" };
         let text = if constant.name.contains("BITMASK") || constant.value.contains('<') {
@@ -344,7 +344,7 @@ impl Out {
         self.raw("\n");
         self.doc("", &alias.doc);
         let text = format!("typedef {};", declare(&alias.ty, &alias.name)?);
-        // The last parenthesis that opens is the one of the parameters.
+        // The last opening parenthesis is that of the parameters.
         match text.rsplit_once(")(") {
             Some((head, params)) => {
                 let params: Vec<_> = params.trim_end_matches(");").split(", ").map(str::to_owned).collect();
@@ -406,7 +406,7 @@ impl Out {
         Ok(())
     }
 
-    /// A function's head and its parameters, on a line each where they do not fit on one.
+    /// Writes a function's head and its parameters, one per line if they do not fit on a single line.
     fn signature(&mut self, indent: &str, head: &str, params: &[String]) {
         const WIDTH: usize = 110;
         let one_line = format!("{head}({});", params.join(", "));
@@ -420,8 +420,8 @@ impl Out {
         }
     }
 
-    /// The struct behind `anyfn_api`. In Rust a macro writes it, so the fields in front are repeated here; the
-    /// generated layout check compares their places with the compiled struct.
+    /// Writes the struct that `anyfn_api` returns. In Rust a macro declares it, so the fields before the functions are repeated
+    /// here. The generated layout check compares their offsets with the compiled struct.
     fn api_table(&mut self, functions: &[Function]) -> Result<()> {
         self.raw(
             r"
@@ -456,7 +456,7 @@ fn ret(function: &Function) -> Result<String> {
     function.ret.as_ref().map_or_else(|| Ok("void".to_owned()), named)
 }
 
-/// The parameters of a function; `void` when there are none.
+/// Returns the parameters of a function, or `void` if there are none.
 fn params(function: &Function) -> Result<Vec<String>> {
     if function.params.is_empty() {
         return Ok(vec!["void".to_owned()]);

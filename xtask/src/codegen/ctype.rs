@@ -5,7 +5,7 @@ use syn::{GenericArgument, PathArguments, ReturnType, Type};
 use crate::Result;
 use crate::codegen::source::c_name;
 
-/// The declaration of `name` with type `ty`, without a semicolon: `int32_t x`, `void (*f)(void* p)`, `char a[8]`.
+/// Returns the declaration of `name` with type `ty`, without a semicolon: `int32_t x`, `void (*f)(void* p)`, `char a[8]`.
 pub(crate) fn declare(ty: &Type, name: &str) -> Result<String> {
     match ty {
         Type::Array(array) => {
@@ -34,7 +34,7 @@ pub(crate) fn declare(ty: &Type, name: &str) -> Result<String> {
     }
 }
 
-/// The type a function returns.
+/// Returns the C type of a function's result.
 pub(crate) fn return_type(output: &ReturnType) -> Result<String> {
     match output {
         ReturnType::Default => Ok("void".to_owned()),
@@ -42,7 +42,7 @@ pub(crate) fn return_type(output: &ReturnType) -> Result<String> {
     }
 }
 
-/// A type that can be written without the name of what it declares.
+/// Returns a C type that can be written without the name of the declared item, or an error if the type cannot.
 pub(crate) fn named(ty: &Type) -> Result<String> {
     match ty {
         Type::Ptr(ptr) => {
@@ -65,7 +65,7 @@ pub(crate) fn named(ty: &Type) -> Result<String> {
     }
 }
 
-/// `T` of `Option<T>`: in C, each pointer may be NULL.
+/// Returns `T` of `Option<T>`. In C, each pointer may be NULL.
 fn option_inner(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;

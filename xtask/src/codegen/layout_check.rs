@@ -1,4 +1,4 @@
-//! The same layout checks that `crates/abi` makes in Rust, as C and C++.
+//! Writes the layout checks that `crates/abi` makes in Rust as C and C++.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
@@ -35,7 +35,7 @@ const HEAD: &str = "\
 
 ";
 
-/// Writes the file.
+/// Returns the content of the file.
 pub(crate) fn write() -> String {
     let mut out = String::from(HEAD);
     out.push_str("#if UINTPTR_MAX == 0xffffffffffffffffu\n");
@@ -70,7 +70,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// The names in C of a field: unions are anonymous there.
+/// Returns the C names of a field. Unions are anonymous in C, so a union has the names of its members.
 fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     match (record, field) {
         ("TVMFFIAny", "value") => vec![
@@ -90,7 +90,7 @@ fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// The function table is declared by a macro, so its layout is taken from the compiled struct.
+/// Writes the checks of the function table. A macro declares the table, so its layout comes from the compiled struct.
 fn write_api_table(out: &mut String) {
     line(out, format_args!("CHECK_SIZE(AnyfnApi, {});", size_of::<AnyfnApi>()));
     macro_rules! offsets {

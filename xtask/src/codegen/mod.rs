@@ -1,7 +1,7 @@
-//! `codegen`: files that are made of the declarations in `crates/abi`.
+//! `codegen`: generates files from the declarations in `crates/abi`.
 //!
-//! The ABI crate is the one source; what other languages need of it is written here and committed, so that a reader
-//! sees it and a build needs no generator. `codegen --check` (a step of `./x test`) fails when a file is stale.
+//! The ABI crate is the single source. The files that other languages need are generated here and committed, so that a
+//! reader sees them and a build needs no generator. `codegen --check` (a step of `./x test`) fails if a file is stale.
 
 mod c_header;
 mod ctype;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 
-/// A generated file: where it goes, relative to the project's root, and what is in it.
+/// A generated file: its path, relative to the project's root, and its content.
 pub(crate) struct Generated {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
 
-/// Makes all generated files in memory.
+/// Generates all files in memory.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let abi = source::read(&root.join("crates/abi"))?;
     Ok(vec![
@@ -28,7 +28,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     ])
 }
 
-/// Paths of the generated files whose content on disk is not what the source says.
+/// Returns the paths of the generated files whose content on disk differs from the sources.
 pub(crate) fn stale(root: &Path) -> Result<Vec<PathBuf>> {
     let mut stale = Vec::new();
     for file in generate(root)? {
@@ -39,7 +39,7 @@ pub(crate) fn stale(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(stale)
 }
 
-/// Runs the command; with `check` nothing is written and stale files are an error.
+/// Runs the command. With `check`, it writes nothing and returns an error if a file is stale.
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     if check {
         let stale = stale(root)?;

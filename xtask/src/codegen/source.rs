@@ -1,4 +1,4 @@
-//! Reads the declarations of `crates/abi` from its source, doc comments included.
+//! Reads the declarations of `crates/abi` from its source, including doc comments.
 
 use std::fs;
 use std::path::Path;
@@ -9,22 +9,22 @@ use syn::{Attribute, Expr, Ident, Token, Type};
 
 use crate::Result;
 
-/// The files of the ABI crate that declare something, in the order of the header.
+/// Files of the ABI crate with declarations, in the order of the header.
 const FILES: [&str; 8] =
     ["lib.rs", "any.rs", "object.rs", "cells.rs", "dlpack.rs", "reflection.rs", "functions.rs", "backend.rs"];
 
 /// All declarations of the ABI.
 #[derive(Default)]
 pub(crate) struct Abi {
-    /// First paragraph group of the `functions` module: what holds for all functions.
+    /// Documentation of the `functions` module, with the conventions of all functions.
     pub(crate) conventions: Vec<String>,
     pub(crate) records: Vec<Record>,
     pub(crate) aliases: Vec<Alias>,
     pub(crate) constants: Vec<Constant>,
     pub(crate) functions: Vec<Function>,
-    /// The functions outside of the table, such as the one that returns it.
+    /// Functions outside of the function table, such as the one that returns it.
     pub(crate) entry_points: Vec<Function>,
-    /// Those that compiled code calls by symbol.
+    /// Functions that compiled code calls by symbol.
     pub(crate) backend: Vec<Function>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Alias {
     pub(crate) ty: Type,
 }
 
-/// A constant; `group` is the name of the table it stands in, if any.
+/// A constant. `group` is the name of the table that contains it, if any.
 pub(crate) struct Constant {
     pub(crate) group: Option<String>,
     pub(crate) name: String,
@@ -174,7 +174,7 @@ fn is_repr_c(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|a| a.path().is_ident("repr") && a.parse_args::<Ident>().is_ok_and(|ident| ident == "C"))
 }
 
-/// The lines of the doc comment, without their leading blank.
+/// Returns the lines of a doc comment, without their leading blank.
 fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     let mut lines = Vec::new();
     for attr in attrs {
@@ -190,12 +190,12 @@ fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// The name in C of an argument whose Rust name had to avoid a keyword.
+/// Returns the C name of an argument whose Rust name avoids a keyword with a trailing underscore.
 pub(crate) fn c_name(rust_name: &str) -> String {
     rust_name.trim_end_matches('_').to_owned()
 }
 
-/// A constant expression as C text: literals, signs and shifts.
+/// Returns a constant expression as C source. It may consist of literals, signs, shifts and parentheses.
 fn constant_expr(expr: &Expr) -> Result<String> {
     match expr {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) => Ok(n.base10_digits().to_owned()),
@@ -208,7 +208,7 @@ fn constant_expr(expr: &Expr) -> Result<String> {
     }
 }
 
-/// `NAME = value ["key"];`, repeated.
+/// List of constants `NAME = value ["key"];`.
 struct ConstantList(Vec<(Vec<Attribute>, Ident, Expr)>);
 
 impl Parse for ConstantList {
@@ -227,7 +227,7 @@ impl Parse for ConstantList {
     }
 }
 
-/// `GROUP [: type] { constants }`.
+/// Named group of constants: `GROUP [: type] { constants }`.
 struct ConstantGroup {
     name: Ident,
     list: ConstantList,
@@ -245,7 +245,7 @@ impl Parse for ConstantGroup {
     }
 }
 
-/// `fn name(arg: type, ...) [-> type];`, repeated.
+/// List of functions `fn name(arg: type, ...) [-> type];`.
 struct FunctionList(Vec<Function>);
 
 impl Parse for FunctionList {

@@ -1,7 +1,8 @@
-//! Which crate may depend on which.
+//! Checks which crates depend on which.
 //!
-//! Direction: `abi <- anyfn <- {core, reflect, runtime, rpc} <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
-//! where it is loaded; a program adds `anyfn-host`. Tests may take any crate but `lib` as a dev-dependency.
+//! Direction: `abi <- anyfn <- {core, reflect, runtime, rpc} <- host/lib`. A plugin depends on `anyfn` alone, so that the
+//! functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may have any crate as a
+//! dev-dependency, except those in [`LEAVES`].
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// Crate, and the crates of the workspace that it may depend on. Adding an edge is a decision; say why in the commit.
+/// Crates, and the crates of the workspace that each may depend on. A commit that adds an edge gives the reason.
 const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-abi", &[]),
     ("anyfn-macros", &[]),
@@ -24,10 +25,10 @@ const EDGES: &[(&str, &[&str])] = &[
         "anyfn-lib",
         &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime", "anyfn-rpc", "anyfn-host"],
     ),
-    // Defines the functions of the ABI once more, as jumps into the library that it opens, so that nothing is undefined.
+    // Defines the functions of the ABI again, as jumps into the library that it opens, so that no symbol is undefined.
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
-    // The compiler is a plugin: it reaches the runtime by the ABI alone.
+    // The compiler is a plugin, which reaches the runtime through the ABI alone.
     ("anyfn-ir", &PLUGIN),
     ("anyfn-arith", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-te", &["anyfn-abi", "anyfn", "anyfn-ir"]),
@@ -71,7 +72,7 @@ const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
 const PROGRAM_WITH_COMPILER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-compiler"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
-/// Crates that nothing may depend on, in tests neither: what they build holds the functions of the ABI once more.
+/// Crates that no crate may depend on, not even for tests: the libraries that they build contain the ABI's functions again.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
 
 /// Checks all packages of `cargo metadata`.
@@ -106,7 +107,7 @@ pub(crate) fn check(root: &Path, metadata: &Value) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What a crate may depend on; examples are told apart by what they are built as.
+/// Returns the crates that a crate may depend on. An example that builds a shared library is a plugin, others are programs.
 fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&'static [&'static str]> {
     if let Some((_, to)) = EDGES.iter().find(|(crate_name, _)| *crate_name == name) {
         return Some(to);
@@ -118,12 +119,12 @@ fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&
     Some(if is_cdylib(package) { &PLUGIN } else { &PROGRAM_WITH_COMPILER })
 }
 
-/// Whether a package builds a shared library.
+/// Returns true if a package builds a shared library.
 pub(crate) fn is_cdylib(package: &Value) -> bool {
     cdylib_name(package).is_some()
 }
 
-/// The name of the shared library that a package builds.
+/// Returns the name of the shared library that a package builds, if it builds one.
 pub(crate) fn cdylib_name(package: &Value) -> Option<&str> {
     let targets = package["targets"].as_array()?;
     let target = targets.iter().find(|t| {

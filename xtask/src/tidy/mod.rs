@@ -1,8 +1,9 @@
-//! `tidy`: rules of the project that no compiler checks.
+//! `tidy`: checks the project's rules that no compiler checks.
 
 mod edges;
 mod symbols;
 mod text;
+mod words;
 
 use std::path::Path;
 
@@ -10,12 +11,13 @@ use crate::Result;
 use crate::codegen;
 use crate::process::Cmd;
 
-/// Everything that breaks a rule, one line each.
+/// Returns all violations of rules, one line each.
 pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
     let metadata = Cmd::new("cargo").words("metadata --format-version 1 --no-deps").output()?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let mut found = edges::check(root, &metadata)?;
     found.extend(text::check(root)?);
+    found.extend(words::check(root)?);
     found.extend(symbols::check(&metadata)?);
     for path in codegen::stale(root)? {
         found.push(format!("{}: stale, run `./x codegen`", path.display()));
@@ -23,7 +25,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Runs the command; `say` gets a line for each finding.
+/// Runs the command and passes a line for each violation to `say`.
 pub(crate) fn run(root: &Path, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
     let found = findings(root)?;
     for line in &found {

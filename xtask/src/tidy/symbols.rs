@@ -1,7 +1,6 @@
-//! What the built libraries export and import.
+//! Checks the symbols that the built libraries export and import.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use anyfn_abi::{BACKEND_FUNCTION_NAMES, FUNCTION_NAMES};
 use serde_json::Value;
@@ -11,10 +10,7 @@ use crate::paths;
 use crate::process::Cmd;
 use crate::tidy::edges;
 
-/// Symbols that libanyfn.so exports besides the functions of the ABI, one a line; `#` begins a comment.
-const EXTRA_EXPORTS: &str = "crates/lib/exports.txt";
-
-/// Checks the libraries that have been built; what has not been built is passed over.
+/// Checks the libraries that have been built and ignores the others.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let dir = paths::build_dir();
@@ -43,24 +39,21 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
 }
 
 fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
-    let extra = fs::read_to_string(paths::root().join(EXTRA_EXPORTS)).unwrap_or_default();
-    let extra = extra.lines().map(|l| l.split('#').next().unwrap_or_default().trim()).filter(|l| !l.is_empty());
     let listed: BTreeSet<String> = FUNCTION_NAMES
         .iter()
         .chain(BACKEND_FUNCTION_NAMES)
         .copied()
         .chain(["anyfn_api"])
-        .chain(extra)
         .map(str::to_owned)
         .collect();
     let missing = listed.difference(exported).map(|s| format!("libanyfn.so: does not export {s}"));
     let unlisted = exported
         .difference(&listed)
-        .map(|s| format!("libanyfn.so: exports {s}, which neither the ABI nor {EXTRA_EXPORTS} lists"));
+        .map(|s| format!("libanyfn.so: exports {s}, which crates/abi does not list"));
     missing.chain(unlisted).collect()
 }
 
-/// Names of the dynamic symbols of a library, without versions.
+/// Returns the names of the dynamic symbols of a library, without versions.
 fn symbols(library: &std::path::Path, which: &str) -> Result<BTreeSet<String>> {
     let text = Cmd::new("nm").args(["-D", which, "--format=posix"]).arg(library).output()?;
     let names = text.lines().filter_map(|line| line.split_whitespace().next());

@@ -6,31 +6,31 @@ use std::path::Path;
 use crate::Result;
 use crate::process::Cmd;
 
-/// Files longer than [`LINES_MAX`] that are one idea all the same, with the reason.
+/// Files that may be longer than [`LINES_MAX`], with the reason why they are not split.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Past this a file has to be split or listed. Generated files may be longer.
+/// Maximum number of lines of a file. A longer file must be split or listed. Generated files may be longer.
 const LINES_MAX: usize = 1000;
 
-/// Endings of the files that are looked at; files without an ending are looked at when they begin with `#!`.
+/// Extensions of the files that are checked. A file without an extension is checked if it begins with `#!`.
 const TEXT_ENDINGS: [&str; 14] =
     ["rs", "toml", "c", "h", "cc", "cpp", "py", "pyi", "md", "sh", "json", "yml", "yaml", "cfg"];
 
-/// Beginnings of comments that give no reason for an unsafe block.
+/// Beginnings of comments on unsafe blocks that give no reason.
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];
 
-/// Folders where such comments still are, and how many. The numbers only go down.
+/// Folders that still contain such comments, with their maximum number, which must not be raised.
 const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
-/// Folders of one machine or another that no source may name.
+/// Folders of particular machines, which no source may name.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/t", "mp/")];
 
-/// Checks all files that git has or would take.
+/// Checks all files that git tracks or would add.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
     let (mut found, mut reasons) = (Vec::new(), Reasons::default());
     for name in list.lines() {
-        // A file that git knows may be gone from the working tree.
+        // A tracked file may be missing from the working tree.
         let Ok(bytes) = fs::read(root.join(name)) else { continue };
         if !is_text(name, &bytes) {
             continue;
@@ -51,7 +51,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 #[derive(Default)]
 struct Reasons {
     found: Vec<String>,
-    /// Those of the folders in [`WITHOUT_ARGUMENT`].
+    /// Comments in each folder of [`WITHOUT_ARGUMENT`].
     known: [Vec<String>; WITHOUT_ARGUMENT.len()],
 }
 
@@ -76,7 +76,7 @@ impl Reasons {
     fn problems(self) -> Vec<String> {
         let mut found = self.found;
         for (known, (_, most)) in self.known.into_iter().zip(WITHOUT_ARGUMENT) {
-            // Which of them is new is not known here: all are named.
+            // It is not known which of them is new, so all are listed.
             if known.len() > most {
                 found.extend(known);
             }
@@ -140,8 +140,8 @@ const WITH_HEADER: [&str; 9] = [
     "Kept",
 ];
 
-/// Returns true for a line that makes a reference to an object with its header out of an address. A part of the object is borrowed
-/// as `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
+/// Returns true if a line makes a reference to an object, including its header, from a pointer. A part of the object is
+/// borrowed as `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
 fn borrows_header(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     WITH_HEADER.iter().any(|name| {
@@ -157,7 +157,7 @@ fn borrows_header(line: &str) -> bool {
     })
 }
 
-/// Whether a line has an absolute path that begins like this; `target/tmp/` is none.
+/// Returns true if a line contains an absolute path that begins with `path`. The path `target/tmp/` is not absolute.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         !line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "._-})/".contains(c))

@@ -1,4 +1,4 @@
-//! Random programs of all kinds of nodes.
+//! Random programs with all kinds of nodes.
 
 use anyfn::{Any, Array, DType, Map, Ref};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
@@ -9,7 +9,7 @@ use anyfn_ir::node::{self, BlockParts};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::stmt::{ForKind, Stmt};
 
-/// Numbers that are the same in each run.
+/// Generator of pseudo-random numbers, which are the same in each run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -37,7 +37,7 @@ const NAMES: &[&str] =
     &["x", "i", "for", "A", "A", "data", "v 1", "", "1st", "größe", "axis", "range", "float32", "sum", "C.D"];
 const TYPES: &[&str] = &["int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool"];
 
-/// What is known at a place.
+/// Variables and buffers that are defined at a point of the program.
 #[derive(Clone, Default)]
 struct Known {
     vars: Vec<Ref<Var>>,
@@ -104,7 +104,7 @@ impl Programs {
         if dtype.lanes() == 1 { value } else { node::broadcast(value, dtype.lanes()).unwrap() }
     }
 
-    /// An expression of a data type.
+    /// Returns a random expression of a data type.
     pub(crate) fn expr(&mut self, dtype: DType, depth: usize) -> Expr {
         let vars: Vec<_> = self.known.vars.iter().filter(|var| var.dtype == dtype).cloned().collect();
         if depth == 0 {
@@ -200,7 +200,7 @@ impl Programs {
     fn binary(&mut self, ops: &[BinaryOp], dtype: DType, depth: usize) -> Expr {
         let op = self.random.one(ops);
         let (a, b) = (self.expr(dtype, depth), self.expr(dtype, depth));
-        // A constant 0 cannot be divided by.
+        // A division by a constant 0 is refused.
         node::binary(op, a.clone(), b).unwrap_or(a)
     }
 
@@ -263,7 +263,7 @@ impl Programs {
         })
     }
 
-    /// Makes a buffer known, and perhaps another one on the same memory.
+    /// Adds a buffer to the known ones, and perhaps another buffer on the same memory.
     fn add_buffer(&mut self, buffer: &Ref<Buffer>) {
         self.known.buffers.push(buffer.clone());
         self.add_alias(buffer);
@@ -284,7 +284,7 @@ impl Programs {
         if self.random.chance(70) {
             return Map::new();
         }
-        // One that is there once: each definition is of a variable of its own.
+        // This expression is used only once, because each definition has its own variable.
         let mut expr = Some(self.expr(DType::INT32, 2));
         let values = [
             Any::new(7i64),
@@ -410,7 +410,7 @@ impl Programs {
     }
 
     fn block(&mut self, depth: usize) -> Stmt {
-        // Remarks come before the axes, which they do not know.
+        // Annotations come before the axes, so they cannot use them.
         let mut parts = BlockParts { annotations: self.annotations(), ..BlockParts::default() };
         let mut values = Vec::new();
         for _ in 0..self.random.below(3) {
@@ -421,7 +421,7 @@ impl Programs {
             let var = self.var(of);
             parts.iter_vars.push(Ref::new(IterVar { dom, var, kind }));
         }
-        // The condition is outside of the block.
+        // The predicate is outside of the block, so it cannot use the axes.
         let predicate = if self.random.chance(70) { ops::bool(true) } else { self.expr(DType::BOOL, 1) };
         self.known.vars.extend(parts.iter_vars.iter().map(|axis| axis.var.clone()));
         parts.reads = self.regions();
@@ -437,7 +437,7 @@ impl Programs {
         if self.random.chance(90) { make::realize(values, predicate, block) } else { block.into_parent() }
     }
 
-    /// A function.
+    /// Returns a random function.
     pub(crate) fn func(&mut self) -> Ref<PrimFunc> {
         self.known = Known::default();
         let mut params = Vec::new();
@@ -452,14 +452,14 @@ impl Programs {
             }
             let count = self.known.vars.len();
             if self.random.chance(50) {
-                // An extent that is defined by the shape.
+                // A variable that the shape may define.
                 let of = dtype(self.random.one(&["int32", "int64"]));
                 let var = self.var(of);
                 self.known.vars.push(var);
             }
             let buffer = self.buffer();
             let new = self.known.vars.split_off(count);
-            // Only if it is there is it known.
+            // The variable is defined only if the shape or the strides contain it.
             let is_used = buffer
                 .shape
                 .iter()
@@ -477,7 +477,7 @@ impl Programs {
         for buffer in self.known.buffers.clone() {
             self.add_alias(&buffer);
         }
-        // What comes from elsewhere.
+        // A variable that is not defined in the function.
         if self.random.chance(20) {
             let of = self.some_dtype();
             let var = self.var(of);

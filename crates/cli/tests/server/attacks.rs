@@ -1,5 +1,5 @@
-//! Each attack that remote execution has to stand, at a real server; after it the next client is served. R8 is in `grants`, R15 in
-//! `limits`, the rest of R10 in `boundaries`.
+//! All attacks that remote execution must withstand, on a real server. After each of them the next client is served. R8 is in
+//! `grants`, R15 in `limits`, the rest of R10 in `boundaries`.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use crate::rig::*;
 
 type Attack = (&'static str, fn(&Server));
 
-/// At servers with and without a key.
+/// Attacks on servers with and without a key.
 const ALL: &[Attack] = &[
     ("R2 lengths that are only claimed", claimed_lengths),
     ("R2 a byte at a time", a_byte_at_a_time),
@@ -52,7 +52,7 @@ fn run(server: Server, attacks: &[&[Attack]]) {
         attack(&server);
         server.serves();
     }
-    // No process fell: each has said that it is over.
+    // No process crashed: each has reported its end.
     for why in server.ends() {
         assert!(["closed", "status 1"].iter().any(|end| why.contains(end)), "{why}");
     }
@@ -69,14 +69,14 @@ fn at_a_server_with_a_key() {
     run(Server::with_key(GRANTED), &[WITH_KEY, ALL]);
 }
 
-/// All that still comes.
+/// Reads everything until the connection is closed.
 fn rest(mut stream: UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }
 
-/// Sessions that have begun.
+/// Returns the number of sessions that have begun.
 fn begun(server: &Server) -> usize {
     server.log().iter().filter(|line| line["event"] == "begin").count()
 }
@@ -110,7 +110,7 @@ fn wrong_keys(server: &Server) {
         stream.write_all(&exchange(&mut noise)).unwrap();
         answers.push([&answer[..], &rest(stream)].concat());
     }
-    // A wrong secret and a name that there is not look the same.
+    // A wrong secret and an unknown name look the same.
     assert!(answers.iter().all(|answer| answer == ACCEPTED), "{answers:?}");
     assert_eq!(begun(server), before);
 }
@@ -138,7 +138,7 @@ fn handshake_again(server: &Server) {
             // The genuine client is welcomed.
             stream.read_exact(&mut [0; 2 + 16 + 16]).unwrap();
         } else {
-            // The one that has recorded all of it gets nothing.
+            // The client that replays the recorded bytes gets nothing.
             assert_eq!(rest(stream), b"");
         }
         assert_eq!(begun(server), before + 1 - round);
@@ -155,7 +155,7 @@ fn other_version(server: &Server) {
         stream.write_all(&first).unwrap();
         assert_eq!(rest(stream), b"anyfnRPC\x02\x01\0\0", "{from} to {to}");
     }
-    // Somebody on the way has changed the versions, to an older one for instance: client and server do not agree on what was said.
+    // An attacker on the way has changed the versions, for instance to an older one, so the ends disagree on what was sent.
     for (said, heard) in [([1, 1], [0, 1]), ([1, 2], [1, 1]), ([2, 2], [1, 2]), ([1, 1], [1, 2])] {
         let mut honest = preface_of("alice");
         honest[8..10].copy_from_slice(&said);
@@ -178,7 +178,7 @@ fn no_encryption(server: &Server) {
     stream.write_all(&preface_of("alice")).unwrap();
     stream.write_all(&frame(HELLO, 0, 0, b"")).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    // The acceptance, if it has not been lost when the server closed; it is nothing that is secret.
+    // Only the acceptance arrives, if it was not lost when the server closed the connection. It contains no secret.
     assert!(ACCEPTED.starts_with(&rest(stream)));
     assert_eq!(begun(server), before);
 }
@@ -201,14 +201,14 @@ fn records_again(server: &Server) {
         let mut line = server.line();
         let mut records: Vec<Vec<u8>> = (1..=4).map(|id| line.seal(&ask(id, INFO, &[]))).collect();
         records.extend(of_another[..2].iter().cloned());
-        // What the server has sent itself, sealed with the key of the other direction.
+        // A record that the server has sent, which is sealed with the key of the other direction.
         line.stream.write_all(&records[0]).unwrap();
         let mut size = [0; 2];
         line.stream.read_exact(&mut size).unwrap();
         let mut reflected = vec![0; u16::from_le_bytes(size).into()];
         line.stream.read_exact(&mut reflected).unwrap();
         records.push(short(&reflected));
-        // The first one has been sent now.
+        // The first record has been sent already.
         let (sent, genuine) = (&order[usize::from(order[0] == 0)..], 1);
         for at in sent {
             if line.stream.write_all(&records[*at]).is_err() {
@@ -217,7 +217,7 @@ fn records_again(server: &Server) {
         }
         let _ = line.stream.shutdown(Shutdown::Write);
         let answers = rest(line.stream);
-        // Two records of one size at most are answered: those that have come in their places.
+        // At most two records, which have the same size, are answered: those that have arrived in order.
         let most = (genuine + 1) * (reflected.len() + 2);
         assert!(answers.len() <= most, "{order:?}: {} bytes", answers.len());
     }
@@ -232,7 +232,7 @@ fn handshake_cut_at_each_byte(server: &Server) {
         let mut stream = server.connect();
         stream.write_all(&handshake[..end]).unwrap();
         if end % 2 == 0 {
-            // At once, and without reading.
+            // The client disconnects at once, without reading.
             continue;
         }
         stream.shutdown(Shutdown::Write).unwrap();
@@ -251,14 +251,14 @@ fn frames_again(server: &Server) {
         line.send(&again);
         assert_eq!(line.answer(2).unwrap(), text("ab"));
     }
-    // Parts of a transfer twice, in another order, with one left out.
+    // Parts of a transfer are repeated, reordered or omitted.
     let tensor = line.empty(3, 12) as i64;
     for order in [&[0, 0][..], &[1], &[0, 2], &[0, 1, 1], &[0, 1, 0]] {
         line.send(&ask(4, WRITE, &[int(tensor), int(0), int(12)]));
         order.iter().for_each(|at| line.send(&data(4, 4 * at, &[*at as u8 + 1; 4])));
         assert!(line.answer(4).unwrap_err().1.contains("out of its place"), "{order:?}");
     }
-    // A call that runs already, and a greeting, end the session.
+    // A call with the number of a running call, and a second greeting, end the session.
     let sleep = line.global(5, "testing.sleep");
     line.send(&call(6, 0, 0, sleep, &[float(600.0), bool(true)]).repeat(2));
     line.drain();
@@ -275,7 +275,7 @@ fn claimed_lengths(server: &Server) {
         line.send(&bytes);
         line.drain();
     }
-    // In front of the greeting, too, and with a name that is longer than names are.
+    // Invalid first bytes, and a name that is longer than allowed.
     for bytes in
         [&b"anyfnRPC\x01\x01\xff"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", &[0; 4096]]
     {
@@ -328,13 +328,13 @@ fn claimed_values(server: &Server) {
             assert_eq!(line.answer(2).unwrap_err().0, "ValueError", "tag {tag}");
         }
     }
-    // As many arguments as there are numbers.
+    // The maximum number of arguments that can be encoded.
     let mut bytes = call(3, 0, 0, count, &[]);
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&u32::MAX.to_le_bytes());
     line.send(&bytes);
     assert_eq!(line.answer(3).unwrap_err().0, "ValueError");
-    // Three mebibytes that claim sixty times as much.
+    // Three mebibytes that claim sixty times that length.
     let mut payload = call(4, 0, 0, count, &[])[16..].to_vec();
     let end = payload.len();
     payload[end - 4..].copy_from_slice(&1_u32.to_le_bytes());
@@ -358,7 +358,7 @@ fn deep_values(server: &Server) {
     let deep = (0..64).fold(none(), |inner, _| array(&[inner]));
     line.send(&call(2, 0, 0, count, &[deep]));
     assert!(line.answer(2).unwrap_err().1.contains("nested deeper"));
-    // Ten thousand opening brackets.
+    // Ten thousand nested arrays.
     line.send(&call(3, 0, 0, count, &[[10, 1, 0, 0, 0].repeat(10_000)]));
     assert!(line.answer(3).unwrap_err().1.contains("nested deeper"));
     line.send(&call(4, 0, 0, count, &[graph(&"[".repeat(100_000))]));
@@ -372,7 +372,7 @@ fn endless_message(server: &Server) {
             break;
         }
     }
-    // 64 MiB were taken at most.
+    // The server accepts at most 64 MiB of it.
     assert!(line.try_send(&frame(PING, 0, 0, b"")).is_err() || line.receive().is_none_or(|last| last.0 == BYE));
 }
 
@@ -419,7 +419,7 @@ fn handles_of_others(server: &Server) {
         two.send(&ask(1, READ, &[int(*handle as i64), int(0), int(64)]));
         assert!(two.answer(1).unwrap_err().1.contains("names nothing"));
     }
-    // Giving back what is another's ends this session, and not that.
+    // Releasing an object of another session ends this session, and not the other.
     two.send(&release(handles[0], 1));
     two.drain();
     one.send(&ask(31, READ, &[int(handles[0] as i64), int(0), int(64)]));
@@ -494,10 +494,10 @@ fn given_back_in_use(server: &Server) {
     let (kind, _, callback, _) = line.receive().unwrap();
     assert_eq!(kind, CALL);
     line.send(&release(apply, 1));
-    // The callback has got the tensor once more, under the number that it has.
+    // The callback has received the tensor once more, with the same handle.
     line.send(&[release(tensor, 1), frame(RETURN, 0, callback, &int(5))].concat());
     assert_eq!(line.answer(3).unwrap(), int(5));
-    // An upload into what is given back meanwhile.
+    // An upload into a tensor that is released meanwhile.
     let tensor = line.empty(4, 1 << 20);
     line.send(&ask(5, WRITE, &[int(tensor as i64), int(0), int(1 << 20)]));
     line.send(&data(5, 0, &[1; 100_000]));
@@ -515,7 +515,7 @@ fn paths(server: &Server) {
     server.wait_until_quiet();
     let before = outside();
     let mut line = server.line();
-    // The folder of this session.
+    // This includes the folder of this session.
     let within = outside();
     assert!(within > before);
     let name = "0".repeat(63);
@@ -553,10 +553,10 @@ fn paths(server: &Server) {
             assert_eq!(kind, "ValueError", "{path:?}: {message}");
         }
     }
-    // A name of four gigabytes, of which nothing comes.
+    // A name with a claimed length of four gigabytes, of which nothing arrives.
     line.send(&ask(2, PUT, &[[&[5][..], &u32::MAX.to_le_bytes()].concat(), int(1)]));
     assert_eq!(line.answer(2).unwrap_err().0, "ValueError");
-    // Files that are larger than allowed, or less than nothing.
+    // Files whose size is larger than allowed, or negative.
     for size in [1 << 31, 1 << 40, i64::MAX, -1, i64::MIN] {
         line.send(&ask(3, PUT, &[text(&"0".repeat(64)), int(size)]));
         line.answer(3).unwrap_err();
@@ -570,7 +570,7 @@ fn only_the_file(server: &Server) {
     let mut line = server.line();
     let [folder] = <[_; 1]>::try_from(server.folders()).unwrap();
     let digest = put(&mut line, 1, b"no library");
-    // The same once more, one that is another than its name says, one that is given up.
+    // The same file again, a file whose digest does not match its name, and an upload that is cancelled.
     line.send(&ask(2, PUT, &[text(&digest), int(10)]));
     line.send(&data(2, 0, b"no library"));
     line.answer(2).unwrap();
@@ -584,11 +584,11 @@ fn only_the_file(server: &Server) {
     let [file] = <[_; 1]>::try_from(files).unwrap();
     let metadata = std::fs::symlink_metadata(&file).unwrap();
     assert!(metadata.is_file() && metadata.mode() & 0o177 == 0 && metadata.nlink() == 1, "{metadata:?}");
-    // What is no library is not loaded, and the error does not say where it lies.
+    // A file that is not a library is not loaded, and the error does not contain its path.
     line.send(&ask(5, LOAD, &[text(&digest)]));
     let (_, why) = line.answer(5).unwrap_err();
     assert!(why.contains(&digest) && !why.contains(folder.to_str().unwrap()), "{why}");
-    // Neither is a library that was written into the file after its digest had been checked.
+    // A library that is written into the file after the check of its digest is not loaded either.
     std::fs::copy(plugin(), &file).unwrap();
     line.send(&ask(6, LOAD, &[text(&digest)]));
     let (_, why) = line.answer(6).unwrap_err();
@@ -601,7 +601,7 @@ fn callbacks_without_end(server: &Server) {
     let mut line = server.line();
     let apply = line.global(1, "testing.apply");
     let (mut id, mut parent) = (10, 0);
-    // Each call says that it is the first; the other side counts.
+    // Each call claims to be at depth 0, but the server counts.
     let refused = loop {
         line.send(&call(id, parent, 0, apply, &[mine(1, 1, "ffi.Function")]));
         match line.receive().unwrap() {
@@ -612,7 +612,7 @@ fn callbacks_without_end(server: &Server) {
         }
         assert!(id < 200, "no end");
     };
-    // As deep as calls nest, or as many as may be in progress, whichever comes first.
+    // The limit is that of nesting or that of calls in progress, whichever is reached first.
     assert!(["RecursionError", "PermissionError"].contains(&&*refused.0), "{refused:?}");
     assert!(id > 40, "{id}");
 }
@@ -627,7 +627,7 @@ fn cut_at_each_byte(server: &Server) {
         let mut stream = server.connect();
         stream.write_all(&session[..end]).unwrap();
         if end % 2 == 0 {
-            // At once, and without reading: the server's answer finds nobody.
+            // The client disconnects at once, without reading the server's answer.
             continue;
         }
         stream.shutdown(Shutdown::Write).unwrap();
@@ -644,14 +644,14 @@ fn texts_of_errors(server: &Server) {
         line.send(&ask(3, TEXT, &[int(handle as i64)]));
         check_text(std::str::from_utf8(&line.answer(3).unwrap()[5..]).unwrap());
     }
-    // What a client says is shown neither to it nor to the log as it is.
+    // Text from a client appears unescaped neither in errors nor in the log.
     for name in ["\x1b]0;title\x07\r\n", "\u{9b}2J", "a\nb", "\u{202e}abc"] {
         line.send(&ask(4, GLOBAL, &[text(name)]));
         assert_eq!(line.answer(4).unwrap_err().0, "PermissionError");
     }
     line.send(&ask(5, GLOBAL, &[text(&"x".repeat(1 << 16))]));
     assert!(line.answer(5).unwrap_err().1.len() < 200);
-    // `answer` looks at the texts of these.
+    // `answer` checks the texts of these errors.
     let raise = line.global(6, "testing.raise_error");
     for args in [vec![yours(tensor), yours(echo)], vec![text("\x1b[31m\u{9b}2J")], vec![]] {
         line.send(&call(7, 0, 0, raise, &args));

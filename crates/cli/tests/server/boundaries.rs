@@ -1,4 +1,5 @@
-//! A client that is killed, stopped or cut off, and a session process that is, at every boundary of a session.
+//! Clients that are killed, stopped or cut off, and session processes that are killed or stopped, at every boundary of a
+//! session.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::hand::*;
 use crate::rig::*;
 
-/// A session with everything that there is in one. `stop` is told of each boundary, and what the connection is.
+/// Runs a session that uses all features. Calls `stop` at each boundary, with the connection and the boundary's name.
 pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMut(&UnixStream, &str)) {
     let raw = stream.try_clone().unwrap();
     let mut stop = |name: &str| stop(&raw, name);
@@ -57,7 +58,7 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.send(&frame(CALL, 0, 4, b""));
     line.answer(4).unwrap_err();
 
-    // Bytes up.
+    // An upload to a tensor.
     let tensor = line.empty(5, 8 << 20);
     stop("a tensor");
     line.send(&ask(6, WRITE, &[int(tensor as i64), int(0), int(300_000)]));
@@ -86,11 +87,11 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     stop("a file");
     line.send(&ask(8, LOAD, &[text(&digest)]));
     stop("loading");
-    // The server has it already, and does not take it twice.
+    // The server has loaded this library already, and refuses to load it again.
     line.answer(8).unwrap_err();
     stop("loaded");
 
-    // A callback, and a call in it.
+    // A callback, and a call within it.
     let apply = line.global(9, "testing.apply");
     line.send(&call(10, 0, 0, apply, &[mine(1, 1, "ffi.Function"), int(1)]));
     stop("a call that calls back");
@@ -110,7 +111,7 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     stop("a callback answered");
     assert_eq!(line.answer(10).unwrap(), int(7));
 
-    // A call that does not end, and is cancelled; one that does not stop.
+    // A long call that is cancelled, and a call that does not check for cancellation.
     let sleep = line.global(12, "testing.sleep");
     line.send(&call(13, 0, 0, sleep, &[float(600.0), bool(true)]));
     stop("a long call");
@@ -123,7 +124,7 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     stop("a call that does not look");
     line.answer(14).unwrap();
 
-    // Bytes down, more than fit on the way.
+    // A download that is larger than the buffers of the connection.
     line.send(&ask(15, READ, &[int(tensor as i64), int(0), int(8 << 20)]));
     stop("a download");
     for _ in 0..10 {
@@ -139,8 +140,8 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.drain();
 }
 
-/// The client of the tests below, as a process of its own. It stops at a boundary, which it tells; with a line from there it waits
-/// until the server closes.
+/// The client of the tests below, in a separate process. It stops at a boundary and prints its name. After a line of input, it
+/// waits until the server closes the connection.
 #[test]
 #[ignore = "the other tests start it as a client"]
 fn client() {
@@ -158,7 +159,7 @@ fn client() {
         if count == at {
             println!("\nat {name}");
             let mut line = String::new();
-            // An end of the input: whoever has started this is gone.
+            // The end of the input means that the parent process has ended.
             std::io::stdin().read_line(&mut line).unwrap();
             while !line.is_empty() && raw.read(&mut [0; 65536]).is_ok_and(|count| count > 0) {}
             println!("\nclosed");
@@ -170,16 +171,17 @@ fn client() {
     println!("\nat end");
 }
 
-/// A client that has come to its boundary.
+/// A client that has stopped at its boundary.
 pub(crate) struct Client {
     process: Child,
     output: BufReader<ChildStdout>,
-    /// Where it stands.
+    /// Name of the boundary.
     pub(crate) boundary: String,
 }
 
 impl Client {
-    /// Starts one, behind the words of another program if they are given; none if there are not so many boundaries.
+    /// Starts a client that stops at boundary number `at`, as an argument of the command `behind` if that is not empty. Returns
+    /// None if there are fewer boundaries.
     pub(crate) fn start(server: &Server, at: usize, behind: &[&str]) -> Option<Client> {
         let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
         let mut words = behind.to_vec();
@@ -197,7 +199,7 @@ impl Client {
         (client.boundary != "end").then_some(client)
     }
 
-    /// The rest of the next line that begins so.
+    /// Returns the rest of the next line that starts with `beginning`.
     fn hear(&mut self, beginning: &str) -> String {
         loop {
             let mut line = String::new();
@@ -226,7 +228,7 @@ impl Drop for Client {
     }
 }
 
-/// Starts a client for each boundary, and lets something happen to it, after which the next client is served.
+/// Starts a client for each boundary and passes it to `happen`. Afterwards the next client must be served.
 fn at_each(server: &Server, behind: &[&str], mut happen: impl FnMut(&mut Client)) -> Vec<Client> {
     let mut all = Vec::new();
     while let Some(mut client) = Client::start(server, all.len(), behind) {
@@ -265,8 +267,8 @@ fn a_client_that_is_killed() {
     });
 }
 
-/// Longest that a session may last whose client is stopped: ten seconds for the handshake, less for what takes no bytes, and as much
-/// again for a machine that is busy.
+/// Maximum time that a session may last after its client is stopped: ten seconds for the handshake, less for a connection that
+/// takes no bytes, and as much again for a busy machine.
 const STOPPED_MAX: Duration = Duration::from_secs(30);
 
 const SHORT: &[&str] = &[
@@ -291,7 +293,7 @@ fn a_client_that_is_stopped() {
             || format!("{} sessions of stopped clients are left", server.children().len()),
         );
         println!("{} stopped clients are forgotten after {:?}", clients.len(), started.elapsed());
-        // When they go on, they see that it is over.
+        // When the clients continue, they find the connection closed.
         for mut client in clients {
             client.signal(libc::SIGCONT);
             client.is_closed();
@@ -300,10 +302,10 @@ fn a_client_that_is_stopped() {
     });
 }
 
-/// A client that has said nothing has no process.
+/// Boundary of a client that has sent nothing, and therefore has no session process.
 const SILENT: &str = "connected";
 
-/// The processes of this client; none for one that has said nothing, or said good-bye.
+/// Returns the new session processes. There may be none for a client that has sent nothing, or has said good-bye.
 fn new_processes(server: &Server, client: &Client, known: &[u32]) -> Vec<u32> {
     let new = || server.children().into_iter().filter(|pid| !known.contains(pid)).collect::<Vec<_>>();
     if [SILENT, "good-bye"].contains(&&*client.boundary) {
@@ -344,7 +346,8 @@ fn a_session_process_that_is_stopped() {
     server.finish();
 }
 
-/// Runs the rest of a test in a network of its own; whether this is it. `false` if it has run, or cannot, which is told.
+/// Runs a test again in a process with its own network, where this returns true. Returns false when that process has ended, or
+/// if it cannot be started, which is reported.
 fn in_own_network(test: &str) -> bool {
     if std::env::var_os("RPC_NETWORK").is_some() {
         return true;
@@ -383,7 +386,7 @@ fn a_cable_that_is_cut() {
     if !in_own_network("boundaries::a_cable_that_is_cut") {
         return;
     }
-    // Another network at the other end of a cable, which exists as long as this process does.
+    // A second network at the other end of a cable. It exists as long as this process.
     let mut other = Command::new("unshare")
         .args(["--net", "sh", "-c", "echo there; exec sleep 1000"])
         .stdout(Stdio::piped())
@@ -403,7 +406,7 @@ fn a_cable_that_is_cut() {
     };
     set("addr add 10.209.0.2/30 dev anyfn1");
     set("link set anyfn1 up");
-    // In the long run nothing but the system's own probes finds out.
+    // In a soak test, only the keep-alive probes of the system detect the cut.
     let idle = if is_soak() { "idle_seconds=0" } else { "idle_seconds=2" };
     let call = if is_soak() { "call_seconds=0" } else { "call_seconds=3" };
     let words = ["--limit", idle, "--limit", call, "--host", "10.209.0.1"];
@@ -411,7 +414,7 @@ fn a_cable_that_is_cut() {
     let clients = at_each(&server, &there, |_| ());
     set("link set anyfn1 down");
     let started = Instant::now();
-    // The address of the server is still there for those on its side.
+    // Clients on the server's end of the cable can still reach it.
     server.serves();
     let most = if is_soak() { Duration::from_secs(75) } else { STOPPED_MAX };
     wait_long_for(

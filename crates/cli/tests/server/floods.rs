@@ -1,4 +1,4 @@
-//! Clients that make the server work without having a key, as fast as they can. Whoever has a key is served meanwhile.
+//! Clients without a key that make the server work as fast as they can. Clients with a key are served meanwhile.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use crate::hand::*;
 use crate::rig::*;
 
-/// Clients that flood the server.
+/// Number of clients that flood the server.
 const CLIENTS: usize = 8;
 
-/// Connections that each of them keeps open.
+/// Number of connections that a client of the flood keeps open.
 const KEPT: usize = 24;
 
-/// Handshakes that are seen before the test ends.
+/// Number of handshakes before the test ends.
 const HANDSHAKES: usize = 400;
 
-/// What a client of the flood does with its connections.
+/// Number of ways in which clients of the flood end their connections.
 const KINDS: usize = 4;
 
-/// Connects again and again until `over` is true. Counts the handshakes in which the server has done its part of the key exchange.
+/// Connects repeatedly until `over` is true. Counts the handshakes in which the server has done its part of the key exchange.
 fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exchanges: &AtomicUsize) {
     let mut kept: Vec<UnixStream> = Vec::new();
     while !over.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
             continue;
         }
         if number.is_multiple_of(KINDS) {
-            // Leaves at once: the server has work that nobody waits for.
+            // The client disconnects at once, so the server does work for no client.
             continue;
         }
         // The acceptance, and the server's part of the key exchange.
@@ -41,7 +41,7 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
             1 => drop(stream.shutdown(Shutdown::Both)),
             // A record that no key has sealed.
             2 => drop(stream.write_all(&short(&[7; 40]))),
-            // Keeps as many as it can.
+            // The client keeps as many connections as it can.
             _ => {
                 kept.push(stream);
                 if kept.len() > KEPT {
@@ -52,7 +52,7 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
     }
 }
 
-/// What a genuine client sends until the server has done its part of the key exchange; it can be sent again by anybody.
+/// Returns the bytes that a genuine client sends before the server's part of the key exchange. Anyone can send them again.
 fn recorded_handshake() -> Vec<u8> {
     let first = preface_of("alice");
     let mut noise = initiator([7; 32], &[&first[..], ACCEPTED].concat());
@@ -68,7 +68,7 @@ fn of_key_exchanges() {
     let (mut sessions, mut processes) = (0_u64, 0);
     let (mut let_in, mut answered) = (Duration::ZERO, Duration::ZERO);
     std::thread::scope(|scope| {
-        // Also if the test fails.
+        // Ends the flood even if the test fails.
         let _over = Set(&over);
         for number in 0..CLIENTS {
             let (server, recorded, over, exchanges) = (&server, &recorded, &over, &exchanges);
@@ -93,7 +93,7 @@ fn of_key_exchanges() {
          {answered:.2?} at most; {processes} processes at most",
         exchanges.load(Ordering::Relaxed),
     );
-    // 16 whose clients have proved nothing, two that are served, and those that have just been ended.
+    // 16 processes whose clients have proved no key, two whose clients are served, and those that are just being ended.
     assert!(processes <= 40, "{processes} processes");
     drop(served);
     server.finish();

@@ -1,6 +1,6 @@
-//! Handshakes and frames that are nearly right, at a real server.
+//! Handshakes and frames that are nearly valid, on a real server.
 //!
-//! `ANYFN_FUZZ_SECONDS` says how long each test runs, `ANYFN_RPC_SEED` what comes first of it.
+//! `ANYFN_FUZZ_SECONDS` sets the duration of each test, `ANYFN_RPC_SEED` its first seed.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -12,7 +12,8 @@ use crate::rig::*;
 
 const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
 
-/// Runs rounds until the time is over, or so many if none is given. Each gets a number that says what comes.
+/// Runs rounds until the time is over, or `count` rounds if no time is set. Each round gets a generator and its seed. Returns
+/// the number of rounds.
 fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seconds = number("ANYFN_FUZZ_SECONDS").map(Duration::from_secs);
@@ -27,7 +28,7 @@ fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     seed - first
 }
 
-/// No session process fell, and all has been let go.
+/// Checks that no session process crashed and that everything was released.
 fn finish(server: Server) {
     for why in server.ends() {
         assert!(!why.contains("signal"), "{why}");
@@ -47,7 +48,7 @@ fn handshakes(server: Server) {
         let mut changed = first != honest;
         stream.write_all(&first).unwrap();
         if changed {
-            // The rest is for a server that goes on nevertheless: nothing that follows fits.
+            // Further bytes, in case the server continues nevertheless. They do not match the changed first bytes.
             let mut more: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
             if random.below(2) == 0 {
                 let prologue = [&honest[..], ACCEPTED].concat();
@@ -89,7 +90,8 @@ fn handshakes(server: Server) {
         let _ = stream.read_to_end(&mut rest);
         assert!(started.elapsed() < SOON, "it hangs: seed {seed}");
         if server.with_key && changed {
-            // A refusal, an acceptance, the server's half of the key exchange; never what comes behind the proof of a key.
+            // At most a refusal, or an acceptance and the server's half of the key exchange. Nothing that requires a proved key
+            // arrives.
             assert!(rest.len() <= 12 + 50, "{rest:?}: seed {seed}");
         }
         if seed % 50 == 0 {

@@ -1,9 +1,9 @@
-//! Nothing is called that was not granted.
+//! Functions and services that were not granted cannot be called.
 
 use crate::hand::*;
 use crate::rig::{LOADS, Server, plugin, put, texts};
 
-/// Names of all functions that are registered in a session process.
+/// Returns the names of all functions that are registered in a session process.
 fn all_functions() -> Vec<String> {
     let server = Server::open(&["--allow", "*"]);
     let mut line = server.line();
@@ -13,14 +13,14 @@ fn all_functions() -> Vec<String> {
     for name in ["testing.concat", "rpc.start_server", "ffi.GetGlobalFuncMetadata", "anyfn.tensor_zeros"] {
         assert!(names.iter().any(|other| other == name), "no {name} in {names:?}");
     }
-    // What the other tests expect to be refused is given where it is granted.
+    // A function that the other tests expect to be refused is available if it is granted.
     line.global(2, "rpc.start_server");
     drop(line);
     server.finish();
     names
 }
 
-/// Asks for each by name, and for each service that there may be.
+/// Checks that a server gives no function by name, and that no service returns more than it may.
 fn gives_nothing(server: Server, with_upload: bool) {
     let names = all_functions();
     let mut line = server.line();
@@ -34,9 +34,9 @@ fn gives_nothing(server: Server, with_upload: bool) {
     assert_eq!(refused, names.len());
     line.send(&ask(1 << 30, NAMES, &[]));
     assert_eq!(line.answer(1 << 30).unwrap(), array(&[]));
-    // Answers may come in any order, since calls may run beside each other.
+    // Answers may arrive in any order, because calls may run at the same time.
     for args in [vec![], vec![text("testing.concat")], vec![int(1 << 32), text("testing.concat")]] {
-        // Those that there are get all of them, the others the first.
+        // Codes up to 255, which include all services, are called with all arguments, other codes only with the first.
         let last = if args.is_empty() { u16::MAX } else { 255 };
         for first in (0..=last).step_by(32) {
             for code in first..=first | 31 {
@@ -70,14 +70,14 @@ fn gives_nothing(server: Server, with_upload: bool) {
         }
     }
     if with_upload {
-        // A library's functions come from the library, not from the process; what it registers stays not granted.
+        // Functions of a module come from its library, not from the process. Functions that it registers are not granted.
         let digest = put(&mut line, 1, &std::fs::read(plugin()).unwrap());
         line.send(&ask(2, LOAD, &[text(&digest)]));
         let module = line.answer(2).unwrap();
         let module = i64::from_le_bytes(module[1..9].try_into().unwrap());
         for (id, name) in (3..).zip(&names) {
             line.send(&ask(id, MODULE_FUNCTION, &[int(module), text(name)]));
-            // No function, and no signature of one.
+            // There is no function and no signature.
             assert_eq!(line.answer(id).unwrap(), array(&[none(), none()]), "{name} of a module");
         }
         line.send(&ask(1, GLOBAL, &[text("testing.concat")]));
@@ -87,7 +87,7 @@ fn gives_nothing(server: Server, with_upload: bool) {
             line.send(&ask(1, code, &[text(&"0".repeat(64)), int(1)]));
             assert_eq!(line.answer(1).unwrap_err().0, "PermissionError", "{code}");
         }
-        // A function of the client does not get a name there, be it that of another one or not.
+        // The client cannot register a function at the server, whether its name is registered already or not.
         for name in ["testing.concat", "any.other"] {
             line.send(&ask(1, REGISTER, &[text(name), mine(1, 1, "ffi.Function"), crate::rig::bool(true)]));
             assert_eq!(line.answer(1).unwrap_err().0, "PermissionError");
@@ -111,6 +111,6 @@ fn a_key_that_grants_nothing() {
 
 #[test]
 fn a_key_that_grants_uploads_alone() {
-    // Without the functions of the tests, which the library would register once more.
+    // The server does not load the functions of the tests, because the uploaded library would register them again.
     gives_nothing(Server::start(&["--upload"], Some(("--key-file", ALICE))), true);
 }

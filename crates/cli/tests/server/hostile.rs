@@ -1,4 +1,5 @@
-//! Uploaded code, which may be any code: what it can do to the server, to its keys and to other sessions, and how it is ended.
+//! Uploaded code may be any code. The tests check its access to the server, to its keys and to other sessions, and that it can
+//! be ended.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use anyfn::{Bytes, PackedFunc};
 
 use crate::rig::*;
 
-/// What uploaded code tries: a number each, and 0 or the number of the error as the result.
+/// Source of the attacks of uploaded code. Each has a number, and returns 0 or an error number.
 const CODE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -101,7 +102,7 @@ int __tvm_ffi_attack(void* self, const Any* args, int32_t count, Any* out) {
 }
 "#;
 
-/// Compiles it for a server; none without a compiler.
+/// Compiles the attacks for a server. Returns None without a compiler, which is reported.
 fn library(server: &Server, other: &Path) -> Option<Vec<u8>> {
     let (source, out) = (server.root.join("attack.c"), server.root.join("attack.so"));
     std::fs::write(&source, CODE).unwrap();
@@ -137,11 +138,11 @@ fn try_it(attack: &PackedFunc, kind: i64) -> i64 {
 }
 
 fn is_root() -> bool {
-    // SAFETY: `geteuid` takes nothing and cannot fail.
+    // SAFETY: `geteuid` takes no arguments and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Whether the kernel isolates, as the server says.
+/// Returns true if the server reports that the kernel isolates sessions.
 fn is_isolated(server: &Server) -> bool {
     let log = server.log();
     let about = log[0]["detail"]["isolation"].as_str().unwrap();
@@ -151,7 +152,7 @@ fn is_isolated(server: &Server) -> bool {
     about.starts_with("landlock")
 }
 
-/// Whether a process works in the folder, or below it.
+/// Returns true if the working folder of a process is the folder or below it.
 fn works_in(folder: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -159,7 +160,7 @@ fn works_in(folder: &Path) -> bool {
         .any(|cwd| cwd.starts_with(folder))
 }
 
-/// A file in the folder of another session.
+/// Creates a file in the folder of another session and returns its path.
 fn of_other(server: &Server) -> PathBuf {
     let folder = wait_for(|| server.folders().into_iter().next(), || "no session".into());
     std::fs::write(folder.join("secret"), "x").unwrap();
@@ -177,12 +178,12 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     let Some(library) = library(&server, &other) else { return };
     let log = std::fs::metadata(server.root.join("log")).unwrap().len();
     let (session, attack) = load(&server, &library);
-    // Signals are kept in since Linux 6.12.
+    // Signals are confined since Linux 6.12.
     let about = server.log()[0]["detail"]["isolation"].as_str().unwrap().to_owned();
     let version: u32 = about.rsplit(' ').next().unwrap().parse().unwrap();
     let last = if version >= 6 { 15 } else { 13 };
     for kind in 0..=last {
-        // Whoever may watch all processes for performance may read these, since Linux 6.13: root.
+        // Since Linux 6.13, a user who may monitor the performance of all processes, such as root, may read these variables.
         if kind == 4 && is_root() {
             anyfn_skip::report("attack 4, for root");
             continue;
@@ -201,7 +202,7 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     server.finish();
 }
 
-/// That the attacks are real shows where nothing keeps them away.
+/// Shows that the attacks are real: without isolation they succeed.
 #[test]
 fn without_isolation_the_keys_are_within_reach() {
     let server = Server::with_key(&[GRANTED, &["--isolation", "off"]].concat());
@@ -213,7 +214,7 @@ fn without_isolation_the_keys_are_within_reach() {
     for kind in [6, 10, 12, 13] {
         assert_eq!(try_it(&attack, kind), 0, "attack {kind}");
     }
-    // Whoever is not root is kept from the memory of the server nevertheless.
+    // Users other than root cannot access the memory of the server even without isolation.
     if is_root() {
         anyfn_skip::report("memory that is not dumpable, for root, whom nothing but the isolation keeps away");
     } else {
@@ -256,7 +257,7 @@ fn a_server_is_stopped_whatever_its_sessions_do() {
         let started = Instant::now();
         signals.iter().for_each(|number| signal(server.pid(), *number));
         server.wait_for_end();
-        // Not those either that have left their session.
+        // Processes that have left their session end, too.
         wait_for(|| (!works_in(&server.root)).then_some(()), || "processes of the session are left".into());
         println!("it has stopped after {:?}", started.elapsed());
         drop((line, session, attack));

@@ -1,4 +1,4 @@
-//! There is only so much of anything (R15), and whoever has it and does nothing with it loses it.
+//! All resources are limited (R15), and a session that holds resources without using them is ended.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -41,7 +41,7 @@ fn within_a_session() {
     line.send(&ask(40, PUT, &[text(&"1".repeat(64)), int(600_000)]));
     line.send(&ask(41, PUT, &[text(&"2".repeat(64)), int(600_000)]));
     assert_eq!(line.answer(41).unwrap_err().0, "PermissionError");
-    // All of it is given back with the session.
+    // All resources are released with the session.
     server.serves();
     for _ in 0..2 {
         line.send(&frame(CALL, 1, 2, &[0; 200_000]));
@@ -55,12 +55,12 @@ fn of_a_process() {
     let server =
         limited(&["process_bytes=600000000", "cpu_seconds=1", "memory_bytes=100000000000", "files=64"]);
     let mut other = server.line();
-    // More memory than the process may have: an error, or its end, and nobody else's.
+    // More memory than the process may have leads to an error or to its end, and affects no other session.
     let mut line = server.line();
     line.send(&ask(1, EMPTY, &[shape(&[2_000_000_000]), dtype(1, 8, 1), device(1, 0)]));
     while line.receive().is_some_and(|answer| answer.0 != ERROR) {}
     drop(line);
-    // Files, each of which is open while it comes.
+    // Files, each of which is open during its upload.
     let mut line = server.line();
     let mut refused = 0;
     for id in 1..=62 {
@@ -95,11 +95,11 @@ fn of_a_process() {
 
 #[test]
 fn of_a_key() {
-    // Long enough that the third comes while the others are served.
+    // The time is long enough for the third client to arrive while the others are served.
     let server = limited(&["sessions=2", "seconds=8"]);
     let started = Instant::now();
     let (mut one, mut two) = (server.line(), server.line());
-    // The third waits until one of the others has had its time.
+    // The third client waits until one of the others has used up its time.
     let three = server.line();
     assert_eq!(three.places, [1]);
     let waited = started.elapsed();
@@ -114,7 +114,7 @@ fn of_a_key() {
 #[test]
 fn idle_sessions_end() {
     let server = limited(&["idle_seconds=4"]);
-    // Silent, and in the middle of everything that one can be silent in.
+    // Clients that are silent without a call, during an upload, during a callback, and within a frame.
     let silent = server.line();
     let mut uploading = server.line();
     let tensor = uploading.empty(1, 1 << 20);
@@ -125,11 +125,11 @@ fn idle_sessions_end() {
     called_back.send(&call(2, 0, 0, apply, &[mine(1, 1, "ffi.Function")]));
     let mut half = server.line();
     half.send(&frame(PING, 0, 1, b"")[..10]);
-    // It waits for a call that takes longer, which is not idle; it may be silent meanwhile.
+    // This client waits for a long call, so it is not idle, although it is silent.
     let mut busy = server.line();
     let sleep = busy.global(1, "testing.sleep");
     busy.send(&call(2, 0, 0, sleep, &[float(9.0), bool(true)]));
-    // It says something now and then.
+    // This client sends a message from time to time.
     let mut alive = server.line();
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(7) || server.children().len() > 2 {
@@ -154,22 +154,22 @@ fn idle_sessions_end() {
     server.finish();
 }
 
-/// Sets how many descriptors a process may have; how many it could have before.
+/// Sets the maximum number of descriptors of a process and returns the previous one.
 fn limit_descriptors(pid: u32, most: u64) -> u64 {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: only the old limits are asked for, and `old` is a struct of ours.
+    // SAFETY: `prlimit` only writes the old limits to `old`, which is on this stack.
     let got = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old) };
     let new = libc::rlimit { rlim_cur: most, rlim_max: old.rlim_max };
-    // SAFETY: only new limits are given, and `new` is a struct of ours.
+    // SAFETY: `prlimit` only reads the new limits from `new`, which is on this stack.
     let set = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut()) };
     assert_eq!((got, set), (0, 0));
     old.rlim_cur
 }
 
-/// Whether the other side has answered or has closed the connection.
+/// Returns true if the peer has answered or has closed the connection.
 fn has_something_to_read(stream: &UnixStream) -> bool {
     let mut polled = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one struct of ours, and the time is zero.
+    // SAFETY: `poll` gets one struct, which is on this stack, and does not wait.
     unsafe { libc::poll(&raw mut polled, 1, 0) > 0 }
 }
 
@@ -178,7 +178,7 @@ fn of_descriptors_of_the_server() {
     let server = Server::open(GRANTED);
     let mut served = server.line();
     let now = server.steady_descriptors();
-    // With so few, each step of starting a session fails for some client.
+    // With so few descriptors, each step of starting a session fails for some client.
     for more in 0..12 {
         let failures = || server.log().iter().filter(|line| line["event"] == "failed").count();
         let before = failures();
@@ -187,7 +187,7 @@ fn of_descriptors_of_the_server() {
         for stream in &mut waiting {
             std::io::Write::write_all(stream, PREFACE).unwrap();
         }
-        // What fails for them is no matter of the one that is served.
+        // Failures for these clients do not affect the client that is served.
         assert!(served.serves(more + 1));
         // A client is answered, or its connection is closed because a newer one needs the descriptor, or starting it fails.
         wait_for(
@@ -195,7 +195,7 @@ fn of_descriptors_of_the_server() {
             || format!("neither served nor failed with {more} descriptors"),
         );
         limit_descriptors(server.pid(), old);
-        // They are served when there are enough again, but for those whose descriptors others needed.
+        // The clients are served when there are enough descriptors again, except those whose descriptors newer clients needed.
         for mut stream in waiting {
             let mut answer = [0; 12];
             if std::io::Read::read_exact(&mut stream, &mut answer).is_ok() {

@@ -1,7 +1,7 @@
-//! `anyfn rpc server` as a process of its own, under everything that can go wrong: attacks, clients that vanish, cables that are
-//! cut, many clients at once. After each of them the next client is served, and at the end nothing is left.
+//! `anyfn rpc server` in a separate process, under attacks, with clients that vanish, cables that are cut, and many clients at
+//! once. After each of these the next client is served, and at the end nothing is left.
 //!
-//! With `ANYFN_SOAK` the tests take longer; with `ANYFN_FUZZ_SECONDS` those of `fuzz` do.
+//! With `ANYFN_SOAK` the tests take longer. `ANYFN_FUZZ_SECONDS` sets the duration of the tests of `fuzz`.
 
 #![cfg(target_os = "linux")]
 

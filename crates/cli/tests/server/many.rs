@@ -1,4 +1,4 @@
-//! Many clients at once, each of which calls, uploads, cancels and vanishes: nobody is starved, and nothing is left.
+//! Many clients at once, each of which calls, uploads, cancels and vanishes: no client is starved, and nothing is left.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use crate::hand::*;
 use crate::random::Random;
 use crate::rig::*;
 
-/// What a client has got.
+/// Statistics of a client.
 #[derive(Default)]
 struct Got {
     sessions: u64,
     calls: u64,
-    /// Longest that it waited to be let in.
+    /// Longest time that the client waited for a session.
     waited: Duration,
-    /// Longest that a short call took.
+    /// Longest time that a short call took.
     longest_call: Duration,
 }
 
-/// Sessions that each client has at least before the test ends.
+/// Minimum number of sessions of each client before the test ends.
 const SESSIONS: u64 = 6;
 
 fn one_session(server: &Server, random: &mut Random, got: &mut Got) {
@@ -37,7 +37,7 @@ fn one_session(server: &Server, random: &mut Random, got: &mut Got) {
     }
     let kind = random.below(6);
     match kind {
-        // A tensor there and back.
+        // A tensor is written and read back.
         0 | 1 => {
             let (tensor, byte) = (line.empty(3, 65536) as i64, random.next() as u8);
             line.send(&ask(4, WRITE, &[int(tensor), int(0), int(65536)]));
@@ -65,7 +65,7 @@ fn one_session(server: &Server, random: &mut Random, got: &mut Got) {
             line.answer(4).unwrap_err();
             got.calls += 1;
         }
-        // Gone without a word, in the middle of an upload or of a call.
+        // The client vanishes without a message, during an upload or during a call.
         4 => {
             line.send(&ask(3, PUT, &[text(&"0".repeat(64)), int(500_000)]));
             return line.send(&data(3, 0, &[1; 100_000]));
@@ -98,7 +98,7 @@ fn many(clients: usize, time: Duration, server: Server) {
                 })
             })
             .collect();
-        // One more, which is a process that is killed, at one boundary after the other.
+        // One more client is a process that is killed, at one boundary after the other.
         let killer = scope.spawn(|| {
             let mut at = 0;
             while !over.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ fn many(clients: usize, time: Duration, server: Server) {
                 memory.push(server.memory());
             }
         }
-        // On a slow machine it takes longer until each has had several turns; if one never gets any, that shows below.
+        // On a slow machine it takes longer until each client has had several sessions. The check below finds starved clients.
         let late = Instant::now() + 4 * SOON;
         while sessions.iter().any(|had| had.load(Ordering::Relaxed) < SESSIONS) && Instant::now() < late {
             std::thread::sleep(Duration::from_millis(20));
@@ -139,7 +139,7 @@ fn many(clients: usize, time: Duration, server: Server) {
         middle.calls,
         killed.load(Ordering::Relaxed),
     );
-    // Each has had its turn, none much less often than others.
+    // Each client has had its sessions, and none much fewer calls than others.
     assert!(least.sessions >= SESSIONS && least.calls * 3 >= middle.calls, "a client was starved");
     assert!(memory[2] < memory[0] + 4096, "the listener has grown: {memory:?} KiB");
     for why in server.ends() {
@@ -152,7 +152,7 @@ fn many(clients: usize, time: Duration, server: Server) {
 
 #[test]
 fn many_clients() {
-    // Fewer places than clients: they queue.
+    // There are fewer sessions than clients, so clients wait in the queue.
     if is_soak() {
         many(50, Duration::from_secs(60), Server::with_key(&[GRANTED, &["--max-sessions", "12"]].concat()));
     } else {

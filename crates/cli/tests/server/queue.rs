@@ -1,4 +1,4 @@
-//! Who waits is told so, and no key can fill the queue alone.
+//! Waiting clients receive their position, and no key can fill the queue alone.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rig::*;
 fn who_waits_is_told_its_place() {
     let server = Server::with_key(&[GRANTED, &["--exclusive"]].concat());
     let first = server.line();
-    // The library says it when it gives up; it may have to do so before it comes to the queue, where the machine is busy.
+    // The library reports the position when it times out. On a busy machine it may time out before it reaches the queue.
     let mut seconds = 1.0;
     loop {
         let error = server.session(seconds).map(drop).unwrap_err();
@@ -27,7 +27,7 @@ fn who_waits_is_told_its_place() {
     for place in 1..=2_u32 {
         let mut line = Line::open_with_key(server.connect());
         line.send(&frame(HELLO, 0, 0, b"by hand"));
-        // The one above may not have been forgotten yet.
+        // The server may still count the client above.
         let mut told = line.receive().unwrap();
         while told != (QUEUED, 0, 0, place.to_le_bytes().to_vec()) {
             assert_eq!(told.0, QUEUED);
@@ -65,7 +65,7 @@ fn a_key_that_fills_the_queue_lets_others_in() {
             line
         })
         .collect();
-    // One more of the same key is refused.
+    // One more client with the same key is refused.
     let mut late = Line::open_with_key(server.connect());
     late.send(&frame(HELLO, 0, 0, b"by hand"));
     let (kind, _, _, why) = late.receive().unwrap();
@@ -73,7 +73,7 @@ fn a_key_that_fills_the_queue_lets_others_in() {
         (kind, &*String::from_utf8(why).unwrap()),
         (BYE, "too many wait for this server; try again later")
     );
-    // One of another key is not: who came last of those that wait makes place.
+    // A client with another key is not refused: the last client in the queue has to leave.
     let (host, port, key) = (server.host.clone(), server.port, bob.to_text());
     let of_bob = std::thread::spawn(move || {
         let connect = anyfn::registry::get("rpc.connect").unwrap();

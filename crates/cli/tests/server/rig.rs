@@ -1,4 +1,4 @@
-//! A server with a folder of its own, and what is left of its sessions.
+//! A server with its own folder, and checks that nothing is left of its sessions.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,31 +18,31 @@ use serde_json::Value;
 
 use crate::hand::*;
 
-/// How long anything may take that should happen soon; far more than it does.
+/// Maximum time for events that should happen soon. It is much longer than they take.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 
-/// Everything is granted that the tests call.
+/// Options that grant everything that the tests call.
 pub(crate) const GRANTED: &[&str] = &["--allow", "testing.*", "--upload"];
 
-/// Stands for the options that load the functions of the tests.
+/// Options that load the functions of the tests. The empty word is replaced by the path of the plugin.
 pub(crate) const LOADS: &[&str] = &["--load", ""];
 
 pub(crate) struct Server {
     process: Child,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Whether its clients need [`ALICE`].
+    /// True if its clients need the key [`ALICE`].
     pub(crate) with_key: bool,
     pub(crate) root: PathBuf,
     descriptors: usize,
 }
 
-/// Whether the long variants are asked for.
+/// Returns true if the long variants of the tests are requested.
 pub(crate) fn is_soak() -> bool {
     std::env::var_os("ANYFN_SOAK").is_some()
 }
 
-/// The plugin with the sample functions, which cargo has built beside the test program.
+/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
 pub(crate) fn plugin() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     let deps = deps.parent().unwrap();
@@ -51,17 +51,18 @@ pub(crate) fn plugin() -> PathBuf {
 }
 
 impl Server {
-    /// Without a key, with these options behind the ones that make it a test.
+    /// Starts a server without a key, with additional options.
     pub(crate) fn open(words: &[&str]) -> Server {
         Server::start(&[LOADS, words].concat(), None)
     }
 
-    /// With the key [`ALICE`].
+    /// Starts a server with the key [`ALICE`], with additional options.
     pub(crate) fn with_key(words: &[&str]) -> Server {
         Server::start(&[LOADS, words].concat(), Some(("--key-file", ALICE)))
     }
 
-    /// `secrets` is an option that takes a file, and what is in that file. The functions of the tests are there with [`LOADS`].
+    /// Starts a server. `secrets` is an option that takes a file, and the content of that file. The functions of the tests are
+    /// loaded only with [`LOADS`].
     pub(crate) fn start(words: &[&str], secrets: Option<(&str, &str)>) -> Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -104,24 +105,24 @@ impl Server {
         self.process.id()
     }
 
-    /// A connection that has said nothing.
+    /// Opens a connection that has sent nothing.
     pub(crate) fn connect(&self) -> UnixStream {
         dial(&self.host, self.port)
     }
 
-    /// A client that was let in.
+    /// Connects a client that is admitted.
     pub(crate) fn line(&self) -> Line {
         let stream = self.connect();
         if self.with_key { Line::greet_with_key(stream) } else { Line::greet(stream) }
     }
 
-    /// A client that is no test's own.
+    /// Connects the client of the library.
     pub(crate) fn session(&self, timeout: f64) -> anyfn::Result<Ref<Session>> {
         let key = self.with_key.then_some(ALICE);
         registry::get("rpc.connect")?.call((&*self.host, self.port, key, timeout))?.get::<Ref<Session>>()
     }
 
-    /// The next client is served: what follows every attack.
+    /// Checks that the next client is served. Every attack is followed by this.
     pub(crate) fn serves(&self) {
         let started = Instant::now();
         let mut line = self.line();
@@ -132,7 +133,7 @@ impl Server {
         assert!(started.elapsed() < SOON);
     }
 
-    /// The session processes.
+    /// Returns the ids of the session processes.
     pub(crate) fn children(&self) -> Vec<u32> {
         let parent = self.pid().to_string();
         let mut all = Vec::new();
@@ -147,7 +148,7 @@ impl Server {
         all
     }
 
-    /// The folders of sessions.
+    /// Returns the folders of the sessions.
     pub(crate) fn folders(&self) -> Vec<PathBuf> {
         let of_servers = fs::read_dir(self.root.join("sessions")).unwrap().flatten();
         of_servers.flat_map(|entry| fs::read_dir(entry.path()).unwrap().flatten()).map(|e| e.path()).collect()
@@ -157,7 +158,7 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// How many descriptors the listener has once those that it needs to start a session are closed again.
+    /// Returns the number of descriptors of the listener once it has closed those that it needs to start a session.
     pub(crate) fn steady_descriptors(&self) -> u64 {
         let (mut last, mut same) = (0, 0);
         wait_for(
@@ -171,7 +172,7 @@ impl Server {
         )
     }
 
-    /// Memory of the listener, in KiB.
+    /// Returns the resident memory of the listener in KiB.
     pub(crate) fn memory(&self) -> u64 {
         status(self.pid(), "VmRSS:")
     }
@@ -181,14 +182,14 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Why sessions have ended.
+    /// Returns the reasons why sessions have ended.
     pub(crate) fn ends(&self) -> Vec<String> {
         let log = self.log();
         let ends = log.iter().filter(|line| line["event"] == "end");
         ends.map(|line| line["detail"]["reason"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until a session has ended for this reason.
+    /// Waits until a session has ended for a reason.
     pub(crate) fn ended(&self, reason: &str) {
         wait_for(
             || self.ends().iter().any(|why| why.contains(reason)).then_some(()),
@@ -218,7 +219,7 @@ impl Server {
         );
     }
 
-    /// Serves another client, and then there is nothing left of any.
+    /// Serves another client, ends the server, and checks that nothing is left of any client.
     pub(crate) fn finish(mut self) {
         self.serves();
         self.wait_until_quiet();
@@ -249,19 +250,19 @@ impl Drop for Server {
     }
 }
 
-/// Nothing is left of a test that is killed.
+/// Makes the process of a command end with this test, even if the test is killed.
 pub(crate) fn dies_with_us(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     let prepare = || {
-        // SAFETY: a system call on the new process.
+        // SAFETY: this is a system call that affects only the new process.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         Ok(())
     };
-    // SAFETY: a system call and nothing else.
+    // SAFETY: the function makes only a system call.
     unsafe { command.pre_exec(prepare) }
 }
 
-/// A number out of `/proc/<pid>/status`.
+/// Returns a number from `/proc/<pid>/status`.
 pub(crate) fn status(pid: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -271,7 +272,7 @@ pub(crate) fn status(pid: u32, name: &str) -> u64 {
 pub(crate) fn dial(host: &str, port: u16) -> UnixStream {
     let stream = TcpStream::connect((host, port)).unwrap();
     stream.set_nodelay(true).unwrap();
-    // Any connected socket is one to the client by hand.
+    // The client by hand works with any connected socket.
     let stream = UnixStream::from(OwnedFd::from(stream));
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();
@@ -279,11 +280,11 @@ pub(crate) fn dial(host: &str, port: u16) -> UnixStream {
 }
 
 pub(crate) fn signal(pid: u32, number: i32) {
-    // SAFETY: no pointers.
+    // SAFETY: `kill` takes only numbers.
     unsafe { libc::kill(pid as i32, number) };
 }
 
-/// Waits until there is something.
+/// Waits until `find` returns a value.
 pub(crate) fn wait_for<T>(find: impl FnMut() -> Option<T>, why: impl Fn() -> String) -> T {
     wait_long_for(SOON, find, why)
 }
@@ -303,7 +304,7 @@ pub(crate) fn wait_long_for<T>(
     }
 }
 
-/// Texts of an array of them.
+/// Decodes an array of strings.
 pub(crate) fn texts(value: &[u8]) -> Vec<String> {
     assert_eq!(value[0], 10);
     let number = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap()) as usize;
@@ -326,13 +327,13 @@ pub(crate) fn bool(value: bool) -> Vec<u8> {
     vec![1 + u8::from(value)]
 }
 
-/// The digest that names a file.
+/// Returns the digest that names a file.
 pub(crate) fn digest(content: &[u8]) -> String {
     use blake2::Digest;
     blake2::Blake2s256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Sends a file, in parts; the call's number is used up.
+/// Uploads a file in parts with call number `id`, and returns its digest.
 pub(crate) fn put(line: &mut Line, id: u64, content: &[u8]) -> String {
     let digest = digest(content);
     line.send(&ask(id, PUT, &[text(&digest), int(content.len() as i64)]));
@@ -343,7 +344,7 @@ pub(crate) fn put(line: &mut Line, id: u64, content: &[u8]) -> String {
     digest
 }
 
-/// What is in a folder and below it.
+/// Returns all paths below a folder.
 pub(crate) fn tree(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {

@@ -1,4 +1,4 @@
-//! What whoever uses the library sees when the other side is gone or slow.
+//! Errors that users of the library see when the remote end has ended or is slow.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyfn::{Any, PackedFunc, registry};
 
 use crate::rig::*;
 
-/// The error of a session whose process is killed by `act`, which gets a function of it.
+/// Checks the errors of a session whose process is killed by `act`, which gets a function of the session.
 fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::Result<Any>) {
     let session = server.session(30.0).unwrap();
     let function = session.get_function(name).unwrap();
@@ -14,7 +14,7 @@ fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::R
     let error = act(&function).unwrap_err();
     assert_eq!(error.kind(), "ConnectionError", "{error}");
     assert!(started.elapsed() < SOON);
-    // So is every later one.
+    // Every later call fails, too.
     assert_eq!(function.call(()).unwrap_err().kind(), "ConnectionError");
     assert_eq!(session.get_function(name).map(drop).unwrap_err().kind(), "ConnectionError");
     server.serves();
@@ -41,7 +41,7 @@ fn a_process_that_is_killed_is_a_connection_error() {
             killer.join().unwrap();
             result
         });
-        // In a callback, which is answered in vain.
+        // The process is killed during a callback, whose answer is lost.
         killed(&server, "testing.apply", |apply| {
             let processes = server.children();
             let callback = PackedFunc::new(move |_| {
@@ -50,7 +50,7 @@ fn a_process_that_is_killed_is_a_connection_error() {
             });
             apply.call((callback,))
         });
-        // While a file is on its way.
+        // The process is killed during an upload.
         let session = server.session(30.0).unwrap();
         let processes = server.children();
         let progress = PackedFunc::new(move |args| {
@@ -98,7 +98,7 @@ fn a_server_whose_folder_is_gone_makes_another() {
     std::fs::remove_dir_all(&first).unwrap();
     server.serves();
     assert!(!first.exists());
-    // Where none can be made, clients are told; and served when one can.
+    // If no folder can be created, clients get an error. They are served when one can be created again.
     drop(line);
     let sessions = server.root.join("sessions");
     std::fs::remove_dir_all(&sessions).unwrap();

@@ -49,7 +49,7 @@ fn signals_are_checked_by_the_host_language() {
     assert_eq!(STEPS.load(Ordering::Relaxed), 3);
     ANSWER.store(-1, Ordering::Relaxed);
     assert_eq!(unsafe { TVMFFIEnvCheckSignals() }, -1);
-    // The error is the host language's own, not in our slot.
+    // The error belongs to the host language and is not in our slot.
     assert_eq!(raised().1, "a function failed without raising an error");
 }
 

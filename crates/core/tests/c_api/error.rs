@@ -18,7 +18,7 @@ fn the_raised_slot_belongs_to_the_thread() {
     unsafe { TVMFFIErrorSetRaisedFromCStr(c"KeyError".as_ptr(), c"second".as_ptr()) };
     std::thread::spawn(|| {
         assert!(take().is_none());
-        // Left in the slot: it is released with the thread.
+        // The error stays in the slot and is released with the thread.
         unsafe { TVMFFIErrorSetRaisedFromCStr(c"KeyError".as_ptr(), c"other".as_ptr()) };
     })
     .join()

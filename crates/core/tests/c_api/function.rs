@@ -3,7 +3,7 @@ use anyfn::abi::*;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Gives its first argument plus the number behind `handle`.
+/// Returns its first argument plus the number that `handle` points to.
 unsafe extern "C" fn add(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -169,7 +169,7 @@ fn bad_names_and_handles_are_errors() {
 #[test]
 fn texts_of_the_runtimes_own_functions() {
     let error = |name: &str, args: &[Any]| {
-        // SAFETY: each call passes what the function asks for.
+        // SAFETY: each call passes the arguments that the function requires.
         let error = unsafe { anyfn::registry::get_unsafe(name) }.unwrap().call(args).unwrap_err();
         format!("{}: {}", error.kind(), error.message())
     };
@@ -197,7 +197,7 @@ fn texts_of_the_runtimes_own_functions() {
 
 #[test]
 fn the_runtimes_own_functions_work() {
-    // SAFETY: each call passes what the function asks for.
+    // SAFETY: each call passes the arguments that the function requires.
     let call =
         |name: &str, args: &[Any]| unsafe { anyfn::registry::get_unsafe(name) }.unwrap().call(args).unwrap();
     assert_eq!(
@@ -216,7 +216,7 @@ fn the_runtimes_own_functions_work() {
     assert!(keys.iter().any(|key| key == "ffi.Module"));
     assert!(anyfn::registry::list().unwrap().iter().any(|name| name == "ffi.String"));
 
-    // SAFETY: only the function that asks for them gets these.
+    // SAFETY: the pointers are passed only to the function that expects them.
     let pointer = |p: *mut c_void| Any::new(unsafe { anyfn::OpaquePtr::from_ptr(p) }).unwrap();
     let made = call(
         "ffi.FunctionFromExternC",

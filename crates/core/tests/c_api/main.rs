@@ -1,7 +1,7 @@
-//! Every C function, called as C code calls it: what it does, and that what can be wrong is an error.
+//! Calls every C function as C code does, and checks its results and its errors.
 
-// SAFETY of all calls below: arguments are what the ABI asks for, or NULL, which it checks. What a test frees it has
-// made. Blocks are not commented one by one: that would be this sentence a few hundred times.
+// SAFETY of all calls below: arguments are what the ABI requires, or NULL, which it checks. A test frees only what it has
+// created. Blocks have no comments of their own, which would repeat this sentence a few hundred times.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     clippy::multiple_unsafe_ops_per_block,
@@ -27,7 +27,7 @@ use std::ptr;
 use anyfn::abi::{TVMFFIAny, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TVMFFIObjectHandle};
 use anyfn::{Any, Error, ObjectRef};
 
-/// The error that a call has raised, which must have failed.
+/// Returns kind and message of the error that a call has raised. The call must have failed.
 #[track_caller]
 fn failed(code: c_int) -> (String, String) {
     assert_eq!(code, -1);
@@ -64,7 +64,7 @@ fn value(raw: TVMFFIAny) -> Any {
     unsafe { Any::from_raw(raw) }
 }
 
-/// Address of an object's content.
+/// Returns the address of an object's content.
 fn content<T>(object: &ObjectRef) -> *mut T {
     unsafe { object.as_handle().cast::<TVMFFIObject>().add(1).cast() }
 }
@@ -73,5 +73,5 @@ fn error_cell(error: &ObjectRef) -> &TVMFFIErrorCell {
     unsafe { &*content(error) }
 }
 
-/// A byte array that says it has bytes where there are none.
+/// Byte array that has a size but no data.
 const BROKEN: TVMFFIByteArray = TVMFFIByteArray { data: ptr::null(), size: 3 };

@@ -18,7 +18,7 @@ fn a_handle_is_made_once() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     static CALLERS: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn make(result: *mut *mut c_void) -> c_int {
-        // While this runs all others ask for the handle.
+        // While this runs, all other threads ask for the handle.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while CALLERS.load(Ordering::Relaxed) < 8 && std::time::Instant::now() < deadline {
             std::thread::yield_now();
@@ -112,7 +112,7 @@ fn two_that_need_each_other_do_not_hang() {
         ];
         threads.map(|thread| thread.join().unwrap())
     });
-    // One of them found out; the other could go on.
+    // One of them detects the cycle, and the other can continue.
     let failures = codes.iter().filter(|(code, _)| *code != 0).count();
     assert_eq!(failures, 1, "{codes:?}");
 }

@@ -108,7 +108,7 @@ fn what_is_required_is_checked_and_the_caller_keeps_the_tensor() {
     let code = unsafe { TVMFFITensorFromDLPack(&mut from, 8, 0, &mut out) };
     expect(code, "RuntimeError", "FromDLPack: Data is not aligned to 8 bytes.");
     assert_eq!(failed(unsafe { TVMFFITensorFromDLPack(&mut from, -8, 0, &mut out) }).0, "ValueError");
-    // A handle of a device has no alignment of its own, only the offset has.
+    // A device handle has no alignment; only the byte offset has one.
     from.dl_tensor.device.device_type = kDLOpenCL;
     from.dl_tensor.data = from.dl_tensor.data.wrapping_byte_add(1);
     from.dl_tensor.byte_offset = 16;
@@ -273,7 +273,7 @@ fn tensors_are_allocated_by_the_current_allocator() {
     expect(alloc(13).0, "MemoryError", "an unlucky number");
     expect(alloc(14).0, "RuntimeError", "the allocator of tensors failed with code 3 and gave no reason");
     expect(alloc(15).0, "RuntimeError", "the allocator of tensors gave none");
-    // What the allocator made but nobody can use is released.
+    // A tensor of the allocator that cannot be used is released.
     assert_eq!(failed(alloc(16).0).0, "ValueError");
     assert_eq!(RELEASED.load(Ordering::Relaxed), 2);
     let mut out = ptr::null_mut();
@@ -283,7 +283,7 @@ fn tensors_are_allocated_by_the_current_allocator() {
         "prototype",
     );
 
-    // Other threads have none until it is made the global one.
+    // Other threads have no allocator until it is made the global one.
     let other = || {
         std::thread::spawn(|| unsafe { TVMFFIEnvGetDLPackManagedTensorAllocator() }.is_some()).join().unwrap()
     };
@@ -310,7 +310,7 @@ fn a_tensor_of_too_many_dimensions_is_refused_before_its_shape_is_read() {
         );
         assert!(anyfn::Error::take_raised().message().ends_with(&format!("got {ndim}")));
         assert_eq!(released.load(Ordering::Relaxed), 0);
-        // As an argument of a call.
+        // The tensor is an argument of a call.
         let view = TVMFFIAny {
             type_index: kTVMFFIDLTensorPtr,
             small_str_len: 0,

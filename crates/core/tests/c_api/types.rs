@@ -53,14 +53,14 @@ fn children_are_put_into_their_parents_slots() {
     let parent = register("test.slots.Parent", 1, 3, true, kTVMFFIObject);
     assert!(parent >= kTVMFFIDynObjectBegin);
     assert_eq!(register("test.slots.Parent", 7, 9, false, 70), parent);
-    // A child with one slot of its own for a grandchild takes two.
+    // A child with one slot for a grandchild takes two slots.
     let child = register("test.slots.Child", 2, 1, true, parent);
     assert_eq!(child, parent + 1);
     let second = register("test.slots.Second", 2, 0, true, parent);
     assert_eq!(second, parent + 3);
     let grandchild = register("test.slots.Grandchild", 3, 0, true, child);
     assert_eq!(grandchild, child + 1);
-    // The parent's slots are used up: the next one goes to the end of the table.
+    // The parent's slots are used up, so the next child goes to the end of the table.
     let overflow = register("test.slots.Overflow", 2, 0, true, parent);
     assert!(overflow > parent + 3);
     let info = info(grandchild);
@@ -83,7 +83,7 @@ fn a_type_without_overflow_fills_up() {
     );
     // A failed registration leaves nothing behind.
     assert_eq!(register("test.full.More", 2, 0, true, -2), -2);
-    // What cannot overflow passes that on: the child says it could.
+    // A child of a type that cannot overflow cannot overflow either, although it is registered as if it could.
     assert_eq!(register("test.full.Deeper", 3, 0, true, only), -1);
     assert_eq!(raised().0, "InternalError");
     assert_eq!(

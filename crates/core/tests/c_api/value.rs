@@ -59,7 +59,7 @@ fn words_of(value: &Any) -> Vec<i64> {
 fn integers_of_any_size_are_canonical() {
     let check = |words: &[i64], canonical: &[i64]| {
         let made = from_words(words);
-        // Read through a value that stays in place: an int's words are in the value itself.
+        // Read through a value that does not move, because the words of an int are in the value itself.
         let kept = made.as_view();
         let array = unsafe { TVMFFIBigIntGetContentByteArray(kept.as_raw()) };
         assert_eq!(array.size, canonical.len() * 8, "{words:?}");
@@ -174,8 +174,8 @@ fn custom_data_types_have_the_names_that_the_process_gives() {
         assert_eq!(unsafe { TVMFFIDataTypeToString(&dtype.0, &mut out) }, 0);
         assert_eq!(value(out).get::<&str>().unwrap(), text);
     }
-    // The code does not fit a byte: an error, not another type.
+    // A code that does not fit a byte is an error, not another type.
     assert_eq!("custom[t300]".parse::<anyfn::DType>().unwrap_err().kind(), "OverflowError");
-    // The function of the process panics: an error as well.
+    // A panic of the registered function is an error as well.
     assert_eq!("custom[tx]".parse::<anyfn::DType>().unwrap_err().kind(), "InternalError");
 }

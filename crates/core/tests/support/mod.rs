@@ -10,7 +10,7 @@ use anyfn::{Module, Result};
 
 pub(crate) mod unload;
 
-/// A directory of this test program's own.
+/// Returns the path of a file that belongs to this test program, in a folder for temporary files.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
     fs::create_dir_all(&dir).unwrap();
@@ -21,7 +21,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles C source to `lib<name>.so`; `None` without a compiler, which is reported.
+/// Compiles C source to a library `<name>.so` and returns its path. Without a compiler, reports that and returns `None`.
 pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     let library = scratch(&format!("{name}.so"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
@@ -45,14 +45,14 @@ pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<
     }
 }
 
-/// Compiles a C text.
+/// Compiles a string with C source.
 pub(crate) fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let file = scratch(&format!("{name}.c"));
     fs::write(&file, source).unwrap();
     compile_file(name, &file, flags)
 }
 
-/// The example kernel.
+/// Compiles the example kernel.
 pub(crate) fn saxpy(name: &str) -> Option<PathBuf> {
     compile_file(name, &root().join("examples/kernels/saxpy.c"), &[])
 }
@@ -62,7 +62,7 @@ pub(crate) fn load(path: &Path) -> Result<Module> {
     Module::load(path.to_str().unwrap())
 }
 
-/// The plugin with the sample functions, which cargo has built beside the test program.
+/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
 pub(crate) fn testing_plugin() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];
@@ -72,21 +72,21 @@ pub(crate) fn testing_plugin() -> PathBuf {
         .expect("anyfn-testing is a dev-dependency, so it is built")
 }
 
-/// Makes a new file a version of a library, old enough that nobody can be writing it.
+/// Moves a new file to the path of a library, with a modification time so old that it counts as complete.
 pub(crate) fn put(new: &Path, path: &Path) {
     let file = fs::File::options().write(true).open(new).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();
     fs::rename(new, path).unwrap();
 }
 
-/// A copy of the plugin, as a new file under a name.
+/// Puts a copy of the plugin as a new file at a path.
 pub(crate) fn new_build(path: &Path) {
     let new = path.with_extension("part");
     fs::copy(testing_plugin(), &new).unwrap();
     put(&new, path);
 }
 
-/// Checks kind and part of the message of a failure.
+/// Checks the kind of an error and a part of its message.
 #[track_caller]
 pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
     let error = result.unwrap_err();

@@ -1,4 +1,4 @@
-//! What is mapped and what keeps it.
+//! Functions that report the mappings and leases of libraries.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     turn
 }
 
-/// How often a file is mapped, as the system says.
+/// Returns the number of mappings of a file in this process.
 pub(crate) fn mappings(path: &Path) -> usize {
     let path = path.canonicalize().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn reap() -> Vec<String> {
     paths.iter().map(|path| path.to_string()).collect()
 }
 
-/// Leases of a library that is mapped, as `what: number`; `None` if it is not mapped.
+/// Returns the leases of a library as `kind: number`, or `None` if it is not mapped.
 pub(crate) fn leases(path: &Path) -> Option<Vec<String>> {
     let path = path.canonicalize().unwrap();
     let all = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();

@@ -1,4 +1,5 @@
-//! A client that writes its bytes by hand, as `docs/rpc.md` says: it shares no code with the crate. Other crates test with it, too.
+//! A client that writes its bytes by hand, as `docs/rpc.md` specifies. It shares no code with the crate. Other crates test
+//! with it, too.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -41,14 +42,14 @@ pub(crate) const ATTRIBUTE: u16 = 18;
 pub(crate) const NAMES: u16 = 19;
 pub(crate) const REGISTER: u16 = 20;
 
-/// `alice` with 32 times the byte 7.
+/// Key with the name `alice`, whose secret is 32 times the byte 7.
 pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
 
-/// The first bytes of a client without a key, and of the answer.
+/// First bytes of a client without a key. [`ACCEPTED`] is the answer.
 pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
 pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
 
-/// The same for version 2 of the protocol.
+/// First bytes of a client in version 2 of the protocol. [`ACCEPTED_2`] is the answer.
 pub(crate) const PREFACE_2: &[u8] = b"anyfnRPC\x02\x02\x00";
 pub(crate) const ACCEPTED_2: &[u8] = b"anyfnRPC\x02\x00\x00\x00";
 
@@ -95,12 +96,12 @@ pub(crate) fn array(items: &[Vec<u8>]) -> Vec<u8> {
     [&[10][..], &(items.len() as u32).to_le_bytes(), &items.concat()].concat()
 }
 
-/// A value that is kept, to be met again.
+/// Encodes a value that is kept, so that later references can name it.
 pub(crate) fn kept(value: &[u8]) -> Vec<u8> {
     [&[18][..], value].concat()
 }
 
-/// A value that was kept.
+/// Encodes a reference to a value that was kept.
 pub(crate) fn again(number: u32) -> Vec<u8> {
     [&[19][..], &number.to_le_bytes()].concat()
 }
@@ -109,7 +110,7 @@ pub(crate) fn graph(json: &str) -> Vec<u8> {
     [&[15][..], &sized(json.as_bytes())].concat()
 }
 
-/// A handle of the sender that is no tensor.
+/// Encodes a handle of the sender that is not a tensor.
 pub(crate) fn mine(handle: u64, class: u8, key: &str) -> Vec<u8> {
     [&[16][..], &handle.to_le_bytes(), &[class], &sized(key.as_bytes())].concat()
 }
@@ -127,13 +128,13 @@ fn call_payload(parent: u64, depth: u16, target: &[u8], args: &[Vec<u8>]) -> Vec
     [&parent.to_le_bytes()[..], &depth.to_le_bytes(), target, &count, &args.concat()].concat()
 }
 
-/// Asks for one of the services.
+/// Encodes a call of a service.
 pub(crate) fn ask(id: u64, code: u16, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[1][..], &code.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(0, 0, &target, args))
 }
 
-/// Calls a handle of the other side.
+/// Encodes a call of a handle of the remote end.
 pub(crate) fn call(id: u64, parent: u64, depth: u16, handle: u64, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[0][..], &handle.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(parent, depth, &target, args))
@@ -147,7 +148,7 @@ pub(crate) fn release(handle: u64, count: u64) -> Vec<u8> {
     frame(RELEASE, 0, 0, &[handle.to_le_bytes(), count.to_le_bytes()].concat())
 }
 
-/// The initiator of the key exchange; `prologue` is what was sent before.
+/// Returns the initiator of the key exchange. `prologue` contains the bytes that were sent before.
 pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
     Builder::new("Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s".parse().unwrap())
         .prologue(prologue)
@@ -158,17 +159,17 @@ pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
         .unwrap()
 }
 
-/// What a client with a key sends first.
+/// Returns the first bytes of a client with a key.
 pub(crate) fn preface_of(name: &str) -> Vec<u8> {
     [&b"anyfnRPC\x01\x01"[..], &[name.len() as u8], name.as_bytes()].concat()
 }
 
-/// `u16 length | bytes`.
+/// Encodes `u16 length | bytes`.
 pub(crate) fn short(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
 }
 
-/// What a client with a key sends after its preface was accepted.
+/// Returns the bytes that a client with a key sends after its preface was accepted.
 pub(crate) fn exchange(noise: &mut HandshakeState) -> Vec<u8> {
     let mut message = [0; 256];
     let size = noise.write_message(&[], &mut message).unwrap();
@@ -176,22 +177,22 @@ pub(crate) fn exchange(noise: &mut HandshakeState) -> Vec<u8> {
     short(&message[..size])
 }
 
-/// The client's end after the handshake. The stream may be any connected socket.
+/// Client's end of a session after the handshake. The stream may be any connected socket.
 pub(crate) struct Line {
     pub(crate) stream: UnixStream,
     noise: Option<(StatelessTransportState, u64, u64)>,
     plain: Vec<u8>,
-    /// Results that have come.
+    /// Number of results that have arrived.
     pub(crate) returns: usize,
-    /// Places in the queue that the server told before it welcomed.
+    /// Positions in the queue that the server reported before the welcome.
     pub(crate) places: Vec<u32>,
-    /// Whether the two sides speak version 2.
+    /// True if the session uses version 2 of the protocol.
     pub(crate) is_version_2: bool,
     /// Payload of the welcome.
     pub(crate) welcome: Vec<u8>,
 }
 
-/// One frame: kind, flags, id, payload.
+/// Parts of a frame: kind, flags, id, payload.
 pub(crate) type Frame = (u8, u8, u64, Vec<u8>);
 
 impl Line {
@@ -229,7 +230,7 @@ impl Line {
         line
     }
 
-    /// The handshake without a key, up to the greeting.
+    /// Performs the handshake without a key, up to the greeting.
     pub(crate) fn open(mut stream: UnixStream) -> Line {
         stream.write_all(PREFACE).unwrap();
         let mut answer = [0; 12];
@@ -238,7 +239,7 @@ impl Line {
         Line::plain(stream)
     }
 
-    /// What follows a handshake without a key.
+    /// Returns a client after a handshake without a key.
     pub(crate) fn plain(stream: UnixStream) -> Line {
         Line {
             stream,
@@ -251,7 +252,7 @@ impl Line {
         }
     }
 
-    /// The handshake with the key [`ALICE`], up to the greeting.
+    /// Performs the handshake with the key [`ALICE`], up to the greeting.
     pub(crate) fn open_with_key(stream: UnixStream) -> Line {
         Line::key_exchange(stream, 1, ACCEPTED)
     }
@@ -268,7 +269,7 @@ impl Line {
         Line::sealed(stream, noise)
     }
 
-    /// What follows the client's message of the key exchange: reads the server's.
+    /// Reads the server's message of the key exchange, after the client has sent its own.
     pub(crate) fn sealed(mut stream: UnixStream, mut noise: HandshakeState) -> Line {
         let mut size = [0; 2];
         stream.read_exact(&mut size).unwrap();
@@ -288,7 +289,7 @@ impl Line {
         }
     }
 
-    /// Greets; before the welcome, the server may say which place in its queue this client has.
+    /// Greets. Before the welcome, the server may report this client's position in its queue.
     pub(crate) fn hello(&mut self) {
         self.send(&frame(HELLO, 0, 0, b"by hand"));
         loop {
@@ -298,7 +299,7 @@ impl Line {
                 }
                 (kind, flags, id, payload) => {
                     assert_eq!((kind, flags, id), (WELCOME, 0, 0));
-                    // Empty in version 1, and the longest message that the server takes in version 2.
+                    // The payload is empty in version 1, and the maximum length of a message to the server in version 2.
                     assert_eq!(payload.len(), if self.is_version_2 { 8 } else { 0 });
                     self.welcome = payload;
                     return;
@@ -319,7 +320,7 @@ impl Line {
         Ok(())
     }
 
-    /// What is sent for these bytes: with a key, the next record.
+    /// Returns the bytes that are sent for `bytes`: with a key, the next record.
     pub(crate) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let Some((noise, next, _)) = &mut self.noise else { return bytes.to_vec() };
         let mut out = vec![0; bytes.len() + 16];
@@ -328,7 +329,7 @@ impl Line {
         short(&out)
     }
 
-    /// The next frame; None when the other side has closed.
+    /// Returns the next frame, or None if the peer has closed the connection.
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let head = self.take(16)?;
         let length = u32::from_le_bytes(head[..4].try_into().unwrap());
@@ -361,7 +362,7 @@ impl Line {
         Some(self.plain.drain(..count).collect())
     }
 
-    /// The answer to a call: the value, or kind and message of the error. Releases and pings may come before it.
+    /// Returns the answer to a call: the value, or kind and message of the error. Releases and pings may come before it.
     pub(crate) fn answer(&mut self, id: u64) -> Result<Vec<u8>, (String, String)> {
         loop {
             let (kind, flags, of, payload) = self.receive().expect("an answer, but the other side has closed");
@@ -375,7 +376,7 @@ impl Line {
         }
     }
 
-    /// Looks a function up; its handle.
+    /// Looks a function up and returns its handle.
     pub(crate) fn global(&mut self, id: u64, name: &str) -> u64 {
         self.send(&ask(id, GLOBAL, &[text(name)]));
         let answer = self.answer(id).unwrap();
@@ -383,7 +384,7 @@ impl Line {
         u64::from_le_bytes(answer[6..14].try_into().unwrap())
     }
 
-    /// A tensor of zeros of so many bytes; its handle.
+    /// Creates a tensor of `count` zero bytes and returns its handle.
     pub(crate) fn empty(&mut self, id: u64, count: i64) -> u64 {
         self.send(&ask(id, EMPTY, &[shape(&[count]), dtype(1, 8, 1), device(1, 0)]));
         let answer = self.answer(id).unwrap();
@@ -391,7 +392,7 @@ impl Line {
         u64::from_le_bytes(answer[1..9].try_into().unwrap())
     }
 
-    /// Whether the session still answers.
+    /// Returns true if the session still answers.
     pub(crate) fn serves(&mut self, id: u64) -> bool {
         if self.try_send(&frame(PING, 0, id, b"")).is_err() {
             return false;
@@ -404,13 +405,13 @@ impl Line {
         false
     }
 
-    /// Reads until the other side closes.
+    /// Reads until the peer closes the connection.
     pub(crate) fn drain(&mut self) {
         while self.receive().is_some() {}
     }
 }
 
-/// Reads; None when the other side has closed.
+/// Reads bytes, or returns None if the peer has closed the connection.
 pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
     match stream.read(into) {
         Ok(0) => None,
@@ -420,7 +421,7 @@ pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Kind and message of an error, whose texts are checked: no control characters, no addresses.
+/// Returns kind and message of an error, after a check for control characters and addresses.
 pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     let mut rest = payload;
     let mut next = || {
@@ -434,10 +435,10 @@ pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     (kind, message)
 }
 
-/// A text for another process holds nothing that a terminal obeys, and no addresses of this one.
+/// Checks that a text for another process contains no control characters and no addresses of this process.
 pub(crate) fn check_text(text: &str) {
     assert!(!text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
-    // The number of a handle is what the other process has sent.
+    // The number after `handle` is one that the other process has sent.
     for (at, _) in text.match_indices("0x").filter(|(at, _)| !text[..*at].ends_with("handle ")) {
         let digits = text[at + 2..].chars().take_while(char::is_ascii_hexdigit).count();
         let begins = text[at + 2..].starts_with(['5', '7']);

@@ -1,4 +1,4 @@
-//! A client by hand, and something to serve it within this process.
+//! A client that writes its bytes by hand, and a server for it within this process.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(unused_imports, reason = "as above")]
@@ -17,15 +17,15 @@ use anyfn_rpc::{Arrival, Key, Refused};
 
 pub(crate) use client::*;
 
-/// A thread that serves one client; why it stopped.
+/// Thread that serves one client, and returns the reason why it stopped.
 pub(crate) type Server = JoinHandle<String>;
 
-/// Serves one client with these rights, and with a key if one is given.
+/// Starts a server for one client with a policy, and with a key if one is given.
 pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
     serve_within(policy, key, Duration::from_secs(30))
 }
 
-/// The same for a client that has this long for its handshake.
+/// Starts a server for one client, which has the time `wait` for its handshake.
 pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) -> (UnixStream, Server) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (here, there) = UnixStream::pair().unwrap();
@@ -43,30 +43,30 @@ pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) ->
     (here, server)
 }
 
-/// Variable of a test program that greets with a key where it would do without.
+/// Environment variable with which a test program greets with a key in all tests.
 const WITH_KEY: &str = "ANYFN_RPC_WITH_KEY";
 
 fn key() -> Option<&'static str> {
     std::env::var_os(WITH_KEY).map(|_| ALICE)
 }
 
-/// A session that has begun.
+/// Starts a session and greets.
 pub(crate) fn greeted(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_with_key(stream) } else { Line::greet(stream) }, server)
 }
 
-/// The same in version 2 of the protocol.
+/// Starts a session and greets in version 2 of the protocol.
 pub(crate) fn greeted_2(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_2_with_key(stream) } else { Line::greet_2(stream) }, server)
 }
 
-/// Runs all tests of this program but the one that calls this a second time, with a key. There are so many at least.
+/// Runs all tests of this program except `but` a second time, with a key. At least `least` tests must run.
 pub(crate) fn again_with_a_key(but: &str, least: usize) {
     assert_eq!(key(), None, "the second run leaves this test out");
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    // One after the other, since some look at what the process allocates.
+    // One after the other, because some tests check the allocations of the process.
     again.args(["--test-threads=1", "--skip", but]).env(WITH_KEY, "1");
     let done = again.output().unwrap();
     let told = String::from_utf8_lossy(&done.stdout);

@@ -1,11 +1,11 @@
-//! Frames that are right, or nearly so, out of numbers that look random.
+//! Frames that are valid, or nearly so, from pseudo-random numbers.
 
 use crate::hand::*;
 
-/// Functions that are looked up: one that calls its argument, one that returns it, and any other.
+/// Names of the functions that are looked up: one that calls its argument, one that returns it, and any other.
 pub(crate) type Functions = [&'static str; 3];
 
-/// Numbers that look random, the same for the same seed.
+/// Generator of pseudo-random numbers, which are the same for the same seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// A value, mostly a small one.
+    /// Returns a value, mostly a small one.
     fn value(&mut self, depth: usize) -> Vec<u8> {
         let any =
             |random: &mut Random| (0..random.below(4)).map(|_| random.value(depth + 1)).collect::<Vec<_>>();
@@ -38,7 +38,7 @@ impl Random {
             9 => device(1, 0),
             10 => graph(r#"{"root_index":0,"nodes":[{"type":"int","data":1}]}"#),
             11 => array(&any(self)),
-            // Refused in version 1; in version 2 a number may name nothing.
+            // These kinds are refused in version 1. In version 2 a number may refer to no value.
             12 => kept(&array(&any(self))),
             13 => kept(&self.value(depth + 1)),
             14 => again(self.below(4) as u32),
@@ -50,7 +50,7 @@ impl Random {
         }
     }
 
-    /// A frame that is right, or nearly so; whether its header is.
+    /// Returns a frame that is valid, or nearly so, and true if its header is unchanged.
     fn frame(&mut self, functions: &Functions) -> (Vec<u8>, bool) {
         let (id, small) = (self.below(12) as u64, self.below(6) as u64);
         let args: Vec<Vec<u8>> = (0..self.below(4)).map(|_| self.value(0)).collect();
@@ -68,7 +68,7 @@ impl Random {
             10 => frame(ERROR, 0, self.below(5) as u64, &error("ValueError", "no")),
             _ => frame([CANCEL, PING, PONG][self.below(3)], 0, id, b""),
         };
-        // One in four is damaged, in its payload mostly.
+        // One in four frames is damaged, mostly in its payload.
         let mut whole = true;
         if self.below(4) == 0 {
             for _ in 0..1 + self.below(3) {
@@ -83,7 +83,7 @@ impl Random {
         (out, whole)
     }
 
-    /// Looks functions up, makes a tensor, and sends up to a hundred frames; how many.
+    /// Looks functions up, creates a tensor, and sends up to a hundred frames. Returns the number of frames.
     pub(crate) fn frames(&mut self, line: &mut Line, functions: &Functions) -> usize {
         for (id, name) in (1..).zip(functions) {
             line.global(id, name);
@@ -91,11 +91,11 @@ impl Random {
         line.empty(4, 64);
         for count in 1..=100 {
             let (bytes, whole) = self.frame(functions);
-            // With a wrong header the server may wait for bytes that never come.
+            // After a damaged header, the server may wait for bytes that never arrive.
             if line.try_send(&bytes).is_err() || !whole {
                 return count;
             }
-            // Sometimes several are there at once.
+            // Only sometimes is the answer to a ping awaited, so that several frames may arrive at once.
             if self.below(2) == 0 && !line.serves(1 << 50) {
                 return count;
             }
@@ -104,7 +104,7 @@ impl Random {
     }
 }
 
-/// Changes up to three bytes, or leaves some out, or adds some.
+/// Makes up to three changes: changes or adds bytes, or truncates them.
 pub(crate) fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(3) {
         let at = random.below(bytes.len().max(1));

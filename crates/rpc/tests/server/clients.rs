@@ -1,4 +1,4 @@
-//! Clients of all kinds: whatever they do, the next one is served.
+//! Clients that misbehave in several ways: the next client is always served.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +18,7 @@ fn a_session_has_its_own_process_and_folder() {
     assert_ne!(one.ask("folder"), two.ask("folder"));
     assert!(one.ask("folder").starts_with(rig.root().to_str().unwrap()));
     assert_eq!(one.ask("write 100"), "ok");
-    // What a process has of its parent: its two connections (5 it has made itself), no signals blocked, hardly any variables.
+    // A process inherits its two connections (it opened descriptor 5 itself), no blocked signals and few environment variables.
     assert_eq!(one.ask("descriptors"), "[0, 1, 2, 3, 4, 5]");
     assert!(one.ask("signals").contains("SigBlk:\t0000000000000000"), "{}", one.ask("signals"));
     let variables = one.ask("environment");
@@ -51,7 +51,7 @@ fn clients_that_close() {
         }
     }
     rig.serves();
-    // A connection that is closed before its process could greet it is a session as well, and ends.
+    // A connection that is closed before its process could greet is a session as well, and ends.
     wait_for(|| rig.server.sessions().is_empty().then_some(()), || format!("{:?}", rig.server.sessions()));
     rig.finish();
 }
@@ -62,7 +62,7 @@ fn silent_clients() {
     let silent: Vec<Client> = (0..300).map(|_| rig.connect()).collect();
     rig.serves();
     assert!(rig.server.sessions().len() <= 1, "silent clients cost no process");
-    // They are let go after a while.
+    // The connections are closed after a while.
     for mut client in silent {
         assert_eq!(client.hear(), None);
     }
@@ -84,7 +84,7 @@ fn half_open_clients() {
     for _ in 0..3 {
         rig.serves();
     }
-    // Those that have to go are counted until they are gone.
+    // Sessions that must end count until they have ended.
     wait_for(
         || (rig.server.sessions().len() <= 12).then_some(()),
         || format!("{} sessions", rig.server.sessions().len()),
@@ -124,7 +124,7 @@ fn no_descriptors_left() {
     drop(filled);
     limit_descriptors(old);
     rig.logged("failed", |detail| detail["what"] == "accept");
-    // Those that came in the meantime are served.
+    // Clients that connected in the meantime are served.
     for socket in sockets {
         let mut client = Client::new(socket);
         client.say("-");
@@ -135,10 +135,10 @@ fn no_descriptors_left() {
 
 fn unconnected() -> TcpStream {
     use std::os::fd::FromRawFd;
-    // SAFETY: `socket` takes numbers.
+    // SAFETY: `socket` takes only numbers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     assert!(socket >= 0);
-    // SAFETY: `socket` has just made the descriptor, and nothing else knows it.
+    // SAFETY: `socket` has just created the descriptor, and no other code uses it.
     unsafe { TcpStream::from_raw_fd(socket) }
 }
 
@@ -156,7 +156,7 @@ fn connect(socket: &TcpStream, port: u16) {
     assert_eq!(result, 0);
 }
 
-/// Sets how many descriptors this process may have; how many it could have before.
+/// Sets the maximum number of descriptors of this process and returns the previous one.
 fn limit_descriptors(most: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `getrlimit` writes to `limit`, which is on this stack.
@@ -184,7 +184,7 @@ fn keys() {
     let right = format!("alice {}", alice.secret().to_text());
     assert_eq!(said(&right).as_deref(), Some("go"));
     assert_eq!(said("-").as_deref(), Some("refused this server wants a key"));
-    // A key that there is not and a wrong secret look the same.
+    // An unknown key and a wrong secret look the same.
     assert_eq!(said(&format!("bob {}", bob.secret().to_text())), None);
     assert_eq!(said(&format!("alice {}", bob.secret().to_text())), None);
     assert_eq!(said("\u{1b}[2J x"), None);
@@ -215,14 +215,14 @@ fn an_exclusive_server_serves_one_after_the_other() {
     let mut late = rig.connect();
     late.say("-");
     assert_eq!(late.hear().as_deref(), Some("refused too many wait for this server; try again later"));
-    // The second goes away while it waits; the third moves up.
+    // The second client disconnects while it waits, and the third moves up.
     let mut third = waiting.pop().unwrap();
     drop(waiting.pop());
     assert_eq!(third.hear().as_deref(), Some("queued 2"));
-    // Who waits for longer than a hung process may is not taken for one.
+    // A client that waits for longer than the limit of hung processes is not ended as hung.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(first.ask("echo first"), "first");
-    // A session that crashes gives its place to the next.
+    // The slot of a session that crashes goes to the next client.
     first.say("signal 4");
     let mut second = waiting.pop().unwrap();
     assert_eq!(second.hear().as_deref(), Some("go"));
@@ -254,7 +254,7 @@ fn a_key_has_its_own_share() {
     assert_eq!(two.hear().as_deref(), Some("queued 1"));
     let mut other = say(&bob);
     assert_eq!(other.hear().as_deref(), Some("go"));
-    // A key that is taken out of the file ends its sessions; a file that is wrong changes nothing.
+    // Removing a key from the file ends its sessions. An invalid file changes nothing.
     write_keys(rig.root(), "{");
     rig.logged("failed", |detail| detail["what"] == "keys");
     assert_eq!(one.ask("echo still"), "still");

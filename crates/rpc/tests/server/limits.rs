@@ -1,4 +1,4 @@
-//! Sessions that use too much, hang, crash or lie: they end alone.
+//! Sessions that use too much, hang, crash or send false messages: no other session ends with them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use anyfn_rpc::server::Access;
 
 use crate::rig::{Rig, wait_for};
 
-/// A server whose sessions have these limits.
+/// Starts a server whose sessions have the given limits.
 fn limited(limits: Limits) -> Rig {
     Rig::new(|config, _| {
         config.hung = Duration::from_secs(4);
@@ -80,10 +80,10 @@ fn killed() {
     let mut client = rig.client();
     let pid = client.ask("pid").parse().unwrap();
     let child: u32 = client.ask("start").parse().unwrap();
-    // SAFETY: `kill` takes two numbers.
+    // SAFETY: `kill` takes only numbers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     rig.ended("signal 9");
-    // What the session has started ends with it.
+    // Processes that the session has started end with it.
     let is_gone = || is_over(child).then_some(());
     wait_for(is_gone, || format!("process {child} is left"));
     rig.remember(child);
@@ -93,7 +93,7 @@ fn killed() {
     rig.finish();
 }
 
-/// Whether a process is gone, or waits for whoever is responsible for it to see that.
+/// Returns true if a process has ended, including a zombie that its parent has not awaited.
 fn is_over(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.is_empty() || status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))

@@ -1,5 +1,6 @@
-//! The server with real processes and sockets. The session processes are this program itself (`worker`), which speaks a
-//! language of its own: a line with the key, then a command a line. What is tested is the listener, and what is left behind.
+//! Tests the server with real processes and sockets. The session processes are this program itself (`worker`), which uses
+//! its own protocol: a line with the key, then one command per line. The tests check the listener, and that no process, file
+//! or descriptor is left behind.
 
 #![cfg(target_os = "linux")]
 

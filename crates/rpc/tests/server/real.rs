@@ -1,4 +1,4 @@
-//! Real clients, with session processes that speak the protocol.
+//! Real clients, with session processes that use the protocol.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn connect(rig: &Rig, key: Option<&Key>, timeout: f64) -> Result<Ref<Session>> {
     connect.call(("127.0.0.1", rig.server.port(), key.as_deref(), timeout))?.get::<Ref<Session>>()
 }
 
-/// The error of a client that is not let in.
+/// Returns the error of a client that is not admitted.
 fn kept_out(rig: &Rig, key: Option<&Key>, timeout: f64) -> Error {
     connect(rig, key, timeout).map(drop).unwrap_err()
 }
@@ -60,7 +60,7 @@ fn a_client_without_a_key() {
     let error = kept_out(&rig, Some(&Key::generate("alice").unwrap()), 20.0);
     assert_eq!(error.kind(), "PermissionError");
     assert!(error.message().contains("without keys"), "{}", error.message());
-    // A crash of the session is an error here, and nobody else's.
+    // A crash of the session is an error for this client, and affects no other client.
     let other = connect(&rig, None, 20.0).unwrap();
     let error = session.get_function("demo.crash").unwrap().call(()).unwrap_err();
     assert_eq!(error.kind(), "ConnectionError");
@@ -102,7 +102,7 @@ fn a_client_with_a_key() {
 
 #[test]
 fn calls_that_do_not_end() {
-    // A client that is gone while its call runs leaves nothing behind.
+    // A client that disconnects during its call leaves nothing behind.
     let rig = rig(|config| config.sessions = 1);
     let session = connect(&rig, None, 20.0).unwrap();
     let sleep = session.get_function("demo.sleep").unwrap();
@@ -134,7 +134,7 @@ fn an_exclusive_device() {
     let first = connect(&rig, None, 20.0).unwrap();
     let error = kept_out(&rig, None, 1.0);
     assert_eq!(error.kind(), "TimeoutError");
-    // Who has given up does not keep the next one waiting.
+    // A client that has timed out does not keep the next one waiting.
     let waiting = std::thread::spawn({
         let port = rig.server.port();
         move || -> Result<i64> {

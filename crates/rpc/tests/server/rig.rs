@@ -1,4 +1,4 @@
-//! A server in a folder of its own, clients of it, and what is left when it has stopped.
+//! A server in its own folder, its clients, and checks that nothing is left when it has stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,29 +13,29 @@ use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, Log, Server, ServerConfig};
 use serde_json::Value;
 
-/// How long anything may take that should happen soon; far more than it does.
+/// Maximum time for events that should happen soon. It is much longer than they take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Descriptors are counted, and limits of this process changed: one test at a time.
+/// Tests run one at a time, because they count descriptors and change limits of this process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A folder for this test.
+/// Folder of a test, which is removed at the end.
 struct Root(PathBuf);
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
     root: Root,
     descriptors: usize,
-    /// Processes that must be gone at the end.
+    /// Processes that must have ended when the test ends.
     pids: Mutex<Vec<u32>>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// A configuration whose session processes are this program.
+/// Returns a configuration whose session processes run this program.
 pub(crate) fn config() -> ServerConfig {
     let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     let words = [me.as_str(), "worker::worker", "--exact", "--ignored", "--nocapture"];
@@ -65,12 +65,12 @@ impl Rig {
         &self.root.0
     }
 
-    /// A client that has said nothing yet.
+    /// Connects a client that has sent nothing yet.
     pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.server.address()).unwrap())
     }
 
-    /// A client that is served.
+    /// Connects a client and waits until it is served.
     pub(crate) fn client(&self) -> Client {
         let mut client = self.connect();
         client.say("-");
@@ -78,7 +78,7 @@ impl Rig {
         client
     }
 
-    /// Serves a client; what every test ends with.
+    /// Checks that a new client is served. Every test ends with this.
     pub(crate) fn serves(&self) {
         let mut client = self.client();
         assert_eq!(client.ask("echo hello"), "hello");
@@ -93,18 +93,18 @@ impl Rig {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits for a line of the log.
+    /// Waits for a line in the log and returns it.
     pub(crate) fn logged(&self, event: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let find = || self.log().into_iter().find(|line| line["event"] == event && is_it(&line["detail"]));
         wait_for(find, || format!("no `{event}` in {:#?}", self.log()))
     }
 
-    /// Waits for the end of a session for this reason.
+    /// Waits until a session has ended for a reason.
     pub(crate) fn ended(&self, reason: &str) -> Value {
         self.logged("end", |detail| detail["reason"].as_str().unwrap().contains(reason))
     }
 
-    /// Stops the server and looks whether anything is left.
+    /// Stops the server and checks that nothing is left.
     pub(crate) fn finish(self) {
         self.serves();
         self.server.stop();
@@ -144,7 +144,7 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// Clients that a test has not closed yet; each has a descriptor.
+/// Number of clients that a test has not closed yet, each of which has a descriptor.
 static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for Client {
@@ -164,7 +164,7 @@ impl Client {
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// The next line; none at the end.
+    /// Returns the next line, or None at the end.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
@@ -181,7 +181,7 @@ impl Client {
     }
 }
 
-/// Waits until there is something.
+/// Waits until `find` returns a value.
 pub(crate) fn wait_for<T>(mut find: impl FnMut() -> Option<T>, why: impl Fn() -> String) -> T {
     let start = Instant::now();
     loop {

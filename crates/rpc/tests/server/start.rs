@@ -1,4 +1,4 @@
-//! What a server is told, and its end.
+//! Configuration, start and end of a server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +32,7 @@ fn without_a_key_on_this_machine_alone() {
         config.host = host.into();
         match Server::start(config) {
             Ok(server) => server.stop(),
-            // A machine without this family of addresses.
+            // The machine may lack this family of addresses.
             Err(error) => assert_eq!(error.kind(), "OSError"),
         }
     }
@@ -137,7 +137,7 @@ fn stopping_ends_all() {
     assert!(rig.server.sessions().is_empty());
     let left = fs::read_dir(rig.root().join("sessions")).unwrap().count();
     assert_eq!(left, 0);
-    // It was killed; the system may need a moment more.
+    // The process was killed, but the system may need a moment.
     let state = || fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
     let is_over = |state: String| state.is_empty() || state.contains(") Z");
     wait_for(|| is_over(state()).then_some(()), || format!("{} is left", state()));

@@ -1,4 +1,4 @@
-//! What the session processes of these tests do.
+//! The session processes of these tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -11,9 +11,9 @@ use serde_json::{Map, json};
 #[test]
 #[ignore = "the other tests start it as a session process"]
 fn worker() {
-    // SAFETY: the listener has put the connection of the client there for this process, in which nothing else uses the number.
+    // SAFETY: the listener has put the client's connection at this number, which no other code in this process uses.
     let client = unsafe { OwnedFd::from_raw_fd(CLIENT_FD) };
-    // SAFETY: the listener has put its channel there for this process, in which nothing else uses the number.
+    // SAFETY: the listener has put its channel at this number, which no other code in this process uses.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let control = Arc::new(Control::new(control));
     if control.is_trial() {
@@ -100,7 +100,7 @@ fn obey(command: &str, control: &Control) -> String {
             std::thread::sleep(std::time::Duration::from_millis(number() as u64));
             "ok".into()
         }
-        // The group of processes is what ends with the session.
+        // The whole process group ends with the session.
         "start" => {
             let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
             let pid = child.id();

@@ -1,21 +1,21 @@
-//! The Rust half of the demonstration: the functions that the documents define, as a plugin.
+//! The Rust half of the demonstration: a plugin with the functions that the documents on PackedFunc define.
 //!
-//! The plugin depends on `anyfn` alone. Its registered functions are there for every language of the process as long as
-//! the module is loaded.
+//! The plugin depends on `anyfn` alone. All languages of the process can call its registered functions while the module
+//! is loaded.
 
 use std::time::Instant;
 
 use anyfn::{Any, Args, PackedFunc, Result, register};
 
 // [my_add.begin]
-/// Adds two numbers: arguments are converted to the types asked for, the result to a value.
+/// Adds two numbers. Arguments are converted to the requested types, and the result to a value.
 fn my_add(args: Args<'_>) -> Result<Any> {
     let a = args.get::<i32>(0)?;
     let b = args.get::<i32>(1)?;
     Any::new(a + b)
 }
 
-/// Makes a PackedFunc of `my_add` and calls it like any other function.
+/// Creates a `PackedFunc` from `my_add` and calls it like any other function.
 fn call_packed() -> Result<i32> {
     let my_add = PackedFunc::new(my_add);
     // get back 3
@@ -23,14 +23,14 @@ fn call_packed() -> Result<i32> {
 }
 // [my_add.end]
 
-/// Adds two numbers, for all languages.
+/// Returns the sum of two numbers.
 #[register("myadd")]
 fn myadd(a: i32, b: i32) -> i32 {
     a + b
 }
 
 // [callhello.begin]
-/// Calls a function that somebody passes in, whatever language it is written in.
+/// Calls a function that the caller passes, whatever language it is written in.
 #[register("callhello")]
 fn callhello(f: PackedFunc) -> Result<()> {
     f.call(("hello world",))?;
@@ -38,7 +38,7 @@ fn callhello(f: PackedFunc) -> Result<()> {
 }
 // [callhello.end]
 
-/// What Rust gets from `call_packed`.
+/// Returns the result of `call_packed`.
 #[register("demo.call_packed")]
 fn demo_call_packed() -> Result<i32> {
     call_packed()
@@ -50,7 +50,7 @@ fn call_global(name: &str, x: i64) -> Result<Any> {
     anyfn::registry::get(name)?.call((x,))
 }
 
-/// Calls `f(x)` so many times and gives the time of one call in nanoseconds.
+/// Calls `f(x)` `times` times and returns the nanoseconds per call.
 #[register("demo.time_calls")]
 fn time_calls(f: PackedFunc, x: i64, times: u32) -> Result<f64> {
     let start = Instant::now();
@@ -60,7 +60,7 @@ fn time_calls(f: PackedFunc, x: i64, times: u32) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(times.max(1)))
 }
 
-/// Divides, and fails for zero as Rust code fails.
+/// Divides two numbers. Returns an error if `b` is zero.
 #[register("demo.divide")]
 fn divide(a: i64, b: i64) -> Result<i64> {
     if b == 0 {

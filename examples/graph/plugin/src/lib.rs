@@ -1,21 +1,21 @@
-//! Node types in Rust; and the operations on graphs of nodes of any language, called from Rust by their global names.
+//! Node types in Rust, and calls from Rust of the global functions that operate on graphs of nodes of any language.
 
 use anyfn::{Any, Array, DType, Object, ObjectRef, Ref, Result, String, register, registry};
 
 anyfn::export!();
 
-/// What the input gives, times a factor.
+/// A node whose value is that of its input, multiplied by a factor.
 #[derive(Object, Debug)]
 #[object(key = "graph.Scale", structural = "tree")]
 struct Scale {
-    /// The node whose value is taken.
+    /// Node whose value is multiplied.
     input: ObjectRef,
-    /// The factor.
+    /// Factor of the scaling.
     #[field(default = 2.0)]
     factor: f64,
 }
 
-/// What computes tensors.
+/// An operation that computes tensors.
 #[derive(Object, Debug)]
 #[object(key = "graph.Operation", structural = "tree")]
 struct Operation {
@@ -29,17 +29,17 @@ struct Operation {
 struct TensorNode {
     /// Extent of each dimension.
     shape: Array<i64>,
-    /// Type of the elements.
+    /// Data type of the elements.
     dtype: DType,
-    /// The operation that computes it.
+    /// Operation that computes the tensor.
     #[field(default = None)]
     op: Option<Ref<Operation>>,
-    /// Which result of the operation it is.
+    /// Index of the tensor among the results of the operation.
     #[field(default = 0)]
     value_index: i32,
 }
 
-/// A tensor that is given from outside.
+/// Creates a tensor that the computation takes as input.
 #[register("graph.placeholder")]
 fn placeholder(
     shape: Array<i64>,
@@ -50,7 +50,7 @@ fn placeholder(
     Ok(Ref::new(TensorNode { shape, dtype: dtype.parse()?, op, value_index: 0 }))
 }
 
-/// Prints, compares, hashes, copies, saves and loads a graph; gives the length of its text in characters.
+/// Prints, compares, hashes, copies, saves and loads a graph. Returns the length of its printed form in characters.
 #[register("graph.check")]
 fn check(root: ObjectRef) -> Result<usize> {
     let get = |name: &str| registry::get(name);

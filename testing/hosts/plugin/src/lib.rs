@@ -12,22 +12,22 @@ struct Cell {
 }
 
 anyfn::export! {
-    /// a + b.
+    /// Returns a + b.
     fn add(a: i64, b: i64) -> i64 {
         a.wrapping_add(b)
     }
 
-    /// Raises `ValueError`.
+    /// Raises `ValueError` with a message.
     fn fail(message: &str) -> Result<()> {
         bail!("ValueError", "{message}")
     }
 
-    /// f(x).
+    /// Returns f(x).
     fn apply(f: PackedFunc, x: Any) -> Result<Any> {
         f.call((x,))
     }
 
-    /// The error that f(x) raises, as `kind: message`.
+    /// Returns the error that f(x) raises, as `kind: message`.
     fn caught(f: PackedFunc, x: Any) -> std::string::String {
         match f.call((x,)) {
             Ok(_) => "nothing".to_owned(),
@@ -35,13 +35,13 @@ anyfn::export! {
         }
     }
 
-    /// The elements in opposite order.
+    /// Returns the elements in reverse order.
     fn reverse(items: Array<i64>) -> Result<Array<i64>> {
         let items: Vec<i64> = items.iter().collect();
         Array::try_from_iter(items.into_iter().rev())
     }
 
-    /// How often each word occurs.
+    /// Returns the number of occurrences of each word.
     fn tally(words: Array<String>) -> Result<Map<String, i64>> {
         let mut counts = Map::new();
         for word in words.iter() {
@@ -51,28 +51,28 @@ anyfn::export! {
         Ok(counts)
     }
 
-    /// A function that adds n.
+    /// Returns a function that adds n.
     fn adder(n: i64) -> TypedPackedFunc<fn(i64) -> i64> {
         TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n))
     }
 
-    /// The floats 1.5 and 2.5.
+    /// Returns a float32 tensor with the elements 1.5 and 2.5.
     fn tensor() -> Result<Tensor> {
         Tensor::from_slice(&[2], &[1.5f32, 2.5])
     }
 
-    /// A cell that holds n.
+    /// Returns a cell that holds n.
     fn cell(n: i64) -> Ref<Cell> {
         Ref::new(Cell { value: n })
     }
 
-    /// What a cell holds.
+    /// Returns the value in a cell.
     fn cell_value(cell: Ref<Cell>) -> i64 {
         cell.value
     }
 }
 
-/// A global function of the plugin.
+/// Returns 42; a global function of the plugin.
 #[register("hosts.answer")]
 fn answer() -> i64 {
     42

@@ -1,6 +1,6 @@
-//! The host in Rust: loads a plugin, uses all of it, drops the module first and what it gave afterwards.
+//! The host in Rust: loads a plugin, uses all of it, and drops the module before the values that came from it.
 //!
-//! `host PLUGIN`. Prints one line for each thing done, the same ones as `host.c` and `host.py`.
+//! Usage: `host PLUGIN`. Prints one line for each action, the same lines as `host.c` and `host.py`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use anyfn::{
     registry,
 };
 
-/// What is kept after the module is gone, as far as the plugin has it.
+/// Values from the plugin that are kept after the module is dropped; None if the plugin does not provide them.
 struct Kept {
     adder: Option<PackedFunc>,
     tensor: Option<anyfn::Tensor>,
@@ -34,7 +34,7 @@ fn call_global(name: &str, args: impl IntoArgs) -> Result<Any> {
     registry::get(name)?.call(args)
 }
 
-/// The field `value` of an object, by what its type tells about it.
+/// Returns the field `value` of an object by reflection, or `none` if its type has no such field.
 fn field(object: &ObjectRef) -> Result<std::string::String> {
     match TypeInfo::of(object).field("value") {
         Some(_) => Ok(object.get_field("value")?.get::<i64>()?.to_string()),
@@ -42,7 +42,7 @@ fn field(object: &ObjectRef) -> Result<std::string::String> {
     }
 }
 
-/// Calls everything that the plugin has.
+/// Calls all functions of the plugin.
 fn use_all(module: &Module) -> Result<Kept> {
     let find = |name: &str| module.find_function(name, false);
     let add = module.get_function("add")?;
@@ -94,13 +94,13 @@ fn use_all(module: &Module) -> Result<Kept> {
     Ok(Kept { adder, tensor, cell, answer, error })
 }
 
-/// Uses what is kept after the module is gone.
+/// Uses the kept values after the module is dropped.
 fn use_kept(kept: &Kept) -> Result<()> {
     if let Some(adder) = &kept.adder {
         println!("function {}", adder.call((1,))?.get::<i64>()?);
     }
     if let Some(tensor) = &kept.tensor {
-        // SAFETY: nobody writes to the tensor.
+        // SAFETY: no code writes to the tensor while `values` borrows it.
         let values = unsafe { tensor.view().as_slice::<f32>() }?;
         println!("tensor {:.1} {:.1}", values[0], values[1]);
     }
@@ -115,7 +115,7 @@ fn use_kept(kept: &Kept) -> Result<()> {
     Ok(())
 }
 
-/// What of the plugin is in use.
+/// Returns the leases on the plugin's library as text: each kind with its count, `none`, or `unknown` if it is not mapped.
 fn leases(path: &Path) -> Result<std::string::String> {
     let libraries = call_global("ffi.ModuleMapped", ())?.get::<Array<Map<Text, Any>>>()?;
     for library in libraries.iter() {
@@ -153,7 +153,7 @@ fn run(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs it with the arguments of the process.
+/// Runs the host with the arguments of the process.
 pub(crate) fn main() {
     let path = std::env::args_os().nth(1).expect("usage: host PLUGIN");
     let path = std::fs::canonicalize(path).expect("the plugin is a file");

@@ -1,4 +1,4 @@
-//! A program that shows its runtime to the libraries that it loads.
+//! The host program that exports its runtime to the libraries that it loads.
 
 mod host;
 

@@ -1,4 +1,4 @@
-//! The same program, which keeps its runtime to itself.
+//! The host program that does not export its runtime.
 
 mod host;
 
