@@ -1,11 +1,11 @@
-//! How much there is to do.
+//! Cost of expressions and statements.
 
 use anyfn_ir::ExprKind;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::Visitor;
 
-/// Simple operations that a function of the mathematical library takes, for each lane of a vector.
+/// Cost of a mathematical function in simple operations, for each lane of a vector.
 const CALL: i64 = 16;
 const DIVISION: i64 = 4;
 
@@ -29,7 +29,7 @@ impl Visitor for Cost {
             }
             ExprKind::BufferLoad(_) => {
                 self.loads += 1;
-                // Where an element is, is no part of what is done with it.
+                // The computation of indices does not count.
                 return;
             }
             _ => 0,
@@ -38,14 +38,14 @@ impl Visitor for Cost {
     }
 }
 
-/// Simple operations that a value takes; reading is none.
+/// Returns the cost of an expression in simple operations. Loads do not count.
 pub(crate) fn of_expr(expr: &Expr) -> i64 {
     let mut cost = Cost::default();
     cost.expr(expr);
     cost.operations
 }
 
-/// Simple operations that a statement takes; a load or store counts as one.
+/// Returns the cost of a statement in simple operations. Each load counts as one operation.
 pub(crate) fn of_stmt(stmt: &Stmt) -> i64 {
     let mut cost = Cost::default();
     cost.stmt(stmt);

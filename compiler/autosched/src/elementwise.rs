@@ -1,4 +1,4 @@
-//! Stages whose elements are computed each by itself.
+//! Stages that compute each element independently.
 
 use anyfn::{Any, Ref, Result};
 use anyfn_ir::expr::Var;
@@ -6,18 +6,18 @@ use anyfn_schedule::Schedule;
 
 use crate::stage::{Stage, Stride};
 
-/// Repetitions below which a loop is not worth vectors.
+/// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 4;
-/// Repetitions of outer loops that are enough for threads to share.
+/// Trip count of outer loops that is enough for threads to share.
 const SHARED: i64 = 8;
-/// Elements of one piece of work.
+/// Number of elements in one piece of work.
 const PIECE: i64 = 16 * 1024;
-/// Bytes that are written around the caches.
+/// Minimum size in bytes of a result that is stored past the caches.
 const STREAMED: i64 = 32 << 20;
-/// Edge of the squares in which what lies across is read.
+/// Edge length of the square tiles of a transposition.
 const SQUARE: i64 = 32;
 
-/// Vectors along the last axis, threads along the others.
+/// Vectorizes the last axis and distributes the others over threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let mut loops = schedule.get_loops(&stage.name)?;
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
@@ -42,7 +42,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Re
     Ok(())
 }
 
-/// Vectors along the last loop, if it is there: the others are around all of the stage.
+/// Vectorizes the last loop of a stage, unless it is `None`. Such loops are outside of the whole stage.
 pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Var>>]) -> Result<()> {
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
     match &loops[last] {
@@ -53,12 +53,12 @@ pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Va
     }
 }
 
-/// Whether it is a transposition, which goes by squares.
+/// Returns true if a stage is a transposition, which is computed in square tiles.
 pub(crate) fn is_across(stage: &Stage) -> bool {
     across(stage).is_some()
 }
 
-/// Whether what is written is so much that it does not stay in caches.
+/// Returns true if a stage writes so much that it does not stay in caches.
 fn is_streamed(stage: &Stage) -> bool {
     let places = 0..stage.loops.len();
     let bytes =
@@ -67,7 +67,7 @@ fn is_streamed(stage: &Stage) -> bool {
     elements.and_then(|count| count.checked_mul(bytes)).is_some_and(|bytes| bytes >= STREAMED)
 }
 
-/// Lets threads share the repetitions of loops.
+/// Distributes the iterations of loops over threads.
 pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()> {
     match loops.pop() {
         Some(only) if loops.is_empty() => schedule.parallel(only),
@@ -79,7 +79,7 @@ pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()>
     }
 }
 
-/// Whether what a loop reads and writes lies side by side.
+/// Returns true if the accesses of a loop are contiguous.
 fn is_beside(stage: &Stage, place: usize) -> bool {
     stage.accesses(place).iter().all(|access| match access.stride {
         Stride::Next => true,
@@ -88,7 +88,8 @@ fn is_beside(stage: &Stage, place: usize) -> bool {
     })
 }
 
-/// The loop along which is read what the last loop writes, if the last loop reads from far: a transposition.
+/// Returns the loop along which the reads are contiguous, if those of the last loop are distant while its writes are
+/// contiguous: a transposition.
 fn across(stage: &Stage) -> Option<usize> {
     let last = stage.loops.len().checked_sub(1)?;
     let accesses = stage.accesses(last);
@@ -104,7 +105,7 @@ fn across(stage: &Stage) -> Option<usize> {
     })
 }
 
-/// Squares of what is written, so that all of a cache line is used that is read.
+/// Tiles the loops into squares, so that each cache line that is read is used completely.
 fn squares(schedule: &Schedule, mut loops: Vec<Ref<Var>>, across: usize, is_large: bool) -> Result<()> {
     let Some(last) = loops.pop() else { return Ok(()) };
     let other = loops.remove(across);

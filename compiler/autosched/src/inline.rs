@@ -1,4 +1,4 @@
-//! Which stages are computed where they are used.
+//! Inlining of stages into their users.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,14 @@ use anyfn_schedule::Schedule;
 use crate::cost;
 use crate::stage::{Readers, Stage, stages};
 
-/// Operations that may be done again for each use.
+/// Maximum cost of a stage that is computed again for each use, in simple operations.
 const CHEAP: i64 = 4;
-/// Uses of what is done again.
+/// Maximum number of uses of a stage that is computed again for each use.
 const MOST_USES: usize = 4;
-/// Operations of a stage that others may be put into.
+/// Maximum cost of a stage after inlining, in simple operations.
 const LARGEST: i64 = 200;
 
-/// Puts stages into those that use them, one after the other.
+/// Inlines stages into their users, one after the other.
 pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     let mut kept: HashSet<String> = HashSet::new();
     loop {
@@ -31,7 +31,7 @@ pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     }
 }
 
-/// Whether it pays to compute a stage where it is used; and is possible.
+/// Returns true if inlining a stage is possible and pays.
 fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     let Some(store) = elementwise(stage) else { return false };
     let Some(reads) = readers.reads(&store.buffer) else { return false };
@@ -45,12 +45,12 @@ fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
             user.repetitions(0..user.loops.len()) / stage.repetitions(0..stage.loops.len()).max(1);
         again = again.max(per_element);
         largest = largest.max(cost::of_stmt(&user.block().body));
-        // A sum of many products reads each factor again and again: as fast as it can.
+        // A sum of many products reads each factor many times, and these reads should be as fast as possible.
         if user.is_reduction() && per_element > 1 {
             return false;
         }
     }
-    // Others may use it, which are not stages.
+    // Statements other than stages may use it as well.
     if found == 0 || found != reads.count {
         return false;
     }
@@ -59,7 +59,7 @@ fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     largest + operations <= LARGEST && (is_once || (operations <= CHEAP && found <= MOST_USES))
 }
 
-/// What a stage stores if it computes each element by itself, at the place that its axes tell.
+/// Returns the store of a stage that computes each element independently, at the indices given by its axes.
 fn elementwise(stage: &Stage) -> Option<&BufferStore> {
     let block = stage.block();
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else { return None };

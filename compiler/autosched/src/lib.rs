@@ -1,8 +1,8 @@
-//! The schedule that a function gets when none is given.
+//! Default schedules for functions without a schedule.
 //!
-//! Stages that are cheap are computed where they are used; each stage that is left is looked at by itself: what its loops
-//! read and write side by side becomes vectors, and threads share what is left if that pays. All is done by the steps of
-//! [`Schedule`], which check it: where nothing fits, a function stays as it is.
+//! Cheap stages are inlined. Each remaining stage is scheduled separately: contiguous accesses are vectorized, and
+//! loops are distributed over threads if that pays. All transformations are steps of [`Schedule`], which checks them.
+//! If none applies, the function is unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -27,13 +27,14 @@ use anyfn_schedule::Schedule;
 
 use crate::stage::Stage;
 
-/// Repetitions of simple operations that take longer than it takes to start threads.
+/// Minimum cost of a stage that is distributed over threads, in simple operations: it takes longer than starting
+/// threads.
 const PARALLEL_WORK: i64 = 1 << 16;
 
-/// The schedule of a function that nobody has scheduled and that was verified, for a machine.
+/// Returns the default schedule of a function for a target. The function must be verified and not scheduled.
 ///
 /// # Errors
-/// `ValueError` if the function has several blocks of one name.
+/// Returns `ValueError` if several blocks of the function have the same name.
 pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedule> {
     let mut schedule = Schedule::of_verified(func.clone())?;
     if stage::stages(&schedule)?.is_empty() {
@@ -47,7 +48,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     }
     let mut done: HashSet<String> = HashSet::new();
     let mut parted: Vec<String> = Vec::new();
-    // A stage may be split into two, which are looked at in turn.
+    // A stage may be split into two, which are scheduled in turn.
     while let Some(next) = stage::stages(&schedule)?.into_iter().find(|stage| !done.contains(&stage.name)) {
         if let Some(product) = matmul::product(&next, target) {
             let is_large = is_large(&next, target);
@@ -81,7 +82,8 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     Ok(schedule)
 }
 
-/// The function with its default schedule; as it is if it has been scheduled, or there is none.
+/// Applies the default schedule to a function. Returns the function unchanged if it is already scheduled, or if there
+/// is no default schedule for it.
 #[must_use]
 pub fn scheduled(func: &Ref<PrimFunc>, target: &Target) -> Ref<PrimFunc> {
     if !matches!(func.attrs.get("scheduled"), Ok(None)) {
@@ -105,17 +107,17 @@ fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result
     }
 }
 
-/// Whether a stage gets a tile in registers.
+/// Returns true if a stage is computed in tiles in registers.
 fn is_product(stage: &Stage, target: &Target) -> bool {
     matmul::product(stage, target).is_some() || tile::products(stage, target).is_some()
 }
 
-/// Whether it pays to let threads share a stage.
+/// Returns true if it pays to distribute a stage over threads.
 fn is_large(stage: &Stage, target: &Target) -> bool {
     target.num_cores > 1 && stage.work() >= PARALLEL_WORK
 }
 
-/// Does some steps; if one fails, none is done.
+/// Applies several steps. If one fails, none of them is applied.
 fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) -> Result<()>) -> bool {
     let trial = schedule.copy();
     match steps(&trial) {
@@ -130,8 +132,8 @@ fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) ->
     }
 }
 
-/// A step that fails was not thought through: harmless to users, and seen by whoever works on this with
-/// `ANYFN_DEBUG_SCHEDULE=1` in the environment.
+/// Prints the error of a failed step if the environment variable `ANYFN_DEBUG_SCHEDULE` is set to 1. Such a failure is
+/// an oversight in this crate, and harmless to users.
 fn report(what: &str, error: &anyfn::Error) {
     if std::env::var_os("ANYFN_DEBUG_SCHEDULE").is_some_and(|value| value != "0") {
         eprintln!("default schedule of {what}: {}", error.message());

@@ -1,8 +1,8 @@
-//! Stages that are products of matrices: sums over one axis of products of two elements, whose other axes are each that of
-//! one factor, or of both.
+//! Stages that are matrix products: sums over one axis of products of two elements. Each other axis belongs to one
+//! factor or to both.
 //!
-//! A tile of results stays in registers while the factors are gone through, side by side in memory in the order in which
-//! they are needed. What uses the results does so tile by tile.
+//! A tile of results stays in registers while the factors are read, from memory in which their elements are contiguous
+//! in the order of use. The stage that uses the results does so tile by tile.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::uses_var;
@@ -19,20 +19,22 @@ use anyfn_schedule::{IndexMap, Schedule};
 use crate::elementwise::share;
 use crate::stage::{Stage, loads_of, stages};
 
-/// Repetitions over the axis that reduces below which it does not pay.
+/// Minimum trip count of the reduction loop of a product that is tiled.
 const SHALLOW: i64 = 8;
-/// Tiles of columns for which each of them goes outside, so that what belongs to one stays in the cache.
+/// Number of column tiles from which the loop over them is outermost, so that the data of one of them stays in the
+/// cache.
 const MANY: i64 = 8;
 
-/// Bytes of a left factor beyond which it is gone through in parts, and of a part.
+/// Maximum size in bytes of a left factor that is processed as a whole, and maximum size of a part of a larger one.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Parts of which threads may have one more or less.
+/// Number of parts from which threads may receive unequal numbers of them.
 const PARTS: i64 = 16;
 
-/// A product of matrices.
+/// A matrix product.
 pub(crate) struct Product {
-    /// Places of the loops: over rows of the left factor, columns of the right one, what is summed, and all others.
+    /// Indices of the loops: over rows of the left factor, over columns of the right factor, over the reduction axis,
+    /// and all others.
     row: usize,
     column: usize,
     depth: usize,
@@ -42,30 +44,30 @@ pub(crate) struct Product {
     tile: Tile,
 }
 
-/// A factor, with the dimensions of the axis of its own and of what is summed.
+/// A factor, with the dimensions of its own axis and of the reduction axis.
 struct Factor {
     buffer: Ref<Buffer>,
     own: usize,
     depth: usize,
-    /// Elements of a panel: those of its own axis that lie side by side.
+    /// Width of a panel: number of contiguous elements of the factor's own axis.
     width: i64,
 }
 
 impl Factor {
-    /// Whether the elements of a sum lie side by side.
+    /// Returns true if the elements of a sum are contiguous.
     fn is_along(&self) -> bool {
         self.depth + 1 == self.buffer.shape.len() && self.buffer.strides.is_empty()
     }
 }
 
-/// Results that are computed together.
+/// A tile: results that are computed together.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// As many as the registers hold, with some left for the factors.
+    /// Returns the largest tile that the registers hold, with some registers left for the factors.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let (most, wide) = match target.vector_bytes {
@@ -75,7 +77,7 @@ impl Tile {
             32 => (6, 2),
             _ => (4, 2),
         };
-        // Rows or columns that a size adds, if they are more than a few.
+        // Rows or columns by which padding to a tile size extends the matrix, if they are more than 1/40 of the extent.
         let added =
             |extent: i64, size: i64| Some((size - extent % size) % size).filter(|more| 40 * more > extent);
         let vectors = (wide / 2 + 1..=wide)
@@ -83,7 +85,7 @@ impl Tile {
             .filter(|vectors| vectors * lanes <= columns)
             .min_by_key(|vectors| added(columns, vectors * lanes))
             .unwrap_or((columns / lanes).clamp(1, 2));
-        // Narrow results leave registers for more rows.
+        // Narrow tiles leave registers for more rows.
         let most = if wide > 2 { (most * wide / vectors).min(2 * most) } else { most };
         let height = (most * 2 / 3..=most).rev().min_by_key(|height| added(rows, *height))?;
         (lanes > 1).then_some(Tile { rows: height.min(rows), columns: vectors * lanes })
@@ -91,8 +93,8 @@ impl Tile {
 }
 
 impl Product {
-    /// How many tiles of rows make a part of the left factor that stays in the cache, if all of it does not: such that the
-    /// parts are alike, and threads can share them evenly.
+    /// Returns the number of row tiles in a part of the left factor that stays in the cache, if the whole factor does
+    /// not. The parts have equal sizes and, if possible, threads can share them evenly.
     fn part(&self, stage: &Stage, is_large: bool) -> Option<i64> {
         let bits = i64::from(self.left.buffer.dtype.0.bits);
         let panel = (self.tile.rows * stage.extent(self.depth) * bits / 8).max(1);
@@ -111,7 +113,7 @@ impl Product {
     }
 }
 
-/// What a stage is a product of, if it is one that is large enough.
+/// Returns the matrix product that a stage computes, if it is one and large enough.
 pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     let block = stage.block();
     block.init.as_ref()?;
@@ -155,7 +157,7 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     Some(Product { row, column, depth, others, left, right, tile })
 }
 
-/// The two elements that are multiplied, if that is what is added to what has been summed.
+/// Returns the two elements that are multiplied, if their product is added to the sum so far.
 pub(crate) fn factors<'a>(
     store: &BufferStore,
     so_far: &Expr,
@@ -168,7 +170,7 @@ pub(crate) fn factors<'a>(
     if is_own { Some((element(&product.a)?, element(&product.b)?)) } else { None }
 }
 
-/// An element, as it is or converted.
+/// Returns an element that is possibly converted.
 fn element(expr: &Expr) -> Option<&BufferLoad> {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(node) => Some(node),
@@ -177,12 +179,12 @@ fn element(expr: &Expr) -> Option<&BufferLoad> {
     }
 }
 
-/// Which index of an element is the axis of a loop.
+/// Returns the dimension in which an element is indexed by the axis of a loop.
 pub(crate) fn position(load: &BufferLoad, stage: &Stage, place: usize) -> Option<usize> {
     load.indices.iter().position(|index| stage.place_of(&index) == Some(place))
 }
 
-/// Whether the indices of an element are axes, each one another.
+/// Returns true if the indices of an element are distinct axes.
 pub(crate) fn is_plain(load: &BufferLoad, stage: &Stage) -> bool {
     let mut places: Vec<_> = load.indices.iter().map(|index| stage.place_of(&index)).collect();
     places.sort_unstable();
@@ -191,12 +193,12 @@ pub(crate) fn is_plain(load: &BufferLoad, stage: &Stage) -> bool {
     places.len() == count && places.iter().all(Option::is_some)
 }
 
-/// Tiles in registers, the factors packed, and the results used tile by tile.
+/// Schedules a matrix product: tiles in registers, packed factors, and results that are used tile by tile.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is_large: bool) -> Result<()> {
     let name = &stage.name;
     let extent = |place: usize| stage.extent(place);
     let tile = &product.tile;
-    // Where the results go: what uses them, or a copy.
+    // Destination of the results: the stage that uses them, or a copy.
     let user = match user(schedule, stage)? {
         Some(user) => user,
         None => {
@@ -208,8 +210,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     let is_even = |place: usize, size: i64| stage.known_extent(place).is_some_and(|extent| extent % size == 0);
     let is_even_row = is_even(product.row, tile.rows);
     let is_even_column = is_even(product.column, tile.columns);
-    // Few rows do not pay for a copy of the right factor, few columns for one of the left, nor does a left factor whose rows
-    // are gone through as they lie. But copies have whole panels.
+    // Packing the right factor does not pay for few rows. Packing the left factor does not pay for few columns, or if
+    // its rows are read contiguously. But packed factors consist of whole panels, which uneven extents need.
     let right = (extent(product.row) >= 2 * tile.rows || !is_even_column)
         .then(|| pack(schedule, name, &product.right))
         .transpose()?;
@@ -244,7 +246,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     let others: Vec<Ref<Var>> = product.others.iter().map(|place| at(*place)).collect::<Result<_>>()?;
     let columns_outside =
         extent(product.column) >= MANY * tile.columns || extent(product.column) >= extent(product.row);
-    // Of a large left factor a part that stays in the cache; then what belongs to a tile of columns, or of rows.
+    // First the parts of a large left factor, each of which stays in the cache; then the tiles of columns, or of rows.
     let part = part.map(|_| rows.remove(0));
     let (outer, inner) =
         if columns_outside || part.is_some() { (&columns[0], &rows[0]) } else { (&rows[0], &columns[0]) };
@@ -272,7 +274,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     schedule.vectorize(columns[1].clone())?;
     schedule.unroll(rows[1].clone())?;
 
-    // What stays for all tiles of a part, a row or a column of them is packed when it is needed, the other factor before.
+    // The factor that is reused by all tiles of a part, of a column or of a row is packed when it is needed, the other
+    // one before.
     let (near, far, at) = match &part {
         Some(part) => (left, right, part),
         None if columns_outside => (right, left, outer),
@@ -295,14 +298,14 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     Ok(())
 }
 
-/// A stage that uses each result once, at the same place; or copies it.
+/// A stage that uses each result once, at the same indices, or that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// For each of its loops, the loop of the product that is over the same axis.
+    /// For each loop of the stage, the index of the product's loop over the same axis.
     pub(crate) places: Vec<usize>,
 }
 
-/// For each index of a result, the loop over it.
+/// Returns, for each index of a result, the index of the loop over it.
 pub(crate) fn result_axes(stage: &Stage) -> Result<Vec<usize>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return Ok(Vec::new()) };
     let places = store.indices.iter().map(|index| stage.place_of(&index));
@@ -328,7 +331,7 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     if user.is_reduction() || user.loops.len() != own.len() || !user.has_no_condition() || reads != known {
         return Ok(None);
     }
-    // Each of its loops is over one index of the results.
+    // Each loop of the user runs over one index of the results.
     let mut places = vec![None; own.len()];
     for indices in user.loads_of(&store.buffer) {
         for (index, place) in indices.iter().zip(&own) {
@@ -342,7 +345,8 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     Ok(places.map(|places| User { name: user.name.clone(), places }))
 }
 
-/// Copies a factor into panels: as many elements of its own axis as a tile has, for each step of what is summed.
+/// Copies a factor into panels: for each step of the reduction, as many elements of the factor's own axis as a tile
+/// has.
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));
@@ -363,13 +367,13 @@ fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
         new.push(ops::floor_mod(own, width)?);
         Ok(new.into_iter().collect())
     })?;
-    // With a value for what is beyond the last element, the loops of the copy are those over the panels.
+    // With a value for locations beyond the last element, the loops of the copy run over the panels.
     let pad = ops::number(0, factor.buffer.dtype)?;
     schedule.transform_layout(&copy, Any::new(0)?, Any::new(Ref::new(map))?, Some(Operand(pad)))?;
     Ok(copy)
 }
 
-/// Makes vectors of the innermost loop of a copy; gives its loops.
+/// Vectorizes the innermost loop of a copy, and returns its loops.
 fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     let loops = schedule.get_loops(name)?;
     if let Some(last) = loops.last() {
@@ -378,7 +382,8 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// The innermost loop of a block whose variable stands in the value of an axis: that of a loop which it had.
+/// Returns the innermost loop of a block whose variable occurs in the value of an axis, which is given by the loop that
+/// the stage had for it.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     let value = stage.axis_number(place).and_then(|number| found.realize.iter_values.get(number).ok());
@@ -390,7 +395,7 @@ pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: us
     }
 }
 
-/// A loop of what comes before a sum, counted from the innermost one.
+/// Returns a loop around the initialisation of a sum, counted from the innermost one.
 pub(crate) fn init_loop(schedule: &Schedule, name: &str, from_last: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     match found.loops.iter().rev().nth(from_last) {

@@ -1,4 +1,4 @@
-//! Stages that combine values: sums, products, minima, maxima, and those of users.
+//! Reductions: sums, products, minima, maxima, and custom reducers.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::expr::{BinaryOp, IterKind, Var};
@@ -9,23 +9,24 @@ use crate::PARALLEL_WORK;
 use crate::elementwise::share;
 use crate::stage::{Stage, Stride};
 
-/// Repetitions that are enough for a vector of partial results.
+/// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 16;
-/// Elements that are combined at a time while others are passed over: they stay in the nearest cache.
+/// Number of results that are updated at a time while the reduction loops run, so that they stay in the nearest cache.
 const PIECE: i64 = 1024;
-/// Results that are enough for threads to share.
+/// Number of results that is enough for threads to share.
 const SHARED: i64 = 8;
-/// Partial results, and those of each element of many.
+/// Maximum number of partial results for each result: `PARTS_EACH` if there are more than `PARTS` results, otherwise
+/// `PARTS`.
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
-/// The loop that becomes vectors goes inside, threads share those that do not reduce.
+/// Moves the loop to be vectorized inside and distributes the loops that do not reduce over threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)
 }
 
-/// The same for some loops of a stage: the others are around all of it.
+/// Schedules the given loops of a stage in the same way. Loops that are `None` are outside of the whole stage.
 pub(crate) fn arrange(
     schedule: &Schedule,
     stage: &Stage,
@@ -60,7 +61,7 @@ pub(crate) fn arrange(
     if order.len() > 1 {
         schedule.reorder(order)?;
     }
-    // The first of the inner loops reduces, but for a single one.
+    // The first of the inner loops is a reduction loop.
     if stage.block().init.is_some() {
         let init = schedule.decompose_reduction(&stage.name, middle[0].clone())?;
         if chosen.is_some_and(|place| stage.kind(place) == IterKind::Spatial)
@@ -78,7 +79,7 @@ pub(crate) fn arrange(
     }
 }
 
-/// The loop that becomes vectors, of those that fit: along which most lies side by side.
+/// Returns the loop to vectorize, among those that fit: the one with the most contiguous accesses.
 fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let is_simple = is_simple(stage);
     let mut best: Option<(i64, usize)> = None;
@@ -104,7 +105,7 @@ fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
-/// Whether it is a sum, product, minimum or maximum, whose values may be combined in any order.
+/// Returns true if a stage is a sum, product, minimum or maximum, whose values may be combined in any order.
 fn is_simple(stage: &Stage) -> bool {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return false };
     matches!(
@@ -113,7 +114,7 @@ fn is_simple(stage: &Stage) -> bool {
     )
 }
 
-/// Whether there is much to combine, and too few results for threads to share.
+/// Returns true if there is much to combine, and too few results for threads to share.
 pub(crate) fn wants_partial_results(stage: &Stage) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);
@@ -129,7 +130,7 @@ pub(crate) fn wants_partial_results(stage: &Stage) -> bool {
         && stage.known_extent(*first).is_some()
 }
 
-/// Gives parts of a reduction results of their own, to be computed side by side.
+/// Splits a reduction into partial results, which can be computed in parallel.
 pub(crate) fn partial_results(schedule: &Schedule, stage: &Stage) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     let reducing = stage.places(IterKind::Reduce);
@@ -139,7 +140,7 @@ pub(crate) fn partial_results(schedule: &Schedule, stage: &Stage) -> Result<()> 
     let taken = if extent <= most {
         first
     } else {
-        // As many as are needed, so that none is left with nothing to do.
+        // Use only as many parts as are needed, so that no part is empty.
         let piece = extent.div_euclid(most) + i64::from(extent.rem_euclid(most) != 0);
         schedule.split(first, vec![None, Some(piece)])?[0].clone()
     };

@@ -1,5 +1,5 @@
-//! Stages that are computed row by row together with the last one of them, such as those of a softmax: what they leave for
-//! each other stays in the nearest cache, and threads share the rows.
+//! Stages that are computed row by row together with the last one of them, such as those of a softmax. Their
+//! intermediate results stay in the nearest cache, and threads share the rows.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,19 @@ use crate::matmul::own_loop;
 use crate::stage::{Readers, Reads, Stage, stages};
 use crate::{elementwise, is_large, is_product, reduction};
 
-/// Rows that are enough for threads to share.
+/// Number of rows that is enough for threads to share.
 const SHARED: i64 = 8;
-/// Repetitions for a row below which the rows are better vectors themselves.
+/// Minimum number of iterations per row. With fewer iterations, it is better to vectorize across rows.
 const FEWEST: i64 = 64;
-/// Bytes of a row that stay in the cache.
+/// Maximum size in bytes of the results of a row, which stay in the cache.
 const MOST: i64 = 256 << 10;
 
-/// Stages that are computed at a row of the last one.
+/// Stages that are computed together, row by row of the last one.
 pub(crate) struct Rows {
     last: Stage,
-    /// How many of its loops are those over the rows.
+    /// Number of outer loops of the last stage that run over rows.
     count: usize,
-    /// The others, in their order, with the places of their loops over rows.
+    /// The other stages, last one first, each with the indices of its loops over rows.
     others: Vec<(Stage, Vec<usize>)>,
 }
 
@@ -34,7 +34,7 @@ impl Rows {
         &self.last.name
     }
 
-    /// Whether it pays.
+    /// Returns true if computing the stages row by row pays.
     fn pays(&self, target: &Target) -> bool {
         let all = || self.others.iter().map(|(stage, rows)| (stage, &rows[..]));
         let own: Vec<usize> = (0..self.count).collect();
@@ -55,7 +55,7 @@ impl Rows {
     }
 }
 
-/// The stages that can be computed row by row with others, of those that were not tried yet.
+/// Returns stages that can be computed row by row together, if their last stage has not been tried yet.
 pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Result<Option<Rows>> {
     let all = stages(schedule)?;
     let readers = Readers::of(&*schedule.func()?, &all);
@@ -66,7 +66,7 @@ pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Re
         if tried.contains(&last.name) || !is_fit[number] || elementwise::is_across(last) {
             continue;
         }
-        // As many loops as there are without losing a stage.
+        // Use as many row loops as possible without losing a stage.
         let spatial = last.places(IterKind::Spatial).len();
         let mut best: Option<(usize, Others)> = None;
         for count in 1..=spatial {
@@ -87,7 +87,8 @@ pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Re
     Ok(None)
 }
 
-/// Whether a stage is a nest of loops over all values of its axes, those that reduce inside, and nothing that has a better form.
+/// Returns true if a stage is a loop nest over all values of its axes, with the reduction loops inside, and has no
+/// better form.
 fn is_fit(stage: &Stage, target: &Target) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);
@@ -98,24 +99,24 @@ fn is_fit(stage: &Stage, target: &Target) -> bool {
         && !is_product(stage, target)
 }
 
-/// What a stage leaves for others.
+/// Result of a stage that is read by others.
 struct Output<'a> {
-    /// For each dimension, the loop over it.
+    /// For each dimension, the index of the loop over it.
     places: Vec<usize>,
     reads: &'a Reads,
 }
 
-/// What a stage sets, if others read it.
+/// Returns the result of a stage, if it is read.
 fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
     let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
     Some(Output { places, reads: readers.reads(&store.buffer)? })
 }
 
-/// Numbers of stages, with the places of their loops over rows.
+/// Indices of stages, with the indices of their loops over rows.
 type Others = Vec<(usize, Vec<usize>)>;
 
-/// The stages before the last one of which each row is needed for the same row of it alone.
+/// Returns the stages before the last one whose rows are each needed for the same row of the last one only.
 fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
     let mut found = Vec::new();
@@ -128,7 +129,8 @@ fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     found
 }
 
-/// The places of a stage's loops over rows, if only stages whose rows are known read what it leaves, all of them the same.
+/// Returns the indices of a stage's loops over rows, if its result is read only by stages with known rows, and by all
+/// of them for the same row.
 fn rows_of(
     all: &[Stage],
     number: usize,
@@ -158,7 +160,7 @@ fn rows_of(
     rows.filter(|_| uses == output.reads.count)
 }
 
-/// Computes all stages at a row of the last one.
+/// Moves all stages into the row loops of the last one and schedules them.
 pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
     let loops = schedule.get_loops(&rows.last.name)?;
     let Some(row) = loops.get(rows.count - 1) else { bail!("InternalError", "a stage has lost its loops") };
@@ -180,7 +182,7 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// What a stage does for one row.
+/// Schedules the loops of a stage within one row.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

@@ -1,4 +1,4 @@
-//! The stages of a function: blocks of the outermost block, each in loops of its own.
+//! Stages of a function: blocks directly below the root block, each in its own loops.
 
 use std::collections::HashMap;
 
@@ -15,24 +15,24 @@ use anyfn_schedule::Schedule;
 
 use crate::cost;
 
-/// What an extent is taken for that is not known before the function runs.
+/// Assumed extent of a loop whose extent is not known before the function runs.
 const UNKNOWN: i64 = 256;
 
-/// Repetitions of a loop with which sizes can be reckoned: more would take days.
+/// Maximum trip count of a loop for which tile sizes can be computed: more iterations would take days.
 const MOST: i64 = 1 << 40;
 
-/// A block in loops of its own.
+/// A block in its own loops.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) name: String,
-    /// The loops, the outermost first.
+    /// Loops around the block, outermost first.
     pub(crate) loops: Vec<Ref<For>>,
     pub(crate) realize: Ref<BlockRealize>,
-    /// For each loop, the axis whose value its variable is.
+    /// For each loop, the axis whose value is the loop variable.
     axes: Vec<Ref<IterVar>>,
 }
 
-/// The stages whose loops are one nest of serial loops, each the one value of one axis: those that no one has scheduled.
+/// Returns the stages that have not been scheduled: nests of serial loops, each of which is the value of one axis.
 pub(crate) fn stages(schedule: &Schedule) -> Result<Vec<Stage>> {
     let func = schedule.func()?;
     let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else { return Ok(Vec::new()) };
@@ -86,12 +86,12 @@ impl Stage {
         (0..self.loops.len()).any(|place| self.kind(place) != IterKind::Spatial)
     }
 
-    /// Places of the loops of a kind.
+    /// Returns the indices of the loops of a kind.
     pub(crate) fn places(&self, kind: IterKind) -> Vec<usize> {
         (0..self.loops.len()).filter(|place| self.kind(*place) == kind).collect()
     }
 
-    /// The extent of a loop, or what it is taken for.
+    /// Returns the extent of a loop, or the assumed one.
     pub(crate) fn extent(&self, place: usize) -> i64 {
         self.known_extent(place).unwrap_or(UNKNOWN)
     }
@@ -100,50 +100,50 @@ impl Stage {
         self.loops.get(place).and_then(|node| as_int(&node.extent))
     }
 
-    /// Whether all loops count from 0, and no further than tiles can.
+    /// Returns true if all loops begin at 0 and have no more iterations than tiles can handle.
     pub(crate) fn can_be_tiled(&self) -> bool {
         self.loops.iter().all(|node| {
             is_int(&node.min, 0) && as_int(&node.extent).is_none_or(|extent| (0..=MOST).contains(&extent))
         })
     }
 
-    /// How often loops repeat together.
+    /// Returns the product of the trip counts of loops.
     pub(crate) fn repetitions(&self, places: impl IntoIterator<Item = usize>) -> i64 {
         places.into_iter().fold(1, |product, place| product.saturating_mul(self.extent(place)))
     }
 
-    /// Simple operations that it takes.
+    /// Returns the cost of the stage in simple operations.
     pub(crate) fn work(&self) -> i64 {
         self.repetitions(0..self.loops.len()).saturating_mul(cost::of_stmt(&self.block().body).max(1))
     }
 
-    /// The variable of the axis of a loop.
+    /// Returns the variable of the axis of a loop.
     pub(crate) fn axis(&self, place: usize) -> Option<&Ref<Var>> {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// The number, among those of the block, of the axis of a loop.
+    /// Returns the index of a loop's axis among the axes of the block.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;
         self.block().iter_vars.iter().position(|known| known.ptr_eq(axis))
     }
 
-    /// The loop over whose axis an index goes, if it is just that.
+    /// Returns the index of the loop whose axis is the given index expression, if the expression is just an axis.
     pub(crate) fn place_of(&self, index: &Expr) -> Option<usize> {
         self.axes.iter().position(|axis| is_var(index, &axis.var))
     }
 
-    /// Whether the block is computed in all repetitions.
+    /// Returns true if the block is executed in all iterations.
     pub(crate) fn has_no_condition(&self) -> bool {
         is_int(&self.realize.predicate, 1)
     }
 
-    /// The places of a buffer's elements that the block reads.
+    /// Returns the indices of the elements of a buffer that the block reads.
     pub(crate) fn loads_of(&self, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
         loads_of(&self.block().body, buffer)
     }
 
-    /// How the elements that the block reads and writes lie next to each other along an axis.
+    /// Returns the accesses of the block, with their strides along an axis.
     pub(crate) fn accesses(&self, place: usize) -> Vec<Access> {
         let Some(axis) = self.axes.get(place) else { return Vec::new() };
         let mut accesses = Accesses { var: &axis.var, found: Vec::new() };
@@ -152,7 +152,7 @@ impl Stage {
     }
 }
 
-/// The places of a buffer's elements that a statement reads.
+/// Returns the indices of the elements of a buffer that a statement reads.
 pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
     let mut found = Vec::new();
     loads(stmt, |load| {
@@ -163,7 +163,7 @@ pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
     found
 }
 
-/// Shows the elements that a statement reads.
+/// Calls `each` with each load of a statement.
 fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     struct Loads<F>(F);
     impl<F: FnMut(&BufferLoad)> Visitor for Loads<F> {
@@ -177,15 +177,15 @@ fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     Loads(each).stmt(stmt);
 }
 
-/// What reads each buffer of a function's own, found in one walk: every stage asks for those that read what it sets.
+/// Reads of each buffer that the function allocates, found in one walk: every stage asks for the readers of its result.
 pub(crate) struct Readers(HashMap<usize, Reads>);
 
-/// What reads a buffer.
+/// Reads of one buffer.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// How often elements are read, by stages and others.
+    /// Number of reads, by stages and by other statements.
     pub(crate) count: usize,
-    /// The stages that do, by number, each with the places of the elements.
+    /// Stages that read the buffer, by index, each with the indices of the elements.
     pub(crate) stages: Vec<(usize, Vec<Array<Expr>>)>,
 }
 
@@ -202,38 +202,38 @@ impl Readers {
                 }
             });
         }
-        // Callers read what is theirs.
+        // Callers read the buffers that belong to them.
         for (_, buffer) in func.buffer_map.iter() {
             found.remove(&memory(&buffer));
         }
         Readers(found)
     }
 
-    /// What reads a buffer; `None` if nothing does, or callers may.
+    /// Returns the reads of a buffer, or `None` if nothing reads it or callers may read it.
     pub(crate) fn reads(&self, buffer: &Buffer) -> Option<&Reads> {
         self.0.get(&memory(buffer))
     }
 }
 
-/// The address by which memory is known.
+/// Returns the address that identifies the memory of a buffer.
 fn memory(buffer: &Buffer) -> usize {
     buffer.data.as_object().as_handle().addr()
 }
 
-/// An element that is read or written, seen along an axis.
+/// An element that is read or written, as seen along an axis.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,
 }
 
-/// Where the next element along an axis is.
+/// Distance to the next element along an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stride {
-    /// It is the same.
+    /// The next element is the same one.
     Same,
-    /// It is the neighbour.
+    /// The next element is the neighbour.
     Next,
-    /// Elsewhere.
+    /// The next element is elsewhere.
     Far,
 }
 
@@ -271,7 +271,7 @@ impl Visitor for Accesses<'_> {
     }
 }
 
-/// Whether there are blocks or loops inside of a block, or calls that do more than to give a value.
+/// Returns true if a block contains blocks, loops, or calls that do more than return a value.
 fn is_more(block: &Block) -> bool {
     struct Blocks(bool);
     impl Visitor for Blocks {

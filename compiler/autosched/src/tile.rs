@@ -1,9 +1,9 @@
-//! Stages that sum products over several axes, such as convolutions: one factor ("weights") has an axis that the other one
-//! ("image") does not depend on, and the image one that the weights do not have.
+//! Stages that sum products over several axes, such as convolutions. One factor (the "weights") has an axis on which
+//! the other one (the "image") does not depend, and the image has an axis that the weights do not have.
 //!
-//! As for products of matrices, a tile of results stays in registers: vectors over the axis of the weights, for some values
-//! of the axis of the image. The weights are packed into panels in the order in which they are needed; the image is read
-//! where it is, one element for all lanes, so that it does not matter how its elements lie.
+//! A tile of results stays in registers, as for matrix products: vectors over the axis of the weights, for several values
+//! of the axis of the image. The weights are packed into panels in the order of use. The image is read in place, one
+//! element for all lanes, so its layout does not matter.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::{is_var, uses_var};
@@ -20,42 +20,42 @@ use crate::elementwise::share;
 use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, result_axes, user};
 use crate::stage::Stage;
 
-/// Products per result below which it does not pay.
+/// Minimum number of products per result of a stage that is tiled.
 const SHALLOW: i64 = 8;
-/// Values of the axis of the image below which it does not pay.
+/// Minimum extent of the image axis.
 const FEWEST: i64 = 4;
-/// Most values of it for a tile.
+/// Maximum number of values of the image axis in a tile.
 const MOST: i64 = 14;
-/// Bytes of weights that stay in the cache while rows of results are gone through.
+/// Maximum size in bytes of weights that stay in the cache while rows of results are computed.
 const SMALL: i64 = 1 << 20;
 
-/// Weights that lie side by side and are copied one after the other.
+/// Number of contiguous weights that are copied one after the other.
 const LINE: i64 = 16;
 
 /// A stage that sums products.
 pub(crate) struct Products {
-    /// Places of the loops: over the axis of the image, that of the weights, what is summed, and all others.
+    /// Indices of the loops: over the image axis, over the weight axis, over the reduction axes, and all others.
     row: usize,
     column: usize,
     depths: Vec<usize>,
     others: Vec<usize>,
     weights: Ref<Buffer>,
-    /// For each dimension of the weights, the loop over it.
+    /// For each dimension of the weights, the index of the loop over it.
     places: Vec<usize>,
     image: Ref<Buffer>,
-    /// For each dimension of the image, how far apart are the elements for neighbouring values of its axis.
+    /// For each dimension of the image, the distance between the elements of neighbouring values of the image axis.
     steps: Vec<i64>,
     tile: Tile,
 }
 
-/// Results that are computed together.
+/// A tile: results that are computed together.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// The one with the least work for what the extents are not multiples of, and the fewest reads.
+    /// Returns the tile with the least work for padding and the fewest reads.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let registers = match target.vector_bytes {
@@ -72,10 +72,11 @@ impl Tile {
                 if sums + vectors + 1 >= registers {
                     continue;
                 }
-                // Cycles of a step: two operations and two reads in each, four until a sum is there again.
+                // Duration of a step: a cycle has two operations and two reads, and a sum is available again after four
+                // cycles.
                 let cycles = sums.max(vectors + height).max(8);
                 let padded = up(rows, height).saturating_mul(up(columns, vectors * lanes));
-                // A copy of the image costs a little.
+                // Copying the image costs a little.
                 let copied = if rows % height == 0 { 64 } else { 66 };
                 let cost = padded.saturating_mul(cycles * 1024 / sums).saturating_mul(copied);
                 if best.as_ref().is_none_or(|(known, most, _)| (cost, -sums) < (*known, -*most)) {
@@ -84,12 +85,12 @@ impl Tile {
             }
         }
         let (_, _, tile) = best?;
-        // Vectors that are empty for the most part are slower than others along another axis.
+        // Vectors that are mostly empty are slower than vectors along another axis.
         (lanes > 1 && 2 * up(columns, tile.columns) <= 3 * columns).then_some(tile)
     }
 }
 
-/// What a stage is, if it sums enough products.
+/// Returns the products that a stage sums, if it sums enough of them.
 pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     let block = stage.block();
     block.init.as_ref()?;
@@ -107,10 +108,11 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     if stage.repetitions(depths.iter().copied()) < SHALLOW || a.buffer.data.ptr_eq(&b.buffer.data) {
         return None;
     }
-    // The axis of the image is the last one that fits: what lies side by side.
+    // The image axis is the last one that fits: its elements are contiguous.
     let found = [(a, b), (b, a)].into_iter().filter_map(|(weights, image)| axes(stage, weights, image));
     let (row, column, weights, image) = found.max_by_key(|(_, column, ..)| stage.extent(*column))?;
-    // The extents of a tile and of what is summed are known; those of the others, such as a batch, need not be.
+    // The extents of a tile's axes and of the reduction must be known. Other extents, such as that of a batch, need not
+    // be.
     if depths.iter().any(|place| stage.known_extent(*place).is_none()) {
         return None;
     }
@@ -128,7 +130,7 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// The axes of a tile, if these may be its weights and image.
+/// Returns the axes of a tile and its factors, if the two elements can be its weights and image.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,
@@ -149,7 +151,7 @@ fn axes<'a>(
     Some((row, column, weights, image))
 }
 
-/// How much an expression grows with a variable, if that is always the same.
+/// Returns by how much an expression grows with a variable, if that is constant.
 fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     if is_var(expr, var) {
         return Some(1);
@@ -167,7 +169,7 @@ fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     }
 }
 
-/// Tiles in registers, the weights packed, and the results used tile by tile.
+/// Schedules a sum of products: tiles in registers, packed weights, and results that are used tile by tile.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, is_large: bool) -> Result<()> {
     let name = &stage.name;
     let tile = &products.tile;
@@ -178,7 +180,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
             User { name: copy, places: result_axes(stage)? }
         }
     };
-    // The vectors of a tile lie over the axis of the weights; if that is not how results lie, they are moved there at last.
+    // The vectors of a tile run over the weight axis. If the results have another layout, they are moved into it at the
+    // end.
     let moved = across(schedule, stage, products)?
         .then(|| schedule.cache_write(name, Any::new(0)?, "local"))
         .transpose()?;
@@ -211,7 +214,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     let rows = schedule.split(at(products.row)?, vec![None, Some(tile.rows)])?;
     let columns = schedule.split(at(products.column)?, vec![None, Some(tile.columns)])?;
     let mut outer: Vec<Ref<Var>> = products.others.iter().map(|place| at(*place)).collect::<Result<_>>()?;
-    // All of the weights stay in the cache, or a panel of them.
+    // All weights stay in the cache, or one panel of them.
     let bytes = i64::from(products.weights.dtype.0.bits / 8);
     if stage.repetitions(products.places.iter().copied()).saturating_mul(bytes) <= SMALL {
         outer.extend([rows[0].clone(), columns[0].clone()]);
@@ -279,7 +282,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     Ok(())
 }
 
-/// Gives results a layout whose last dimensions are the axes of a tile; whether they have had another one.
+/// Gives the results a layout whose last dimensions are the axes of a tile. Returns true if they had another layout.
 fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<bool> {
     let axes = result_axes(stage)?;
     let last = [products.row, products.column];
@@ -296,7 +299,7 @@ fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<boo
     Ok(true)
 }
 
-/// Copies the weights into panels: as many of their own axis as a tile has, for each step of what is summed.
+/// Copies the weights into panels: for each step of the reduction, as many elements of their own axis as a tile has.
 fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<String> {
     let copy = copy_of(schedule, &stage.name, &products.weights)?;
     let places = &products.places;
@@ -329,14 +332,14 @@ fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Strin
     Ok(copy)
 }
 
-/// The loops of the copy of the weights: what is read side by side goes inside.
+/// Orders the loops of the copy of the weights: contiguous reads are innermost.
 fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) -> Result<()> {
     let mut loops = schedule.get_loops(copy)?;
     let Some(own) = loops.pop() else { return Ok(()) };
     if products.places.last() == Some(&products.column) {
         return schedule.vectorize(own);
     }
-    // As many as make a few lines of the cache; the loops of a panel are in the order of what is summed.
+    // As many as fill a few cache lines. The loops over a panel are in the order of the reduction.
     let mut inside = Vec::new();
     let mut count = 1i64;
     for depth in products.depths.iter().rev().filter(|depth| products.places.contains(depth)) {
@@ -353,7 +356,7 @@ fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) 
     schedule.reorder(inside)
 }
 
-/// Copies the image to where there is room for whole tiles, if it is not so already.
+/// Copies the image to a buffer with room for whole tiles, unless its extent is a multiple of the tile.
 fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Option<String>> {
     let (extent, rows) = (stage.extent(products.row), products.tile.rows);
     let more = (rows - extent % rows) % rows;
@@ -381,7 +384,7 @@ fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<
     Ok(Some(copy))
 }
 
-/// A copy of what a block reads; gives the name of the block that makes it.
+/// Adds a copy of a buffer that a block reads. Returns the name of the block that makes the copy.
 fn copy_of(schedule: &Schedule, name: &str, buffer: &Ref<Buffer>) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(buffer));

@@ -1,10 +1,10 @@
-//! Makes C source code of functions, for languages of the family of C.
+//! Generates C source code, and code in similar languages, from functions.
 //!
-//! `family` writes what these have in common: statements, expressions of scalars, names, types. Each language is a
-//! `Dialect` that writes the rest. There is one, `host`: C11 that any compiler takes, without headers but
-//! those of the C library, and with vectors for GCC and Clang. Each of its functions gets an entry by the library convention,
-//! `__tvm_ffi_<name>`, that checks what the code relies on. What it needs of the runtime comes through pointers that the loader
-//! fills.
+//! `family` generates what languages of the C family have in common: statements, scalar expressions, names, types. A
+//! `Dialect` for each language generates the rest. The only dialect is `host`: C11 that any compiler accepts, without
+//! headers other than those of the C library, and with vectors for GCC and Clang. Each function gets an entry point in
+//! the library convention, `__tvm_ffi_<name>`, that checks what the code relies on. The code calls functions of the
+//! runtime through pointers that the loader sets.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,10 @@ use anyfn::{Ref, Result, bail};
 use anyfn_ir::func::IRModule;
 pub use options::CodegenOptions;
 
-/// The C source of a module whose functions have been lowered.
+/// Generates the C source of a module whose functions have been lowered.
 ///
 /// # Errors
-/// `ValueError` or `TypeError` for what has no C code, naming the function.
+/// Returns `ValueError` or `TypeError`, naming the function, if a function has no C code.
 pub fn generate(module: &Ref<IRModule>, options: CodegenOptions) -> Result<String> {
     let mut names: Vec<String> =
         module.functions.iter_any().map(|(name, _)| name.get::<String>()).collect::<Result<_>>()?;

@@ -1,19 +1,20 @@
-//! What the compiler of the generated code can do.
+//! Options of the C code generator.
 
 use anyfn_ir::target::Target;
 
-/// For which compiler and machine code is made.
+/// Compiler and machine for which code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodegenOptions {
-    /// Bytes of the machine's vectors: 64, 32 or 16; 0 for code without vectors, which any C11 compiler takes.
+    /// Length of the machine's vectors in bytes: 64, 32 or 16, or 0 for code without vectors, which any C11 compiler
+    /// accepts.
     pub vector_bytes: u16,
 }
 
 impl CodegenOptions {
-    /// Code without extensions of compilers.
+    /// Options for code without compiler extensions.
     pub const PORTABLE: CodegenOptions = CodegenOptions { vector_bytes: 0 };
 
-    /// What the compiler of a target can do.
+    /// Returns the options for the compiler and machine of a target.
     #[must_use]
     pub fn of(target: &Target) -> CodegenOptions {
         let vector_bytes = match target.vector_bytes {
@@ -25,7 +26,7 @@ impl CodegenOptions {
         CodegenOptions { vector_bytes }
     }
 
-    /// Whether the extensions of GCC and Clang may be used.
+    /// Returns true if the extensions of GCC and Clang may be used.
     pub(crate) fn has_vectors(self) -> bool {
         self.vector_bytes != 0
     }

@@ -1,4 +1,4 @@
-//! Builds modules: lowers, generates C, compiles it or finds it compiled, and loads it.
+//! Builds modules: lowers them, generates C, compiles it or finds it in the cache, and loads the result.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,12 +15,12 @@ use crate::compile::{Compiler, Form, Progress, io_error};
 use crate::foreign::ForeignModule;
 use crate::lower;
 
-/// What is built: a module, a function, or functions.
+/// Input of a build: a module, a function, or several functions.
 pub trait Buildable {
-    /// It as a module.
+    /// Converts the input to a module.
     ///
     /// # Errors
-    /// `ValueError` if two functions have one name.
+    /// Returns `ValueError` if two functions have the same name.
     fn to_module(&self) -> Result<Ref<IRModule>>;
 }
 
@@ -51,16 +51,17 @@ impl Buildable for [Ref<PrimFunc>] {
     }
 }
 
-/// How a module is built.
+/// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// For which machine, instead of the one that the module says.
+    /// Target that replaces the one of the module.
     pub target: Option<Ref<Target>>,
-    /// What lowers it, instead of the default pipeline.
+    /// Pipeline that replaces the default one.
     pub pipeline: Option<Ref<Pipeline>>,
-    /// Whether what was compiled before is used, and what is compiled is kept.
+    /// True if cached results are used and new results are cached.
     pub use_cache: bool,
-    /// Called with a text and seconds, each second while the C compiler runs. Without it a terminal is told.
+    /// Function that is called every second with a text and the elapsed seconds while the C compiler runs. Without it,
+    /// a message is printed once if standard error is a terminal.
     pub progress: Option<PackedFunc>,
 }
 
@@ -70,10 +71,10 @@ impl Default for BuildOptions {
     }
 }
 
-/// The C source of functions, lowered by a pipeline or the default one.
+/// Returns the C source of functions, lowered by a pipeline or the default one.
 ///
 /// # Errors
-/// That of a pass or of the code generator.
+/// Returns the error of a pass or of the code generator.
 pub fn source(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
     source_of(&what.to_module()?, pipeline)
 }
@@ -86,17 +87,17 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
 }
 
-/// The C source of a module, lowered by the default pipeline; made once for the last modules of this process, and for those in
-/// the cache.
+/// Returns the C source of a module, lowered by the default pipeline. Reuses the sources of the last 64 modules of this
+/// process and those in the cache.
 fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
     const MOST: usize = 64;
-    /// Modules, saved as text, and their sources.
+    /// Serialised modules and their sources.
     static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    // All of the module is in that text: names, too, which messages have.
+    // The text contains the whole module, including names, which messages use.
     let save = registry::get("ffi.ToJSONGraphString")?.call((module.clone(), anyfn::Any::NONE));
     let Ok(saved) = save.and_then(|text| text.get::<String>()) else {
-        // It has something that cannot be saved, such as a function.
+        // The module contains something that cannot be serialised, such as a function.
         return source_of(module, None).map(Arc::from);
     };
     let known = made().iter().find(|(known, _)| *known == saved).map(|(_, source)| source.clone());
@@ -121,21 +122,22 @@ fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str
     Ok(source)
 }
 
-/// Compiles functions, lowered by a pipeline or the default one, for their target, and loads them.
+/// Compiles functions for their target, lowered by a pipeline or the default one, and loads them.
 ///
 /// # Errors
-/// As [`build_with`].
+/// Returns the errors of [`build_with`].
 pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>) -> Result<Module> {
     build_with(what, &BuildOptions { pipeline: pipeline.cloned(), ..BuildOptions::default() })
 }
 
 /// Compiles functions for their target, and loads them.
 ///
-/// What was compiled before, by the same compiler with the same arguments, is not compiled again (`ANYFN_CACHE_DIR` says where
-/// it is kept). A module for another kind of processor is not loaded: it can be exported.
+/// Results of the same compiler with the same arguments are taken from the cache (`ANYFN_CACHE_DIR` is its folder). A module
+/// for another processor architecture is not loaded, but it can be exported.
 ///
 /// # Errors
-/// That of a pass or of the code generator; `RuntimeError` with its text if the C compiler fails, or there is none.
+/// Returns the error of a pass or of the code generator. Returns `RuntimeError` if the C compiler fails, with its
+/// output, or if it does not exist.
 pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> Result<Module> {
     let module = what.to_module()?;
     let target = options.target.clone().map_or_else(|| Target::of(&module), Ok)?;
@@ -163,8 +165,8 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     if !target.is_here() {
         return Module::new(ForeignModule { compiler, library: found, arch: target.arch.to_string() });
     }
-    // A library keeps the functions that it has looked up, so each module that looks some up is a library of its own.
-    // The loader takes names that are text.
+    // A library caches the functions that it looks up, so each module that looks up functions gets a library of its
+    // own. The loader accepts only names that are valid UTF-8.
     let own = |found: PathBuf| {
         let is_shared = cache.is_some() && (text.contains(LOOKS_UP) || found.to_str().is_none());
         if is_shared { copied(&found) } else { Ok(found) }
@@ -172,7 +174,7 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     let mut library = own(found.clone())?;
     let module = match (load(&library), &cache) {
         (Ok(module), _) => module,
-        // Its bytes are those that were written, but perhaps for another machine whose folder this is, too.
+        // The library is intact, but may have been built for another machine that uses the same folder.
         (Err(_), Some(cache)) => {
             cache.remove(&found);
             library = own(find()?)?;
@@ -184,13 +186,13 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     Ok(module)
 }
 
-/// What the source of a library contains that looks functions up.
+/// Text in the source of a library that looks up functions.
 const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
 
-/// What has compiled the libraries of this process, by their files.
+/// Compilers of the libraries that this process has built, by library file.
 static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Compiler>>>> = Mutex::new(None);
 
-/// A library and its source in a folder of their own.
+/// Copies a library and its source to a new folder.
 fn copied(library: &Path) -> Result<PathBuf> {
     let folder = cache::scratch()?;
     for name in [cache::LIBRARY, cache::SOURCE] {
@@ -206,7 +208,7 @@ fn load(library: &Path) -> Result<Module> {
     registry::get("ffi.ModuleLoadFromFile")?.call((name,))?.get::<Module>()
 }
 
-/// Compiles a source in a folder; what fails is kept for a look.
+/// Compiles a source in a folder. If that fails, the source is kept for inspection.
 fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>) -> Result<()> {
     let source = folder.join(cache::SOURCE);
     fs::write(&source, text).map_err(|error| io_error(folder, &error))?;
@@ -225,7 +227,7 @@ fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>)
     })
 }
 
-/// The functions of a module, for messages.
+/// Returns the names of the functions of a module, for messages.
 fn names(module: &IRModule) -> String {
     let mut names: Vec<String> = module.functions.iter().map(|(name, _)| format!("`{name}`")).collect();
     names.sort();
@@ -236,10 +238,10 @@ fn names(module: &IRModule) -> String {
     names.join(", ")
 }
 
-/// The C source of a module that was built in this process.
+/// Returns the C source of a module that was built in this process, or `None` for other modules.
 ///
 /// # Errors
-/// `OSError` if it cannot be read any more.
+/// Returns `OSError` if the source can no longer be read.
 pub fn source_of_built(module: &Module) -> Result<Option<String>> {
     let Some(file) = module.file()?.map(|file| PathBuf::from(&*file)) else { return Ok(None) };
     let is_ours =
@@ -249,11 +251,12 @@ pub fn source_of_built(module: &Module) -> Result<Option<String>> {
     if is_ours { read().map(Some) } else { Ok(None) }
 }
 
-/// Writes a module that was built: its C source (`f.c`), an object file (`f.o`), or the library (`f.so`).
+/// Writes a module that was built in this process: its C source (`f.c`), an object file (`f.o`), or the library
+/// (`f.so`).
 ///
 /// # Errors
-/// `ValueError` for another extension, or a module that was not built here; that of the C compiler; `OSError` if the file
-/// cannot be written.
+/// Returns `ValueError` for another extension, or for a module that was not built in this process. Returns the error of
+/// the C compiler, or `OSError` if the file cannot be written.
 pub fn export(module: &Module, path: &Path) -> Result<()> {
     let file = module.file()?.map(|file| PathBuf::from(&*file));
     let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +271,7 @@ pub fn export(module: &Module, path: &Path) -> Result<()> {
     }
 }
 
-/// Writes what a library was made of, or the library.
+/// Writes the source of a library, its object file, or the library itself.
 pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
     let source = library.with_file_name(cache::SOURCE);
     let copy = |from: &Path| {
@@ -285,7 +288,7 @@ pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<
     }
 }
 
-/// Makes a file that takes its name when it is whole.
+/// Makes a file under a temporary name and renames it when it is complete.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,10 +1,11 @@
-//! What has been compiled before: a folder of libraries by their content.
+//! Cache of compiled libraries, addressed by content.
 //!
-//! An entry is a folder named by a hash: `module.so`, the source `module.c` that it was compiled of, and `about`, which tells
-//! the compiler and a check sum of the library. All of it is compared before an entry is used. Entries are put beside their
-//! place and renamed, so processes need no lock.
+//! An entry is a folder named by a hash. It contains `module.so`, the source `module.c` from which it was compiled, and
+//! `about`, which identifies the compiler and contains a checksum of the library. All of these are compared before an
+//! entry is used. An entry is prepared in another folder, which is then renamed, so processes need no lock.
 //!
-//! The folder `sources` has what modules became: files with a check sum, the build of this compiler, the module, and its source.
+//! The folder `sources` contains generated sources: files with a checksum, the build ID of this compiler, the module,
+//! and its source.
 
 use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher as _;
@@ -21,7 +22,7 @@ use tempfile::TempDir;
 use crate::compile::io_error;
 use crate::identity::build_id;
 
-/// The folder, and how much it may hold.
+/// The cache folder and its size limit.
 pub(crate) struct Cache {
     folder: PathBuf,
     most_bytes: u64,
@@ -29,20 +30,20 @@ pub(crate) struct Cache {
 
 /// Name of the library in an entry.
 pub(crate) const LIBRARY: &str = "module.so";
-/// Name of its source there.
+/// Name of the source in an entry.
 pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
-/// The folder of sources of modules.
+/// Folder of the sources of modules.
 const SOURCES: &str = "sources";
-/// Begin of the names of folders that become entries.
+/// Prefix of unfinished entries.
 const PARTIAL: &str = "partial-";
 const MOST_BYTES: u64 = 512 << 20;
-/// What has not been finished after this time never will.
+/// Age at which an unfinished entry is considered abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Cache {
-    /// The cache of this user, or none: it is switched off by `ANYFN_CACHE=off`, and a folder in which others can write is not
-    /// used.
+    /// Opens the cache of this user. Returns `None` if the cache is disabled by `ANYFN_CACHE=off`, or if other users
+    /// have access to its folder.
     pub(crate) fn open() -> Option<Cache> {
         match std::env::var_os("ANYFN_CACHE").as_ref().map(|value| value.to_string_lossy()).as_deref() {
             Some("off" | "0") => return None,
@@ -53,7 +54,7 @@ impl Cache {
         let folder = variable("ANYFN_CACHE_DIR")
             .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("anyfn")))
             .or_else(|| variable("HOME").map(|folder| folder.join(".cache").join("anyfn")))?;
-        // The libraries in it are found when the process is in another folder, too.
+        // Libraries in it must be found even if the process changes its working directory.
         let folder = std::path::absolute(folder).ok()?;
         if let Err(reason) = private(&folder) {
             warn_once(&folder, &reason);
@@ -75,7 +76,7 @@ impl Cache {
         self.folder.join(format!("{a:016x}{b:016x}"))
     }
 
-    /// The library that a compiler has made of a source before.
+    /// Returns the library that a compiler has made from a source before.
     pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
         let entry = self.entry(compiler, source);
         let mut file = File::open(entry.join(ABOUT)).ok()?;
@@ -90,7 +91,7 @@ impl Cache {
         Some(library)
     }
 
-    /// Where the source of a module is, and what is before it there.
+    /// Returns the path of the cached source of a module, and what precedes the source in that file.
     fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
         let build = build_id()?;
         let (a, b) =
@@ -99,7 +100,7 @@ impl Cache {
         Some((self.folder.join(SOURCES).join(format!("{a:016x}{b:016x}")), head))
     }
 
-    /// The source that this compiler has made of a module before.
+    /// Returns the source that this compiler has generated from a module before.
     pub(crate) fn source(&self, module: &str) -> Option<String> {
         let (path, head) = self.source_of(module)?;
         let mut file = File::open(path).ok()?;
@@ -114,7 +115,7 @@ impl Cache {
         Some(source)
     }
 
-    /// Keeps the source of a module. Where that is not possible, it will be made again.
+    /// Stores the source of a module. If that fails, the source will be generated again.
     pub(crate) fn keep_source(&self, module: &str, source: &str) {
         let Some((path, head)) = self.source_of(module) else { return };
         let write = || -> std::io::Result<()> {
@@ -129,8 +130,8 @@ impl Cache {
         let _ = write();
     }
 
-    /// Makes an entry of a library that was compiled elsewhere, and gives its place there. Where that is not possible, as in a
-    /// folder that is full, a warning says so once.
+    /// Makes an entry from a library that was compiled elsewhere, and returns the path of the library in it. If that
+    /// fails, for example because the disk is full, a warning is printed once.
     pub(crate) fn keep(&self, compiler: &str, source: &str, library: &Path) -> Option<PathBuf> {
         let kept = self.try_keep(compiler, source, library);
         kept.map_err(|error| warn_once(&self.folder, &error.to_string())).ok()
@@ -144,7 +145,7 @@ impl Cache {
         let entry = self.entry(compiler, source);
         let mut tries = 0;
         while let Err(error) = fs::rename(partial.path(), &entry) {
-            // Another process has made it meanwhile, or what is there is damaged.
+            // Another process has made the entry meanwhile, or the existing entry is damaged.
             if let Some(library) = self.get(compiler, source) {
                 return Ok(library);
             }
@@ -158,15 +159,16 @@ impl Cache {
         Ok(entry.join(LIBRARY))
     }
 
-    /// Forgets an entry.
+    /// Removes an entry from the cache.
     pub(crate) fn remove(&self, library: &Path) {
         if let Some(entry) = library.parent() {
             let _ = fs::remove_dir_all(entry);
         }
     }
 
-    /// Removes the entries that have not been used for longest while there are too many, and what was never finished. Looks
-    /// at the first entry that a process makes, then at each 16th.
+    /// Removes the least recently used entries while the cache exceeds its limit, and entries that were never finished.
+    /// Runs for the first entry that a process makes and for every 16th after it, or for each entry if the limit is not
+    /// the default.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -194,7 +196,7 @@ impl Cache {
         }
         entries.sort();
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
-        // The last one is the one just made.
+        // The last entry is the one just made.
         entries.pop();
         for (_, size, path) in entries {
             if total <= self.most_bytes {
@@ -212,7 +214,7 @@ fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Notes when a file is used: what has not been used for longest goes first when there is too much.
+/// Records that a file is used: the least recently used entries are removed first.
 fn is_used(file: &File) {
     let changed = file.metadata().and_then(|data| data.modified());
     if changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
@@ -220,7 +222,7 @@ fn is_used(file: &File) {
     }
 }
 
-/// What `about` must say.
+/// Returns the content that `about` must have.
 fn about(compiler: &str, library: &[u8]) -> String {
     format!(
         "anyfn {}\n{} bytes {:016x}\n{compiler}",
@@ -230,7 +232,8 @@ fn about(compiler: &str, library: &[u8]) -> String {
     )
 }
 
-/// Finds entries and damage; what is found is compared, so that a hash needs not be one that nobody can forge.
+/// Returns a hash that finds entries and detects damage. Entries are compared before they are used, so the hash need
+/// not be cryptographic.
 fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     #[expect(deprecated, reason = "the one of the standard library whose results do not change")]
     let mut hasher = std::hash::SipHasher::new_with_keys(seed.into(), 0);
@@ -241,7 +244,8 @@ fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Makes the folder if it is not there. The reason if it cannot be used: whoever writes into it runs code as this user.
+/// Creates the folder if it does not exist. Returns the reason if it cannot be used: whoever can write to it can run
+/// code as this user.
 fn private(folder: &Path) -> Result<(), String> {
     let data = match fs::symlink_metadata(folder) {
         Ok(data) => data,
@@ -255,7 +259,7 @@ fn private(folder: &Path) -> Result<(), String> {
     if !data.is_dir() {
         return Err("it is no folder".to_owned());
     }
-    // SAFETY: `geteuid` takes no argument, touches no memory of this process and cannot fail.
+    // SAFETY: `geteuid` takes no arguments, accesses no memory of this process and cannot fail.
     let user = unsafe { libc::geteuid() };
     if data.uid() != user {
         return Err(format!("it belongs to user {}, not to {user}", data.uid()));
@@ -269,7 +273,7 @@ fn private(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Says once that an environment variable is ignored.
+/// Warns once that an environment variable is ignored.
 #[cold]
 fn ignored_once(reason: &str) {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -290,14 +294,14 @@ fn warn_once(folder: &Path, reason: &str) {
     }
 }
 
-/// A new folder for what is not kept: all of them go when the process ends.
+/// Creates a folder for files that are not cached. All such folders are removed when the process exits.
 ///
 /// # Errors
-/// `OSError` if it cannot be made.
+/// Returns `OSError` if the folder cannot be created.
 pub(crate) fn scratch() -> Result<PathBuf> {
     static FOLDER: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
     extern "C" fn at_exit() {
-        // A child that was forked leaves it to its parent.
+        // A forked child leaves the folder to its parent.
         if let Ok(mut folder) = FOLDER.try_lock()
             && let Some((_, path)) = folder.take_if(|(process, _)| *process == std::process::id())
         {
@@ -310,9 +314,10 @@ pub(crate) fn scratch() -> Result<PathBuf> {
         Some((owner, path)) if *owner == process => path.clone(),
         _ => {
             let path = temporary()?.keep();
-            // SAFETY: `at_exit` has the type that `atexit` calls: no arguments, and a panic in it ends the process instead of
-            // unwinding. The C library links `atexit` into each library, where it registers with the handle of that library
-            // (`__cxa_atexit`): the function is called before its code is unmapped, at the latest when the process ends.
+            // SAFETY: `at_exit` has the type that `atexit` expects: it takes no arguments, and a panic in it aborts the
+            // process instead of unwinding. The C library links `atexit` into each library, where it registers the
+            // function with the handle of that library (`__cxa_atexit`). The function is therefore called before its
+            // code is unmapped, at the latest when the process exits.
             unsafe { libc::atexit(at_exit) };
             *folder = Some((process, path.clone()));
             path
@@ -323,15 +328,15 @@ pub(crate) fn scratch() -> Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix("").tempdir_in(&path).map_err(failed)?.keep())
 }
 
-/// A new folder that goes when it is dropped.
+/// Creates a folder that is removed when the value is dropped.
 ///
 /// # Errors
-/// `OSError` if it cannot be made.
+/// Returns `OSError` if the folder cannot be created.
 pub(crate) fn temporary() -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
-    // Who writes there runs code as this user.
+    // Whoever can write there can run code as this user.
     let builder = builder.prefix("anyfn-").permissions(fs::Permissions::from_mode(0o700));
-    // As C compilers do where TMPDIR is no folder.
+    // C compilers do the same where TMPDIR is not a folder.
     let made = builder.tempdir().or_else(|error| builder.tempdir_in("/tmp").map_err(|_| error));
     made.map_err(|error| io_error(&std::env::temp_dir(), &error))
 }

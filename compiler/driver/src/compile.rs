@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use anyfn::{Error, PackedFunc, Result, bail};
 use anyfn_ir::target::{Target, no_compiler, words};
 
-/// Products and sums become one instruction where there is one; `-std` alone forbids it. The vectors are those in the source: GCC
-/// 12 makes wrong code when it looks for more by itself, of sums in order, of conditions and of fused products (random programs
-/// found three cases), and the kernels of the benchmarks are not faster by it.
+/// Options of the C compiler. Products and sums are contracted to one instruction where there is one, which `-std`
+/// alone forbids. The only vectors are those in the source. GCC 12 generates wrong code when it vectorizes
+/// automatically: random programs found three cases, with ordered sums, conditions and fused products. The kernels of
+/// the benchmarks do not become faster by it.
 const OPTIONS: &[&str] = &[
     "-O3",
     "-fno-tree-vectorize",
@@ -27,7 +28,7 @@ const OPTIONS: &[&str] = &[
     "-w",
 ];
 
-/// What is made of a source.
+/// Kind of file that is made from a source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A shared library.
@@ -36,29 +37,31 @@ pub(crate) enum Form {
     Object,
 }
 
-/// The C compiler of a target, found.
+/// The C compiler of a target.
 pub(crate) struct Compiler {
-    /// The command, as it was given.
+    /// Command as it was given.
     pub(crate) cc: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// Everything on which the result depends but for the source: the compiler's file, arguments, and processor.
+    /// Everything but the source on which the result depends: the file of the compiler, its arguments, and the
+    /// processor.
     pub(crate) identity: String,
 }
 
-/// Who is told of compiling that takes long.
+/// Progress reports of a compilation that takes long.
 pub(crate) struct Progress<'a> {
-    /// What is compiled.
+    /// Description of what is compiled.
     pub(crate) what: &'a str,
-    /// Called each second with a text and the seconds; without it a terminal is told once.
+    /// Function that is called every second with a text and the elapsed seconds. Without it, a message is printed once
+    /// if standard error is a terminal.
     pub(crate) callback: Option<&'a PackedFunc>,
 }
 
 impl Compiler {
-    /// Finds it.
+    /// Finds the compiler of a target.
     ///
     /// # Errors
-    /// `RuntimeError` if there is no such program, with what to install.
+    /// Returns `RuntimeError`, which says what to install, if the program does not exist.
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
         let mut words = words(&target.cc).into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
@@ -69,7 +72,7 @@ impl Compiler {
             .chain(target.cpu_options())
             .chain(target.options.iter().map(|option| option.to_string()))
             .collect();
-        // What `native` means is not in the arguments.
+        // The arguments do not say what `native` means.
         let identity = format!(
             "{}\n{about}\n{}\n{} {}\n",
             program.display(),
@@ -80,7 +83,7 @@ impl Compiler {
         Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
     }
 
-    /// The command that compiles a file, or what it is given without one.
+    /// Returns the command that compiles a file, or standard input if `input` is `None`.
     fn command(&self, input: Option<&Path>, output: &Path, form: Form) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -98,11 +101,12 @@ impl Compiler {
     /// Compiles a file.
     ///
     /// # Errors
-    /// `RuntimeError` with the command and what the compiler prints; `OSError` if it cannot be started; what interrupts the
-    /// calling thread, or the callback raises: then the compiler is ended.
+    /// Returns `RuntimeError` with the command and the output of the compiler if it fails, and `OSError` if a file
+    /// cannot be opened. Returns the error of a signal that interrupts the calling thread, or of the callback; the
+    /// compiler is killed in that case.
     pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
         let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
-        // GCC tells the assembler names of files in quotes, and takes care of none that are in a name.
+        // GCC passes quoted file names to the assembler and does not escape quotes in them.
         let has_quotes = input.as_os_str().as_bytes().contains(&b'"');
         let mut command = self.command(Some(input).filter(|_| !has_quotes), output, form);
         let log = output.with_extension("log");
@@ -111,16 +115,17 @@ impl Compiler {
             .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(file)
-            // A group of its own, which is ended as a whole.
+            // The compiler gets its own process group, which is killed as a whole.
             .process_group(0)
             .spawn()
             .map_err(|error| no_compiler(&self.cc, &error.to_string()))?;
         let waited = wait(|| child.try_wait(), &self.cc, progress);
         if waited.is_err() {
-            // With what it has started; it may have ended by itself meanwhile.
+            // Kill it with the processes that it has started. It may have exited meanwhile.
             if let Ok(group) = libc::pid_t::try_from(child.id()) {
-                // SAFETY: `kill` takes numbers and touches no memory of this process. The number is that of the child, which
-                // leads a group of its own and has not been waited for, so it is nobody else's yet.
+                // SAFETY: `kill` takes integers and accesses no memory of this process. The number is the process ID of
+                // the child, which leads its own process group and has not been waited for, so no other process can
+                // have the number yet.
                 unsafe { libc::kill(-group, libc::SIGKILL) };
             }
             let _ = child.wait();
@@ -146,7 +151,7 @@ impl Compiler {
     }
 }
 
-/// What a compiler has printed, for a message: the begin, if it is long.
+/// Returns the output of a compiler for a message, truncated if it is long.
 fn printed(log: &Path) -> String {
     const MOST: u64 = 16 << 10;
     let mut text = Vec::new();
@@ -156,7 +161,7 @@ fn printed(log: &Path) -> String {
     if more > 0 { format!("{text}\n.. and {more} bytes more, which are left out") } else { text }
 }
 
-/// Waits for a program to end.
+/// Waits for a process to exit, and reports progress meanwhile.
 fn wait<T>(
     mut poll: impl FnMut() -> std::io::Result<Option<T>>,
     cc: &str,
@@ -191,12 +196,12 @@ fn wait<T>(
                 None => (),
             }
         }
-        // Half a millisecond at first, so that short jobs do not wait, up to 20 later.
+        // Half a millisecond at first, so that short compilations are not delayed, and up to 20 milliseconds later.
         std::thread::sleep((elapsed / 32).clamp(Duration::from_micros(500), Duration::from_millis(20)));
     }
 }
 
-/// The file of a program, and what tells it from another one.
+/// Returns the file of a program, with its size and modification time, which distinguish it from another version.
 fn find(name: &str) -> Option<(PathBuf, String)> {
     let about = |path: &Path| {
         let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
@@ -211,7 +216,7 @@ fn find(name: &str) -> Option<(PathBuf, String)> {
     std::env::split_paths(&folders).find_map(|folder| {
         let path = folder.join(name);
         let mode = fs::metadata(&path).ok()?.permissions().mode();
-        // As the system looks it up: what cannot be run hides nothing.
+        // As in the lookup by the system, a file that cannot be executed hides no other file.
         about(&path).filter(|_| mode & 0o111 != 0).map(|about| (path, about))
     })
 }

@@ -1,4 +1,4 @@
-//! Modules that were built for another kind of processor.
+//! Modules that were built for another processor architecture.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::build::write;
 use crate::cache;
 use crate::compile::{Compiler, io_error};
 
-/// A library for another kind of processor: it is exported, and not called.
+/// A library for another processor architecture. It can be exported, but not called.
 pub(crate) struct ForeignModule {
     pub(crate) compiler: Arc<Compiler>,
     pub(crate) library: PathBuf,

@@ -1,11 +1,11 @@
-//! Which build of the compiler this is.
+//! Identity of this build of the compiler.
 
 use std::sync::OnceLock;
 
 static FOUND: OnceLock<Option<String>> = OnceLock::new();
 
-/// What linkers write into libraries and programs to tell them apart, the build ID of the one that this code is in; `None` if
-/// it has none. It changes with the code.
+/// Returns the build ID of the library or program that contains this code, or `None` if it has none. Linkers write it
+/// to distinguish files, and it changes with the code.
 pub(crate) fn build_id() -> Option<&'static str> {
     FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
 }
@@ -25,35 +25,36 @@ mod elf {
     use std::slice;
 
     struct Search {
-        /// An address in this library or program.
+        /// Address in the library or program that is searched for.
         here: usize,
         found: Option<String>,
     }
 
     pub(super) fn find(here: usize) -> Option<String> {
         let mut search = Search { here, found: None };
-        // SAFETY: `look` has the type that is expected and asks for what is passed: the address of `search`, which outlives the
-        // call, since the function calls back on this thread until it returns and keeps nothing, and which nothing else uses
-        // meanwhile.
+        // SAFETY: `look` has the expected type and expects what is passed: the address of `search`. `search` outlives
+        // the call, since `dl_iterate_phdr` calls back on this thread until it returns and keeps nothing. Nothing else
+        // uses `search` meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
         search.found
     }
 
-    /// Looks at a library or program; ends the search at the one that is searched.
+    /// Examines a library or program. Ends the search if it is the one that is searched for.
     ///
     /// # Safety
-    /// `info` is a valid description of a library that stays mapped during the call, as `dl_iterate_phdr` gives it, and `data` the
-    /// address of a [`Search`] that nothing else uses during the call.
+    /// - `info` must be a valid description, as passed by `dl_iterate_phdr`, of a library that stays mapped during the
+    ///   call.
+    /// - `data` must be the address of a [`Search`] that nothing else uses during the call.
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
         // SAFETY: `data` is the address of a `Search` that nothing else uses during the call, by this function's contract.
         let search = unsafe { &mut *data.cast::<Search>() };
-        // SAFETY: `info` is valid during the call, by this function's contract, and only read.
+        // SAFETY: `info` is valid during the call, by this function's contract, and is only read.
         let info = unsafe { &*info };
         if info.dlpi_phdr.is_null() {
             return 0;
         }
-        // SAFETY: a valid description has the address of `dlpi_phnum` headers, and not NULL, as was just seen; they are part of
-        // the library, which stays mapped, and nobody writes to them.
+        // SAFETY: in a valid description, `dlpi_phdr` is the address of `dlpi_phnum` headers, and it was checked not to
+        // be null. The headers are part of the library, which stays mapped, and nothing writes to them.
         let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let start = |header: &libc::Elf64_Phdr| (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
         let size = |header: &libc::Elf64_Phdr| header.p_memsz as usize;
@@ -63,7 +64,8 @@ mod elf {
         if !headers.iter().any(is_here) {
             return 0;
         }
-        // Notes may be in the file alone: only those in a segment that is mapped for reading, and for nothing else, are read.
+        // Notes may exist in the file only. Read only notes in a segment that is mapped for reading and not for
+        // writing.
         let is_mapped = |note: &libc::Elf64_Phdr| {
             headers.iter().any(|header| {
                 let offset = start(note).wrapping_sub(start(header));
@@ -74,15 +76,16 @@ mod elf {
         };
         for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE && is_mapped(header)) {
             let notes = ptr::with_exposed_provenance::<u8>(start(header));
-            // SAFETY: all of the range is in a segment of this library that is mapped for reading and not for writing, as
-            // `is_mapped` has just seen; it stays mapped during the call, and so does `notes`, which is not kept.
+            // SAFETY: the whole range is in a segment of this library that is mapped for reading and not for writing,
+            // as `is_mapped` has checked. The segment stays mapped during the call, and `notes` is not kept after it.
             let notes = unsafe { slice::from_raw_parts(notes, size(header)) };
             search.found = search.found.take().or_else(|| id_in(notes));
         }
         1
     }
 
-    /// The build ID among notes: each is the sizes of a name and a content, a kind, the name, and the content.
+    /// Returns the build ID among notes. Each note consists of the sizes of its name and its content, a kind, the name,
+    /// and the content.
     fn id_in(mut notes: &[u8]) -> Option<String> {
         const BUILD_ID: u32 = 3;
         loop {

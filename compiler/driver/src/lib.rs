@@ -1,4 +1,4 @@
-//! From functions to modules that can be called.
+//! Compiler driver: turns functions into modules that can be called.
 
 #[cfg(test)]
 extern crate anyfn_host as _;
@@ -23,7 +23,7 @@ pub use anyfn_te as te;
 pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
 pub use lower::lower;
 
-/// The Rust sample of the page about the compiler.
+/// Runs the Rust example of the compiler guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/compiler.md")]
 struct Guide;

@@ -1,4 +1,4 @@
-//! From functions as people write them to functions as code generators take them.
+//! Lowering of functions to the form that code generators take.
 
 use anyfn::{Map, Ref, Result};
 use anyfn_ir::func::{IRModule, PrimFunc};
@@ -6,24 +6,25 @@ use anyfn_ir::target::Target;
 use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
 
-/// The functions as code generators take them, by a pipeline of passes, or the default one. Those that nobody has scheduled
-/// get the default schedule.
+/// Lowers the functions of a module to the form that code generators take, by a pipeline of passes or the default one.
+/// Functions that have not been scheduled get the default schedule.
 ///
 /// # Errors
-/// `TypeError`, `NameError`, `ValueError` or `IndexError` if a function is not right, before or after (see
-/// [`anyfn_passes::verify`]); that of a pass, with a note that names the pass and the function.
+/// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after
+/// the passes (see [`anyfn_passes::verify`]). Returns the error of a pass, with a note that names the pass and the
+/// function.
 pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<Ref<IRModule>> {
     let module = small(module)?;
     verify_module(&module)?;
     let module = scheduled(&module)?;
     let pipeline = pipeline.cloned().unwrap_or_else(anyfn_passes::default_pipeline);
     let lowered = pipeline.apply(&module)?;
-    // Passes may be anybody's.
+    // Passes may come from users.
     verify_module(&lowered).map_err(|error| pipeline.find_broken(&module).unwrap_or(error))?;
     Ok(lowered)
 }
 
-/// The module with functions whose expressions are not too large to be gone through as trees.
+/// Returns the module with functions whose expressions are small enough to be visited as trees.
 fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     let mut is_same = true;
     let mut functions = Vec::with_capacity(module.functions.len());

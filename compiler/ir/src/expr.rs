@@ -45,7 +45,7 @@ impl IntImm {
     }
 }
 
-/// Floating-point constant.
+/// Constant of a floating-point type.
 #[derive(Object)]
 #[object(key = "tir.FloatImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]

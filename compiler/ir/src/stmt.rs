@@ -59,7 +59,7 @@ pub struct SeqStmt {
     pub seq: Array<Stmt>,
 }
 
-/// Conditional statement.
+/// Statement that runs under a condition.
 #[derive(Object)]
 #[object(key = "tir.IfThenElse", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]

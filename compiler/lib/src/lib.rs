@@ -1,5 +1,5 @@
-//! The compiler as a plugin: a library like any other, which a program loads when it wants to compile. The runtime has
-//! nothing of it.
+//! The compiler as a plugin: a library that a program loads when it wants to compile. The runtime contains nothing of
+//! it.
 
 extern crate anyfn_compiler as _;
 
@@ -7,14 +7,16 @@ use std::ffi::c_int;
 
 use anyfn_abi::AnyfnApi;
 
-/// Called by the loader before anything else: gives the library the functions of the runtime that loads it, whatever other
-/// runtime shows its own to all libraries of the process. Zero if it can work with them.
+/// Attaches this library to the runtime that loads it, even if another runtime exposes its functions to all libraries
+/// of the process. The loader calls this function before any other. Returns 0 if the library can work with the runtime,
+/// and -1 otherwise.
 ///
 /// # Safety
-/// `api` is the table of a runtime that is never closed.
+/// `api` must be the function table of a runtime that is never closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __anyfn_attach(api: *const AnyfnApi) -> c_int {
-    // SAFETY: `api` is the table of a runtime that is never closed, by this function's own contract, which is what is asked for.
+    // SAFETY: `api` is the function table of a runtime that is never closed, by this function's contract, as
+    // `attach_table` requires.
     match unsafe { anyfn_attach::attach_table(api) } {
         Ok(()) => 0,
         Err(_) => -1,

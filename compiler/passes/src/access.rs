@@ -1,4 +1,4 @@
-//! Where a statement reads and writes a buffer, and what is around each place.
+//! Accesses of a buffer in a statement, and the statements around each access.
 
 use anyfn::{Array, Ref, Result};
 use anyfn_arith::Analyzer;
@@ -9,21 +9,21 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, ops};
 
-/// What is around a place: a step on the way from a statement down to it.
+/// One step on the path from a statement down to an access.
 #[derive(Clone)]
 pub(crate) enum Frame {
-    /// The statement of this number in a sequence.
+    /// The statement at an index of a sequence.
     Seq(Stmt, usize),
-    /// A repetition.
+    /// The body of a loop.
     Loop(Ref<For>),
-    /// A branch: where the condition holds, or where not.
+    /// A branch, taken if the condition holds (true) or does not hold (false).
     Branch(Expr, bool),
-    /// A variable that stands for a value.
+    /// The body of a let statement.
     Let(Ref<Var>, Expr),
 }
 
 impl Frame {
-    /// Whether it is the same step of the same way.
+    /// Returns true if both frames are the same step of the same path.
     pub(crate) fn is_same(&self, other: &Frame) -> bool {
         match (self, other) {
             (Frame::Seq(a, x), Frame::Seq(b, y)) => a.ptr_eq(b) && x == y,
@@ -34,7 +34,7 @@ impl Frame {
         }
     }
 
-    /// Tells an analyzer what holds below.
+    /// Adds what holds below the frame to an analyzer.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
             Frame::Seq(..) => {}
@@ -46,12 +46,12 @@ impl Frame {
     }
 }
 
-/// Changes statements, knowing what holds where each is.
+/// A mutator that knows what holds at each statement.
 pub(crate) trait Informed: Mutator {
-    /// What knows it.
+    /// Returns the analyzer that knows it.
     fn analyzer(&mut self) -> &mut Analyzer;
 
-    /// The statement below a frame, changed.
+    /// Transforms the statement below a frame.
     fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
@@ -61,16 +61,16 @@ pub(crate) trait Informed: Mutator {
     }
 }
 
-/// A place where a buffer is read or written.
+/// A read or write of a buffer.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) indices: Array<Expr>,
-    /// From the statement that was searched down to the place.
+    /// Path from the statement that was searched down to the access.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// All places where a statement reads or writes a buffer; `None` if it is used in another way too, such as passed to a call,
-/// so that nobody knows.
+/// Returns all reads and writes of a buffer in a statement. Returns `None` if the buffer is also used in another way,
+/// such as being passed to a call, so that its accesses are unknown.
 pub(crate) fn accesses(buffer: &Ref<Buffer>, stmt: &Stmt) -> Option<Vec<Access>> {
     let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
     search.stmt(stmt);
@@ -110,7 +110,7 @@ impl Visitor for Search<'_> {
                     node.indices.iter().for_each(|index| self.expr(&index));
                 }
                 ExprKind::Var(var) => self.escapes |= var.ptr_eq(&self.buffer.data),
-                // What is computed more than once in it, or elsewhere, has no place.
+                // These may be evaluated several times, or elsewhere, so an access in them has no definite path.
                 ExprKind::Let(_) | ExprKind::Reduce(_) => {
                     let before = self.found.len();
                     self.below_expr(expr);
@@ -163,21 +163,21 @@ impl Visitor for Search<'_> {
     }
 }
 
-/// Whether a statement uses a buffer, or its memory, in any way.
+/// Returns true if a statement uses a buffer, or its memory, in any way.
 pub(crate) fn uses(buffer: &Ref<Buffer>, stmt: &Stmt) -> bool {
     accesses(buffer, stmt).is_none_or(|found| !found.is_empty())
 }
 
-/// Whether an expression uses a buffer, or its memory, in any way.
+/// Returns true if an expression uses a buffer, or its memory, in any way.
 pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
     let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
     search.expr(expr);
     search.escapes || !search.found.is_empty()
 }
 
-/// Whether each read comes after a write of the same element in the same run of a loop's body: nothing is carried from one
-/// repetition to the next. `outer` is what is around the statement that was searched, `depth` the number of frames from
-/// there down into the loop.
+/// Returns true if each read follows a write of the same element in the same execution of a loop's body, so that no
+/// value is carried from one iteration to the next. `outer` is the path to the statement that was searched, and `depth`
+/// the number of frames from there down into the loop.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
@@ -196,7 +196,7 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usiz
     Ok(true)
 }
 
-/// Whether a write has set the element that is read, in the same run of the body that begins at `depth`.
+/// Returns true if a write has set the element that is read, in the same execution of the body that begins at `depth`.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
@@ -205,8 +205,8 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
         _ => return Ok(false),
     }
     let (shared, own) = (&write.frames[depth..parting], &write.frames[parting..]);
-    // In the same repetition of the loops around both; else in the first one of those that only conditions are about, as the
-    // first step of a reduction is.
+    // First try the same iteration of the loops around both. Then try the first iteration of the loops that occur only
+    // in conditions, such as the one that initialises a reduction.
     if instance(analyzer, write, read, shared, own, &[])? {
         return Ok(true);
     }
@@ -229,7 +229,8 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     Ok(!first.is_empty() && instance(analyzer, write, read, shared, own, &first)?)
 }
 
-/// Whether there is a run of the write, with the loops `first` at their beginning, that sets the element that is read.
+/// Returns true if some execution of the write, with the loops `first` at their first iteration, sets the element that
+/// is read.
 fn instance(
     analyzer: &mut Analyzer,
     write: &Access,
@@ -238,7 +239,7 @@ fn instance(
     own: &[Frame],
     first: &[Ref<For>],
 ) -> Result<bool> {
-    // Values of variables as the write has them.
+    // Values of the variables at the write.
     let mut values: Vec<(Ref<Var>, Expr)> = Vec::new();
     let mut loops: Vec<Ref<For>> = Vec::new();
     for frame in shared {
@@ -253,7 +254,7 @@ fn instance(
     for frame in own {
         match frame {
             Frame::Loop(node) => loops.push(node.clone()),
-            // What depends on the loops that are looked for below cannot be put in yet.
+            // The value may depend on the loops that are solved for below, so it cannot be substituted yet.
             Frame::Let(..) => return Ok(false),
             _ => {}
         }
@@ -297,7 +298,7 @@ fn instance(
     for (node, solved) in loops.iter().zip(solved) {
         let value = match solved {
             Some(value) => value,
-            // Any repetition will do, if there is one.
+            // Any iteration will do, if there is one.
             None => {
                 let extent = with(&values, &node.extent)?;
                 if !analyzer.can_prove(&ops::less(ops::int(0, extent.dtype)?, extent)?) {
@@ -320,7 +321,7 @@ fn instance(
     Ok(true)
 }
 
-/// An expression with variables replaced.
+/// Returns an expression with variables replaced.
 fn with(values: &[(Ref<Var>, Expr)], expr: &Expr) -> Result<Expr> {
     if values.is_empty() {
         return Ok(expr.clone());

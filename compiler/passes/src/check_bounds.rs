@@ -1,4 +1,4 @@
-//! Tests of indices while a function runs.
+//! Bounds checks at run time.
 
 use anyfn::{DType, Ref, Result};
 use anyfn_arith::Analyzer;
@@ -14,13 +14,13 @@ use crate::access::{Frame, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
-/// The function with a test before each statement that reads or writes elements at places of which it is not shown that they
-/// exist, such as those that are read from another buffer. Where one does not, the call ends with an `IndexError`.
+/// Inserts a bounds check before each statement that accesses elements whose indices are not proven to be in bounds,
+/// such as indices read from another buffer. A failed check ends the call with `IndexError`.
 ///
-/// What has been vectorized before is not tested.
+/// Statements that have been vectorized before are not checked.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn check_bounds(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let mut analyzer = Analyzer::new();
     assume_shapes(&mut analyzer, func)?;
@@ -38,7 +38,7 @@ impl Informed for CheckBounds {
 }
 
 impl CheckBounds {
-    /// The statement behind tests of what expressions in it read, and of the element that it writes.
+    /// Returns the statement behind checks of the elements that its expressions read and of the element that it writes.
     fn tested(&mut self, exprs: &[Expr], write: Option<(&Ref<Buffer>, Vec<Expr>)>, stmt: Stmt) -> Result<Stmt> {
         let mut loads = Loads { conditions: Vec::new(), found: Vec::new() };
         exprs.iter().for_each(|expr| loads.expr(expr));
@@ -90,7 +90,7 @@ impl CheckBounds {
                 }
             }
             let Some(mut inside) = inside else { continue };
-            // It is computed only where the conditions around it hold.
+            // The access is executed only where the conditions around it hold.
             for (condition, holds) in access.conditions.iter().rev() {
                 let passes_over = if *holds { ops::not(condition.clone())? } else { condition.clone() };
                 inside = ops::or(passes_over, inside)?;
@@ -161,14 +161,14 @@ impl Mutator for CheckBounds {
     }
 }
 
-/// An element that is read or written, and what must hold that it is.
+/// An element that is accessed, and the conditions under which it is accessed.
 struct Access {
     buffer: Ref<Buffer>,
     indices: Vec<Expr>,
     conditions: Vec<(Expr, bool)>,
 }
 
-/// All elements that an expression reads, each after those that its place is made of.
+/// All elements that an expression reads, each after the elements that its indices read.
 struct Loads {
     conditions: Vec<(Expr, bool)>,
     found: Vec<Access>,
@@ -206,7 +206,7 @@ impl Visitor for Loads {
                     self.expr(&node.a);
                     self.branch(&node.a, op == BinaryOp::And, &node.b);
                 }
-                // Its variable is known only in it.
+                // The variable is known only in the body, so accesses in the body are not checked.
                 ExprKind::Let(node) => self.expr(&node.value),
                 ExprKind::Reduce(_) => {}
                 _ => self.below_expr(expr),

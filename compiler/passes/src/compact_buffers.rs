@@ -1,4 +1,4 @@
-//! Memory only for what is used of it.
+//! Shrinks buffers to the part that is used.
 
 use std::collections::HashMap;
 
@@ -17,25 +17,26 @@ use crate::access::{self, Access, Frame, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
-/// Bytes up to which a buffer is `local`: it lies on the stack of one task.
+/// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Elements of a dimension up to which a number is taken instead of an extent that only the call tells.
+/// Maximum constant extent, in elements, that replaces an extent known only at run time.
 const MAX_NUMBER: i64 = 64 * 1024;
 
-/// The function with each buffer of its own as large as the part of it that is used where it exists: dimensions shrink to
-/// the numbers between which all indices lie, and indices count from there. What is small and of one task becomes `local`.
+/// Shrinks each buffer that the function allocates to the part that is used where it exists. Dimensions shrink to the
+/// range of all their indices, and indices are relative to the start of that range. A small buffer of a single task
+/// becomes `local`.
 ///
-/// A buffer that is passed to a call stays as it is, as does a dimension of which nothing smaller is known.
+/// A buffer that is passed to a call is unchanged, as is a dimension for which no smaller extent is known.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let mut analyzer = Analyzer::new();
     assume_shapes(&mut analyzer, func)?;
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// A buffer, and where it begins in the old one: in each dimension that has changed.
+/// The smaller buffer, and its start in the old one for each dimension that has changed.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {
@@ -49,7 +50,7 @@ impl Informed for Compact {
 }
 
 impl Compact {
-    /// The smaller buffer, and where it begins in the old one.
+    /// Returns the smaller buffer and its start in the old one.
     fn smaller(&mut self, buffer: &Ref<Buffer>, accesses: &[Access]) -> Result<Option<Smaller>> {
         let mut over: Vec<Ref<Var>> = Vec::new();
         for frame in accesses.iter().flat_map(|access| &access.frames) {
@@ -120,7 +121,7 @@ impl Compact {
     }
 }
 
-/// Whether loops of one variable have different domains.
+/// Returns true if several loops or let statements bind one variable.
 fn is_bound_twice(accesses: &[Access]) -> bool {
     let mut known: HashMap<usize, &Frame> = HashMap::new();
     accesses.iter().flat_map(|access| &access.frames).any(|frame| {
@@ -171,11 +172,11 @@ impl Mutator for Compact {
     }
 }
 
-/// Puts another buffer in the place of one.
+/// Replaces one buffer by another.
 struct Rebase<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,
-    /// The first index of the new buffer in each dimension, where it is not 0.
+    /// First index of the new buffer in each dimension, where it is not 0.
     begins: &'a [Option<Expr>],
 }
 

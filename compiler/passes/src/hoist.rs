@@ -1,4 +1,4 @@
-//! What is the same in all repetitions of a loop is done once, in front of it.
+//! Loop-invariant code motion.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -11,13 +11,14 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// The function with conditions and costly values moved out of loops in which they do not change.
+/// Moves loop-invariant conditions and costly values out of loops.
 ///
-/// A branch on variables of outer loops goes around the loop. A quotient, or a call of a function of numbers, becomes a variable
-/// in front of it, if the loop runs at least once, always computes it, and does not write what it reads.
+/// A branch on variables of outer loops moves outside of the loop. A quotient, or a call of a mathematical function,
+/// becomes a variable in front of the loop if the loop is known to run at least twice, always computes the value, and
+/// does not write what the value reads.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn hoist(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Hoist.stmt(&func.body)?)
 }
@@ -47,10 +48,10 @@ impl Mutator for Hoist {
     }
 }
 
-/// A loop with costly values in front of it.
+/// Moves costly values in front of a loop.
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
-    // Of a loop that may not run at all nothing is computed. The tasks of a parallel loop get few values, not many.
+    // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
     if node.kind == ForKind::Parallel || as_int(&node.extent).is_none_or(|extent| extent < 2) {
         return Ok(stmt);
     }
@@ -58,7 +59,8 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
     Ok(new.unwrap_or(stmt))
 }
 
-/// The body of a parallel loop with quotients of whole numbers in front of it: what a repetition of fused loops is.
+/// Moves integer quotients to the front of the body of a parallel loop. In fused loops, they recover the original
+/// indices.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -73,7 +75,7 @@ fn quotients(body: &Stmt) -> Result<Stmt> {
     Ok(stmt)
 }
 
-/// The loop with values in front of it; `None` if there are none.
+/// Returns the loop with costly values in front of it, or `None` if it has none.
 fn values(node: &Ref<For>) -> Result<Option<Stmt>> {
     let mut changes = Changes { vars: vec![node.loop_var.clone()], written: Vec::new(), calls: false };
     changes.stmt(&node.body);
@@ -97,12 +99,12 @@ fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
-/// What a loop changes: variables that it defines, memory that it writes.
+/// Variables that a loop defines, and memory that it writes.
 #[derive(Default)]
 struct Changes {
     vars: Vec<Ref<Var>>,
     written: Vec<Ref<Var>>,
-    /// Whether it calls what may write anything.
+    /// True if the loop calls something that may write any memory.
     calls: bool,
 }
 
@@ -132,7 +134,7 @@ impl Visitor for Changes {
 }
 
 impl Changes {
-    /// Whether a value is the same in all repetitions.
+    /// Returns true if a value is the same in all iterations.
     fn leaves(&self, expr: &Expr) -> bool {
         struct Same<'a>(&'a Changes, bool);
         impl Visitor for Same<'_> {
@@ -154,11 +156,11 @@ impl Changes {
     }
 }
 
-/// Takes values out of a statement that is always carried out.
+/// Extracts values from a statement that is always executed.
 struct Lift<'a> {
     changes: &'a Changes,
     found: Vec<(Ref<Var>, Expr)>,
-    /// Whether only quotients of whole numbers are taken.
+    /// True if only integer quotients are extracted.
     only_quotients: bool,
 }
 
@@ -171,7 +173,7 @@ impl Mutator for Lift<'_> {
             StmtKind::For(node) if as_int(&node.extent).is_some_and(|extent| extent > 0) => {
                 self.below_stmt(stmt)
             }
-            // May not be carried out.
+            // These may not be executed.
             _ => Ok(stmt.clone()),
         }
     }
@@ -194,7 +196,8 @@ impl Mutator for Lift<'_> {
             return Ok(var.into_parent());
         }
         match ExprKind::of(expr) {
-            // Only one of two values, and the second condition only if the first one does not decide.
+            // Only one of the two values is computed, and the second condition only if the first one does not decide
+            // the result.
             ExprKind::Select(_) => Ok(expr.clone()),
             ExprKind::Binary(BinaryOp::And | BinaryOp::Or, _) => Ok(expr.clone()),
             _ => self.below_expr(expr),
@@ -215,7 +218,7 @@ fn contains(expr: &Expr, var: &Ref<Var>) -> bool {
     found
 }
 
-/// Whether a condition is made of variables and numbers alone, and cannot fail.
+/// Returns true if a condition is made of variables and integers only, and its evaluation cannot fail.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,

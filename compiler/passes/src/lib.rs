@@ -1,8 +1,8 @@
-//! Passes: each takes a function or a module and gives a new one.
+//! Compiler passes: transformations of functions and modules.
 //!
-//! - [`Pass`]: a pass as an object, made of a function of any language. [`Pipeline`]: passes in an order, which can be
-//!   changed, watched, timed and printed.
-//! - [`native`]: the passes that come with the compiler, each a plain function, and the default pipeline of them.
+//! - [`Pass`]: a pass as an object, implemented by a function of any language. [`Pipeline`]: an ordered list of passes
+//!   that can be modified, observed, timed and printed.
+//! - [`native`]: the built-in passes, each a plain function, and the default pipeline.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Loops that are written out.
+//! Unrolling of loops.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -9,14 +9,14 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-/// Repetitions that are written out with a condition each, at most.
+/// Maximum trip count of a loop that is unrolled with a condition around each iteration.
 const MOST_CONDITIONS: i64 = 64;
 
-/// Conditions, and statements, that a nest of loops is written out to, at most: more of them take a C compiler minutes.
+/// Maximum numbers of conditions and of statements in an unrolled loop nest: a C compiler needs minutes for more.
 const MOST_NESTED: i64 = 256;
 const MOST_STATEMENTS: i64 = 4096;
 
-/// What there is to be written out.
+/// Size of a loop body that is to be unrolled.
 #[derive(Default)]
 struct Size {
     statements: i64,
@@ -40,11 +40,13 @@ impl Size {
     }
 }
 
-/// The function with unrolled loops written out; those whose number of repetitions is not known, but no more than some
-/// number, with conditions. A nest of loops that would become too long keeps its outer ones.
+/// Unrolls the loops that are marked as unrolled.
+///
+/// A loop whose trip count is unknown but bounded by a constant gets a condition around each iteration. A loop nest
+/// that would become too long keeps its outer loops.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn unroll(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     struct Unroll;
     impl Mutator for Unroll {
@@ -76,7 +78,7 @@ pub fn unroll(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Unroll.stmt(&func.body)?)
 }
 
-/// How often a loop is repeated at most, and the number that may be less.
+/// Returns the maximum trip count of a loop and, if the loop may run fewer iterations, the expression that limits it.
 fn extent_of(extent: &Expr) -> Option<(i64, Option<&Expr>)> {
     match ExprKind::of(extent) {
         ExprKind::IntImm(number) => Some((number.value, None)),
@@ -89,7 +91,7 @@ fn extent_of(extent: &Expr) -> Option<(i64, Option<&Expr>)> {
     }
 }
 
-/// The function with another body.
+/// Returns the function with another body.
 pub(crate) fn changed(func: &Ref<PrimFunc>, body: Stmt) -> Result<Ref<PrimFunc>> {
     if body.ptr_eq(&func.body) {
         return Ok(func.clone());
@@ -98,7 +100,7 @@ pub(crate) fn changed(func: &Ref<PrimFunc>, body: Stmt) -> Result<Ref<PrimFunc>>
     Ok(Ref::new(PrimFunc { params, buffer_map, body, attrs }))
 }
 
-/// The statement with a variable replaced, and what becomes constant folded.
+/// Returns the statement with a variable replaced and constants folded.
 pub(crate) fn simplified(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     struct Fold<'a>(&'a Ref<Var>, &'a Expr);
     impl Mutator for Fold<'_> {

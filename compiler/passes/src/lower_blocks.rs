@@ -1,4 +1,4 @@
-//! Takes blocks away: what is left are loops, conditions and memory.
+//! Replaces blocks by loops, conditions and allocations.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,14 @@ use anyfn_ir::stmt::{BlockRealize, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute};
 use anyfn_ir::{StmtKind, make, reduction};
 
-/// The function without blocks. The axes of a block become their values, its `init` a statement that runs when all axes that
-/// reduce have their first value, or in front of their loops if those may repeat nothing; its memory an [`Allocate`](anyfn_ir::stmt::Allocate).
+/// Lowers the blocks of a function.
+///
+/// The axes of a block are replaced by their values, and the buffers of a block become
+/// [`Allocate`](anyfn_ir::stmt::Allocate) statements. The `init` of a block becomes a statement that runs when all
+/// reduction axes have their first value, or in front of their loops if those may have no iterations.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn lower_blocks(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let body = LowerBlocks.stmt(&reduction::with_empty_apart(&func.body)?)?;
     if body.ptr_eq(&func.body) {

@@ -1,4 +1,4 @@
-//! Calls of packed functions stand alone: each is a statement, or the value of a variable.
+//! Moves calls of packed functions out of expressions: each becomes a statement or the value of a variable.
 
 use anyfn::{Array, Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -9,11 +9,11 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, packed};
 
-/// The function with calls of packed functions taken out of expressions, in front of the statements that they are in, where
-/// code generators can do what an expression cannot: make room for arguments, and end the function with an error.
+/// Moves calls of packed functions out of expressions, in front of the statements that contain them. There, code
+/// generators can do what an expression cannot: allocate arguments, and end the function with an error.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn lower_packed_calls(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let body = TakeOut::default().stmt(&func.body)?;
     Ok(PrimFunc::with_body(func.clone(), body))
@@ -21,20 +21,20 @@ pub fn lower_packed_calls(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 
 #[derive(Default)]
 struct TakeOut {
-    /// What has been taken out of the expressions of the statement that is looked at.
+    /// Calls moved out of the expressions of the current statement.
     taken: Vec<Taken>,
 }
 
-/// What comes before a statement.
+/// Code in front of a statement.
 enum Taken {
     /// A variable with its value.
     Value(Ref<Var>, Expr),
-    /// A value that is computed in a branch, in memory of its own.
+    /// A value that is computed in a branch, stored in a buffer.
     Branch(Ref<Buffer>, Stmt),
 }
 
 impl TakeOut {
-    /// A value that depends on a condition, whose calls are made only where it is computed.
+    /// Computes a conditional value whose calls are made only in the branch that is taken.
     fn branch(&mut self, condition: &Expr, true_value: &Expr, false_value: &Expr) -> Result<Expr> {
         let condition = self.expr(condition)?;
         let zero: Array<Expr> = [ops::i32(0)].into_iter().collect();
@@ -53,7 +53,7 @@ impl TakeOut {
     }
 }
 
-/// A statement with what comes before it.
+/// Returns a statement with the extracted code in front of it.
 fn before(taken: Vec<Taken>, stmt: Stmt) -> Result<Stmt> {
     taken.into_iter().rev().try_fold(stmt, |body, taken| match taken {
         Taken::Value(var, value) => make::let_stmt(var, value, body),
@@ -63,10 +63,10 @@ fn before(taken: Vec<Taken>, stmt: Stmt) -> Result<Stmt> {
 
 impl Mutator for TakeOut {
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
-        // What is in front of this statement belongs to another one.
+        // Code in front of this statement is separate from that of the enclosing one.
         let outer = std::mem::take(&mut self.taken);
         let new = match StmtKind::of(stmt) {
-            // A call that stands alone stays, but for its arguments.
+            // A call that is a statement stays, except for its arguments.
             StmtKind::Evaluate(node) if packed::as_packed(&node.value).is_some() => {
                 let value = self.below_expr(&node.value)?;
                 if value.ptr_eq(&node.value) { stmt.clone() } else { make::evaluate(value) }
@@ -94,13 +94,13 @@ impl Mutator for TakeOut {
                 self.taken.push(Taken::Value(var.clone(), call));
                 Ok(var.into_parent())
             }
-            // What is taken out of the body may need the variable.
+            // Calls moved out of the body may need the variable.
             ExprKind::Let(node) if contains_call(&node.body) => {
                 let value = self.expr(&node.value)?;
                 self.taken.push(Taken::Value(node.var.clone(), value));
                 self.expr(&node.body)
             }
-            // What is not chosen is not computed.
+            // A value that is not selected is not computed.
             ExprKind::Select(node)
                 if expr.dtype.lanes() == 1
                     && (contains_call(&node.true_value) || contains_call(&node.false_value)) =>

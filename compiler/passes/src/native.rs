@@ -1,16 +1,16 @@
-//! The passes that come with the compiler, and the pipeline of them.
+//! Built-in passes, and the default pipeline.
 
 use anyfn::{ObjectRef, Ref, Result, bail, register};
 use anyfn_ir::func::PrimFunc;
 
 use crate::{Pass, Pipeline};
 
-/// A pass of the compiler.
+/// A built-in pass.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
 macro_rules! passes {
     ($($(#[$doc:meta])* $name:ident $key:literal,)*) => {
-        /// The passes of the compiler, by name. Each can be applied alone: `tir.transform.<name>` takes and gives a function or
+        /// Built-in passes, by name. Each can be applied alone: `tir.transform.<name>` takes and returns a function or
         /// module.
         pub const PASSES: &[(&str, PassFn)] = &[$((stringify!($name), crate::$name)),*];
 
@@ -27,33 +27,34 @@ macro_rules! passes {
 }
 
 passes! {
-    /// Takes blocks away: what is left are loops, conditions and memory.
+    /// Replaces blocks by loops, conditions and allocations.
     lower_blocks "tir.transform.lower_blocks",
-    /// Loops that are to become vectors get a form that has one.
+    /// Splits loops that are to be vectorized into loops over full vectors and a remainder.
     vector_loops "tir.transform.vector_loops",
-    /// Less to compute: conditions that always hold, loops that run once, branches that are never taken, shorter indices.
+    /// Simplifies expressions and removes conditions that always hold, loops that run once, and branches that are never
+    /// taken.
     simplify "tir.transform.simplify",
-    /// Each buffer of the function's own is allocated around the innermost statement that has all its uses.
+    /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
     place_allocations "tir.transform.place_allocations",
-    /// Each buffer of the function's own is as large as what is used of it.
+    /// Shrinks each buffer that the function allocates to the part that is used.
     compact_buffers "tir.transform.compact_buffers",
-    /// Conditions and costly values that do not change in a loop are computed in front of it.
+    /// Moves loop-invariant conditions and costly values out of loops.
     hoist "tir.transform.hoist",
-    /// Buffers of the function's own that are not used at the same time have one memory.
+    /// Lets buffers that are not used at the same time share memory.
     share_buffers "tir.transform.share_buffers",
-    /// Places that are not known to exist are tested while the function runs.
+    /// Inserts run-time bounds checks for accesses that are not proven to be in bounds.
     check_bounds "tir.transform.check_bounds",
-    /// Vectorized loops become statements on vectors.
+    /// Replaces vectorized loops by statements on vectors.
     vectorize "tir.transform.vectorize",
-    /// Unrolled loops are written out.
+    /// Unrolls the loops that are marked as unrolled.
     unroll "tir.transform.unroll",
-    /// What is computed with float16 and bfloat16 is computed in float32, and rounded.
+    /// Computes operations on float16 and bfloat16 in float32, and rounds their results.
     widen_floats "tir.transform.widen_floats",
-    /// Calls of packed functions stand alone: each is a statement, or the value of a variable.
+    /// Moves calls of packed functions out of expressions: each becomes a statement or the value of a variable.
     lower_packed_calls "tir.transform.lower_packed_calls",
 }
 
-/// The passes of the default pipeline, in their order.
+/// Passes of the default pipeline, in order.
 const DEFAULT: &[&str] = &[
     "lower_blocks",
     "simplify",
@@ -70,10 +71,10 @@ const DEFAULT: &[&str] = &[
     "lower_packed_calls",
 ];
 
-/// A pass of the compiler by its name.
+/// Returns a built-in pass by name.
 ///
 /// # Errors
-/// `ValueError` if there is none of that name.
+/// Returns `ValueError` if no pass has that name.
 #[register("tir.transform.get")]
 pub fn pass(name: &str) -> Result<Ref<Pass>> {
     match PASSES.iter().find(|(known, _)| *known == name) {
@@ -85,19 +86,19 @@ pub fn pass(name: &str) -> Result<Ref<Pass>> {
     }
 }
 
-/// A pipeline of passes.
+/// Creates a pipeline of passes.
 #[register("tir.transform.pipeline")]
 fn pipeline(passes: Vec<Ref<Pass>>, #[default("pipeline")] name: &str) -> Ref<Pipeline> {
     Pipeline::new(name, passes)
 }
 
-/// Names of all passes of the compiler.
+/// Returns the names of all built-in passes.
 #[register("tir.transform.names")]
 fn names() -> Vec<&'static str> {
     PASSES.iter().map(|(name, _)| *name).collect()
 }
 
-/// A new pipeline of the passes that make of a function what code generators take.
+/// Creates the default pipeline: the passes that lower a function to the form that code generators take.
 #[register("tir.transform.default_pipeline")]
 #[must_use]
 pub fn default_pipeline() -> Ref<Pipeline> {

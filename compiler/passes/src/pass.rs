@@ -1,4 +1,4 @@
-//! Passes as objects, which any language makes and applies.
+//! Passes as objects that any language can create and apply.
 
 use anyfn::{Any, Error, FromArg, Map, Object, ObjectRef, PackedFunc, Ref, Result, String, bail, methods};
 use anyfn_ir::func::{IRModule, PrimFunc};
@@ -6,11 +6,11 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 use crate::{verify, verify_module};
 
 anyfn_ir::text_enum! {
-    /// What a pass takes and gives.
+    /// Unit that a pass transforms.
     PassKind {
         /// A function; the pass is applied to each function of a module.
         PrimFunc = "prim_func",
-        /// A module as a whole.
+        /// A whole module.
         Module = "module",
     }
 }
@@ -18,17 +18,17 @@ anyfn_ir::text_enum! {
 type OfFunc = dyn Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync;
 type OfModule = dyn Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync;
 
-/// A function from programs to programs, with a name.
+/// A named transformation of a function or module.
 #[derive(Object)]
 #[object(key = "tir.Pass", init = false)]
 pub struct Pass {
-    /// Name, by which pipelines find it and messages speak of it.
+    /// Name of the pass, used by pipelines and in messages.
     pub name: String,
-    /// What it takes and gives.
+    /// Unit that the pass transforms.
     pub kind: PassKind,
     #[field(skip)]
     body: Body,
-    /// Whether it is a function of another language.
+    /// True if the pass is implemented in another language.
     #[field(skip)]
     is_foreign: bool,
 }
@@ -39,7 +39,8 @@ enum Body {
 }
 
 impl Pass {
-    /// A pass on functions. It also gets the module that the function belongs to, as it was before the pass.
+    /// Creates a pass on functions. The body also receives the module that contains the function, as it was before the
+    /// pass.
     pub fn on_funcs(
         name: &str,
         body: impl Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
@@ -52,7 +53,7 @@ impl Pass {
         })
     }
 
-    /// A pass on modules.
+    /// Creates a pass on modules.
     pub fn on_modules(
         name: &str,
         body: impl Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync + 'static,
@@ -65,10 +66,10 @@ impl Pass {
         })
     }
 
-    /// The module after the pass; the same object if nothing has changed.
+    /// Applies the pass to a module. Returns the same object if nothing has changed.
     ///
     /// # Errors
-    /// That of the pass, with a note that names the pass and the function.
+    /// Returns the error of the pass, with a note that names the pass and the function.
     pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
         let body = match &self.body {
             Body::Module(body) => {
@@ -92,7 +93,8 @@ impl Pass {
         self.checked(&new).map(|()| new)
     }
 
-    /// Checks what the pass has left, since the next one relies on it; that of passes of the compiler in debug builds alone.
+    /// Verifies the output of a pass, on which the next pass relies. Passes of the compiler are verified in debug
+    /// builds only.
     fn checked(&self, module: &Ref<IRModule>) -> Result<()> {
         if self.is_foreign || cfg!(debug_assertions) {
             verify_module(module).map_err(|error| self.noted(error, None))?;
@@ -100,10 +102,10 @@ impl Pass {
         Ok(())
     }
 
-    /// A function after the pass.
+    /// Applies the pass to a single function.
     ///
     /// # Errors
-    /// As [`Pass::apply`]; `ValueError` if a pass on modules leaves no function of that name.
+    /// Returns the error of [`Pass::apply`], or `ValueError` if a pass on modules has removed the function.
     pub fn apply_to(&self, func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
         let symbol = func.attrs.get("global_symbol")?.and_then(|symbol| symbol.get::<String>().ok());
         let name = symbol.unwrap_or_else(|| "main".into());
@@ -124,7 +126,7 @@ impl Pass {
     }
 }
 
-/// What a pass of another language has returned.
+/// Checks the value that a pass of another language returned.
 fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>> {
     if let Ok(node) = Ref::<T>::from_arg(&value.as_view()) {
         return Ok(node);
@@ -135,8 +137,8 @@ fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>
 
 #[methods]
 impl Pass {
-    /// A pass of a function of any language. Of kind `prim_func` it gets a function and the module that this belongs to and
-    /// returns the new function; of kind `module` it gets and returns a module.
+    /// Creates a pass from a function of any language. For the kind `prim_func`, it receives a function and the module
+    /// that contains it and returns the new function. For the kind `module`, it receives and returns a module.
     #[init]
     fn new(name: String, kind: PassKind, function: PackedFunc) -> Pass {
         let shown = name.clone();
@@ -151,7 +153,7 @@ impl Pass {
         Pass { name, kind, body, is_foreign: true }
     }
 
-    /// The function or module after the pass; the same object if nothing has changed. It is verified first.
+    /// Verifies a function or module and applies the pass to it. Returns the same object if nothing has changed.
     #[blocking]
     pub fn run(&self, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<PrimFunc>::try_from_object(node) {

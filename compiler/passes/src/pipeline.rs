@@ -1,4 +1,4 @@
-//! Passes one after the other.
+//! Pipelines: ordered lists of passes.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use anyfn_ir::printer;
 
 use crate::{Pass, verify_module};
 
-/// Passes in the order in which they are applied, each under a name of its own.
+/// An ordered list of passes with unique names.
 ///
-/// A pass whose name is taken gets a number behind it: `simplify`, `simplify_2`.
+/// If the name of a pass is taken, a number is appended: `simplify`, `simplify_2`.
 #[derive(Object)]
 #[object(key = "tir.Pipeline", init = false)]
 pub struct Pipeline {
-    /// Name, by which messages speak of it.
+    /// Name of the pipeline, used in messages.
     pub name: String,
     #[field(skip)]
     state: Mutex<State>,
@@ -39,31 +39,31 @@ struct Step {
 type Watcher = dyn Fn(&Moment<'_>) -> Result<()> + Send + Sync;
 
 anyfn_ir::text_enum! {
-    /// Where a pass is put into a pipeline.
+    /// Position at which a pass is inserted, relative to another pass.
     Place {
-        /// Before another one.
+        /// Before the other pass.
         Before = "before",
-        /// After another one.
+        /// After the other pass.
         After = "after",
-        /// In the place of another one.
+        /// Instead of the other pass.
         Instead = "instead",
     }
 }
 
-/// What is there before or after a pass.
+/// State of a run before or after a pass.
 pub struct Moment<'a> {
-    /// Whether the pass has been applied.
+    /// True if the pass has been applied.
     pub is_after: bool,
-    /// Which one it is: how many are before it.
+    /// Index of the pass in the pipeline.
     pub place: usize,
-    /// Its name in the pipeline.
+    /// Name of the pass in the pipeline.
     pub name: &'a str,
-    /// The program.
+    /// The module, before or after the pass.
     pub module: &'a Ref<IRModule>,
 }
 
 impl Pipeline {
-    /// A pipeline of passes.
+    /// Creates a pipeline of passes.
     #[must_use]
     pub fn new(name: &str, passes: impl IntoIterator<Item = Ref<Pass>>) -> Ref<Pipeline> {
         let mut state = State::default();
@@ -78,15 +78,16 @@ impl Pipeline {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls a function before and after each pass; an error of it ends the run.
+    /// Registers a function that is called before and after each pass. An error that it returns ends the run.
     pub fn watch_with(&self, watcher: impl Fn(&Moment<'_>) -> Result<()> + Send + Sync + 'static) {
         self.state().watchers.push(Arc::new(watcher));
     }
 
-    /// The module after all passes.
+    /// Applies all passes to a module, in order.
     ///
     /// # Errors
-    /// That of a pass or watcher; what interrupts the calling thread; `RecursionError` if pipelines run in pipelines without end.
+    /// Returns the error of a pass or watcher, the error of a signal that interrupts the calling thread, or
+    /// `RecursionError` if more than 64 pipelines run inside each other.
     pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
         let _deeper = Deeper::new(&self.name)?;
         let State { steps, watchers, .. } = self.state().clone();
@@ -109,9 +110,10 @@ impl Pipeline {
         Ok(module)
     }
 
-    /// The error of the first pass after which a program is not right, with a note that names the pass.
+    /// Returns the error of the first pass that fails or whose output fails verification, with a note that names the
+    /// pass.
     ///
-    /// All passes are applied again, with nobody watching: only to find out what has gone wrong.
+    /// Applies all passes again, without watchers, to find the cause of a failure.
     #[must_use]
     pub fn find_broken(&self, module: &Ref<IRModule>) -> Option<Error> {
         let mut module = module.clone();
@@ -144,7 +146,7 @@ impl Pipeline {
     }
 }
 
-/// One more pipeline that runs on this thread, as a pass of another one or of itself.
+/// Guard that counts a pipeline running on this thread. It may run as a pass of another pipeline or of itself.
 struct Deeper;
 
 impl Deeper {
@@ -171,7 +173,7 @@ impl Drop for Deeper {
 }
 
 thread_local! {
-    /// How many pipelines run, each in a pass of the one before.
+    /// Number of pipelines running on this thread, each inside a pass of the previous one.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -189,17 +191,18 @@ impl State {
 
 #[methods]
 impl Pipeline {
-    /// Names of the passes, in their order.
+    /// Returns the names of the passes, in order.
     pub fn names(&self) -> Vec<std::string::String> {
         self.state().steps.iter().map(|step| step.name.clone()).collect()
     }
 
-    /// The passes, in their order.
+    /// Returns the passes, in order.
     pub fn passes(&self) -> Vec<Ref<Pass>> {
         self.state().steps.iter().map(|step| step.pass.clone()).collect()
     }
 
-    /// Adds a pass `before` or `after` the one of a name, or `instead` of it; without a name at the beginning or end.
+    /// Inserts a pass `before` or `after` the named pass, or `instead` of it. Without a name, inserts it at the
+    /// beginning (`before`) or at the end (`after`).
     pub fn put(&self, place: Place, name: Option<&str>, pass: Ref<Pass>) -> Result<()> {
         let mut state = self.state();
         let at = match name {
@@ -219,7 +222,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes a pass out.
+    /// Removes the named pass.
     pub fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.state();
         let at = self.find(&state, name)?;
@@ -227,19 +230,19 @@ impl Pipeline {
         Ok(())
     }
 
-    /// A pipeline of the same passes, to be changed by itself; who watches this one watches that one, too.
+    /// Copies the pipeline. The copy has the same passes and watchers and can be modified independently.
     pub fn copy(&self) -> Pipeline {
         let state = State { times: Vec::new(), ..self.state().clone() };
         Pipeline { name: self.name.clone(), state: Mutex::new(state) }
     }
 
-    /// The pipeline as a pass on modules, for other pipelines.
+    /// Returns the pipeline as a pass on modules, for use in other pipelines.
     pub fn as_pass(this: Ref<Self>) -> Ref<Pass> {
         let name = this.name.clone();
         Pass::on_modules(&name, move |module| this.apply(module))
     }
 
-    /// The function or module after all passes. It is verified first.
+    /// Verifies a function or module and applies all passes to it.
     #[blocking]
     pub fn run(this: Ref<Self>, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<IRModule>::try_from_object(node) {
@@ -251,12 +254,13 @@ impl Pipeline {
         }
     }
 
-    /// The passes of the last run with the seconds that each took.
+    /// Returns the passes of the last run with the time that each took, in seconds.
     pub fn times(&self) -> Vec<(std::string::String, f64)> {
         self.state().times.clone()
     }
 
-    /// Calls `callback(is_after, place, name, module)` before and after each pass; an error of it ends the run.
+    /// Calls `callback(is_after, place, name, module)` before and after each pass. An error that it raises ends the
+    /// run.
     pub fn watch(&self, callback: PackedFunc) {
         self.watch_with(move |moment| {
             let place = moment.place as i64;
@@ -264,7 +268,8 @@ impl Pipeline {
         });
     }
 
-    /// Gives the program as text before or after passes of these names, all if there is no list, to `callback(title, text)`.
+    /// Passes the printed program to `callback(title, text)` before or after the named passes, or all passes if `names`
+    /// is None.
     pub fn show(&self, is_after: bool, names: Option<Vec<std::string::String>>, callback: PackedFunc) {
         self.watch_with(move |moment| {
             let is_wanted = names.as_ref().is_none_or(|names| names.iter().any(|name| name == moment.name));
@@ -277,8 +282,9 @@ impl Pipeline {
         });
     }
 
-    /// Writes the program into files of a folder, which is made: `00_input.txt`, then one for each pass, which has the name of
-    /// the pass in its own: other characters than letters, digits, `-` and `_` are `_` there, and at most 100 are.
+    /// Writes the program to files in a folder, which is created if necessary: `00_input.txt`, then one file after each
+    /// pass. The name of a file contains the name of its pass, of which at most 100 characters are kept. Characters
+    /// other than letters, digits, `-` and `_` are replaced by `_`.
     pub fn dump(&self, folder: &str) -> Result<()> {
         let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
@@ -296,7 +302,7 @@ impl Pipeline {
     }
 }
 
-/// The name of a pass as a part of the name of a file.
+/// Returns the name of a pass in the form used in file names.
 fn in_file_name(name: &str) -> std::string::String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
     name.chars().take(100).map(plain).collect()

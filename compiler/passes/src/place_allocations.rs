@@ -1,4 +1,4 @@
-//! Memory exists where it is used, and not around it.
+//! Moves allocations to where the memory is used.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -10,19 +10,20 @@ use anyfn_ir::{StmtKind, make};
 use crate::access::{self, Access, Frame};
 use crate::loops::changed;
 
-/// The function with each buffer of its own allocated around the innermost statement that has all its uses.
+/// Moves the allocation of each buffer to the innermost statement that contains all its uses.
 ///
-/// It goes into a loop only if each repetition writes what it reads, so that nothing is carried from one to the next; and
-/// then repetitions of a parallel loop have each their own. Blocks must be lowered before; in them nothing is moved.
+/// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value is
+/// carried from one iteration to the next. The iterations of a parallel loop then have a buffer each. Blocks must be
+/// lowered before; nothing is moved inside a block.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn place_allocations(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Place { outer: Vec::new() }.stmt(&func.body)?)
 }
 
 struct Place {
-    /// What is around the present statement.
+    /// Path to the current statement.
     outer: Vec<Frame>,
 }
 
@@ -87,7 +88,7 @@ impl Mutator for Place {
     }
 }
 
-/// One buffer on its way down.
+/// An allocation on its way to inner statements.
 struct Sink<'a> {
     buffer: &'a Ref<Buffer>,
     accesses: Vec<Access>,
@@ -95,7 +96,8 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// The statement with the buffer allocated in it; `depth` frames are between where the buffer was and here.
+    /// Returns the statement with the buffer allocated in it. `depth` is the number of frames between the old
+    /// allocation and the statement.
     fn stmt(&self, stmt: &Stmt, depth: usize) -> Result<Stmt> {
         on_enough_stack(|| self.stmt_here(stmt, depth))
     }

@@ -1,4 +1,4 @@
-//! Memory that is not used any more serves again.
+//! Reuses memory that is no longer used.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,18 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Buffers of fewer bytes are on the stack or variables, which compilers share by themselves.
+/// Minimum size in bytes of shared buffers. Smaller ones are on the stack or variables, whose memory C compilers reuse
+/// automatically.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
-/// The function with one memory for buffers of its own that are not used at the same time: that have the same data type, and
-/// whose last and first uses are different statements of a sequence.
+/// Assigns the same memory to buffers of the function that are not used at the same time. They must have the same data
+/// type, and the last use of one must be in an earlier statement of a sequence than the first use of the other.
 ///
-/// Such buffers are different nodes with the same `data`. Only those of known size, of 16 KiB and more, are shared; blocks must
-/// be lowered before.
+/// Such buffers are different nodes with the same `data`. Only buffers with a known size of 16 KiB or more are shared.
+/// Blocks must be lowered before.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn share_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Share.stmt(&func.body)?)
 }
@@ -59,14 +60,14 @@ impl Mutator for Share {
     }
 }
 
-/// A memory, and the last statement that uses it.
+/// Memory, and the index of the last statement that uses it.
 struct Owner {
     buffer: Ref<Buffer>,
     bytes: i64,
     last: usize,
 }
 
-/// The buffers that use the memory of others, by their nodes.
+/// Returns the buffers that reuse the memory of others, by the addresses of the old nodes.
 fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> {
     let mut replaced = HashMap::new();
     let StmtKind::SeqStmt(seq) = StmtKind::of(body) else { return replaced };
@@ -106,7 +107,7 @@ fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> 
     replaced
 }
 
-/// Bytes of a buffer without gaps whose shape is known.
+/// Returns the size in bytes of a compact buffer of known shape.
 fn bytes(buffer: &Buffer) -> Option<i64> {
     if !buffer.strides.is_empty() {
         return None;
@@ -115,7 +116,7 @@ fn bytes(buffer: &Buffer) -> Option<i64> {
     buffer.shape.iter().try_fold(size, |bytes, extent| bytes.checked_mul(as_int(&extent)?))
 }
 
-/// Whether a statement uses a memory in any way.
+/// Returns true if a statement uses the memory of a buffer in any way.
 fn uses(stmt: &Stmt, buffer: &Ref<Buffer>) -> bool {
     struct Uses<'a>(&'a Ref<Var>, bool);
     impl Visitor for Uses<'_> {
@@ -136,7 +137,7 @@ fn address(buffer: &Ref<Buffer>) -> usize {
     buffer.as_object().as_handle().addr()
 }
 
-/// Replaces buffers.
+/// Replaces buffers by those of a table.
 struct Swap<'a>(&'a HashMap<usize, Ref<Buffer>>);
 
 impl Mutator for Swap<'_> {

@@ -1,4 +1,4 @@
-//! Less to compute: conditions that always hold, loops that run once, branches that are never taken, shorter indices.
+//! Simplification of expressions, conditions and loops.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,14 +15,14 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// The function with less to compute, and the same results.
+/// Simplifies a function without changing its results.
 ///
-/// Conditions that always hold are gone, as are loops that run once or never, branches that are never taken, and tests that
-/// cannot fail; expressions are as [`Analyzer::simplify`] gives them, with what is known where they stand: the domains of
-/// loops and the conditions around.
+/// Removes conditions that always hold, loops that run once or never, branches that are never taken, and assertions
+/// that cannot fail. Expressions are simplified by [`Analyzer::simplify`], using the domains of the enclosing loops and
+/// the enclosing conditions.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let mut analyzer = Analyzer::new();
     assume_values(&mut analyzer, func)?;
@@ -30,9 +30,9 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Says of parameters that are numbers, and neither places nor extents, that they can be anything.
+/// Declares that integer parameters used neither in indices nor in extents can have any value of their type.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
-    /// Variables in places and extents.
+    /// Variables in indices and extents.
     #[derive(Default)]
     struct Places {
         vars: HashSet<usize>,
@@ -81,7 +81,7 @@ fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     Ok(())
 }
 
-/// Says that no extent of a buffer of the function is negative: arguments are checked before it runs.
+/// Assumes that no extent of a parameter's buffer is negative: arguments are checked before the function runs.
 pub(crate) fn assume_shapes(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     for (_, buffer) in func.buffer_map.iter() {
         for extent in buffer.shape.iter() {
@@ -98,12 +98,13 @@ fn address(var: &Ref<Var>) -> usize {
     var.as_object().as_handle().addr()
 }
 
-/// Whether a statement does nothing.
+/// Returns true if a statement does nothing.
 pub(crate) fn is_nothing(stmt: &Stmt) -> bool {
     matches!(StmtKind::of(stmt), StmtKind::SeqStmt(node) if node.seq.is_empty())
 }
 
-/// Whether there is a block in a statement that is done even where loops around it repeat nothing.
+/// Returns true if a statement contains a block with an `init`, which is executed even where the loops around it have
+/// no iterations.
 fn has_init(stmt: &Stmt) -> bool {
     struct Init(bool);
     impl Visitor for Init {
@@ -161,11 +162,11 @@ impl Simplify {
     fn for_loop(&mut self, stmt: &Stmt, node: &For) -> Result<Stmt> {
         let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
         match as_int(&extent) {
-            // What comes before a reduction is done even if it has nothing to reduce.
+            // The `init` of a reduction is executed even if there is nothing to reduce.
             Some(..=0) if has_init(&node.body) => return Ok(stmt.clone()),
             Some(..=0) => return Ok(make::seq([])),
             Some(1) if min.dtype == node.loop_var.dtype => {
-                // Others right inside of it go away by the same walk.
+                // Loops of this kind directly inside are removed by the same walk.
                 let address = |var: &Ref<Var>| var.as_object().as_handle().addr();
                 let mut values = HashMap::from([(address(&node.loop_var), min)]);
                 let mut body = &node.body;
@@ -251,7 +252,7 @@ impl Simplify {
         make::let_stmt(node.var.clone(), value, body)
     }
 
-    /// A block is the same wherever it stands, so that only the domains of its axes are known in it.
+    /// Simplifies a block. Its meaning does not depend on where it is, so only the domains of its axes are known in it.
     fn block(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let StmtKind::Block(node) = StmtKind::of(stmt) else { return Ok(stmt.clone()) };
         let mark = self.analyzer.mark();
@@ -264,7 +265,7 @@ impl Simplify {
     }
 }
 
-/// The statement with a variable replaced.
+/// Returns the statement with a variable replaced.
 pub(crate) fn substituted(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     Substitute(|other: &Ref<Var>| other.ptr_eq(var).then(|| value.clone())).stmt(stmt)
 }

@@ -1,8 +1,8 @@
-//! Gives loops that are to become vectors a form that has one: full vectors, and what is left over.
+//! Splits loops that are to be vectorized into loops over full vectors and a remainder.
 //!
-//! A condition on the variable of a loop becomes a bound of the loop. A loop of any extent becomes one over vectors and loops
-//! over the rest. A loop that adds to one element becomes one that adds to a vector of partial results, which are combined
-//! behind it.
+//! A condition on the variable of a loop becomes a bound of the loop. A loop of any extent becomes a loop over vectors
+//! and loops over the remainder. A loop that adds to one element becomes a loop that adds to a vector of partial
+//! results, which are combined after the loop.
 
 use std::collections::HashMap;
 
@@ -19,17 +19,17 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Bytes of the vectors that loops are made of: two or more registers, whose operations overlap.
+/// Length in bytes of the vectors into which loops are split: two or more registers, whose operations overlap.
 const VECTOR_BYTES: i64 = 128;
-/// Bytes of partial results: as many registers as an addition takes cycles.
+/// Size in bytes of the partial results: as many registers as an addition takes cycles.
 const PARTIAL_BYTES: i64 = 256;
-/// Bytes of the partial results that are combined one by one.
+/// Size in bytes of the last partial results, to which the others are reduced in registers.
 const LAST_BYTES: i64 = 64;
 
-/// The function with loops that are to become vectors split into such of powers of two.
+/// Splits loops that are to be vectorized into loops over vectors with power-of-two lane counts.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     struct VectorLoops;
     impl Mutator for VectorLoops {
@@ -56,7 +56,8 @@ pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, VectorLoops.stmt(&func.body)?)
 }
 
-/// The loop with conditions on its variable as its bound; and those that do not depend on it, to stand outside.
+/// Turns conditions on the variable of a loop into its bound. Also returns the conditions that do not depend on the
+/// variable, which are to be checked outside of the loop.
 fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     let same = || Ok((None, node.clone()));
     let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body) else { return same() };
@@ -94,7 +95,7 @@ fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     Ok((outer, with(node, extent, node.kind, body)?))
 }
 
-/// How often a loop repeats while `x + v < y` holds.
+/// Returns the number of iterations for which `x + v < y` holds, or `None` if the condition does not have that form.
 fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     let ExprKind::Binary(BinaryOp::Lt, compare) = ExprKind::of(condition) else { return Ok(None) };
     if uses_var(&compare.b, &node.loop_var) || !is_shifted(&compare.a, &node.loop_var) {
@@ -104,7 +105,8 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     ops::sub(compare.b.clone(), first).map(Some)
 }
 
-/// Whether an expression is made of variables and numbers: it has the same value wherever it stands, and no effect.
+/// Returns true if an expression is made of variables and integers only, so that it has the same value everywhere and
+/// no effect.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -119,7 +121,7 @@ fn is_plain(expr: &Expr) -> bool {
     })
 }
 
-/// A loop over vectors and what is left, for one that is to become vectors.
+/// Splits a loop that is to be vectorized into loops over vectors and the remainder.
 fn vectors(node: &Ref<For>) -> Result<Stmt> {
     if let Some(step) = step_of(node) {
         return partial_results(&step, node);
@@ -140,7 +142,7 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     let mut parts = Parts::new(node, VectorBody(&node.body));
     while lanes >= 4 {
         parts.add(lanes, known)?;
-        // One more of half the size for what is left, if that is known; else a quarter, once.
+        // For a known extent, halve the vector for the remainder. Otherwise, use one vector of a quarter of the size.
         lanes = if known.is_some() {
             lanes / 2
         } else if lanes * size == VECTOR_BYTES {
@@ -152,8 +154,8 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// A loop that stores one value while a condition on its variable holds and then another, as a loop for each: without the
-/// condition, each has a form of vectors.
+/// Splits a loop that stores one value while a condition on its variable holds, and then another value, into two loops.
+/// Without the condition, each of them can be vectorized.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };
@@ -178,7 +180,7 @@ fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     Ok(Some((first, second)))
 }
 
-/// Makes a body for `lanes` repetitions from one on.
+/// Generates the body for `lanes` iterations, starting at `first`.
 trait Body {
     fn at(&self, node: &For, first: Expr, lanes: i64) -> Result<Stmt>;
 }
@@ -191,7 +193,7 @@ impl Body for VectorBody<'_> {
     }
 }
 
-/// A loop over the lanes of a vector.
+/// Creates a loop over the lanes of a vector.
 fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) -> Result<Stmt> {
     let dtype = node.loop_var.dtype;
     let lane = ops::var(&format!("{}_lane", node.loop_var.name), dtype);
@@ -200,11 +202,11 @@ fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) ->
     Ok(make::for_of_kind(lane, zero, count, ForKind::Vectorized, body))
 }
 
-/// Pieces of a loop, one after the other.
+/// Parts of a split loop, in order.
 struct Parts<'a, B> {
     node: &'a For,
     body: B,
-    /// How many repetitions have been done.
+    /// Number of iterations covered so far.
     done: Expr,
     stmts: Vec<Stmt>,
 }
@@ -219,7 +221,7 @@ impl<'a, B: Body> Parts<'a, B> {
         ops::sub(self.node.extent.clone(), self.done.clone())
     }
 
-    /// As many vectors of this size as there is work for.
+    /// Adds as many vectors of this size as the remaining iterations fill.
     fn add(&mut self, lanes: i64, known: Option<i64>) -> Result<()> {
         let node = self.node;
         let dtype = node.loop_var.dtype;
@@ -243,7 +245,7 @@ impl<'a, B: Body> Parts<'a, B> {
         Ok(())
     }
 
-    /// All, with the rest one by one.
+    /// Adds a scalar loop for the remaining iterations, and returns all parts.
     fn rest(mut self) -> Result<Stmt> {
         let node = self.node;
         let left = self.left()?;
@@ -259,13 +261,13 @@ impl<'a, B: Body> Parts<'a, B> {
     }
 }
 
-/// The step of a loop that combines values into one element.
+/// Returns the update of a loop that combines values into one element.
 fn step_of(node: &For) -> Option<Update<'_>> {
     let is_one = |step: &Update<'_>| !step.store.indices.iter().any(|index| uses_var(&index, &node.loop_var));
     Update::of(&node.body).filter(is_one)
 }
 
-/// The loop with a vector of partial results, which are combined behind it.
+/// Rewrites a reduction loop to use a vector of partial results, which are combined after it.
 fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     let known = as_int(&node.extent);
     let size = element_bytes(&node.body).max(1);
@@ -291,7 +293,7 @@ fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     parts.add(lanes, known)?;
     let done = parts.done.clone();
     stmts.append(&mut parts.stmts);
-    // Halves onto each other, in registers down to the last ones.
+    // Combine the two halves repeatedly, in registers, down to the last partial results.
     let mut width = lanes / 2;
     let fold = |buffer: &Ref<Buffer>, width: i64| {
         lane_loop(node, width, |lane| {
@@ -341,7 +343,7 @@ impl Body for PartialBody<'_> {
     }
 }
 
-/// Memory that only one task sees.
+/// Creates a `local` buffer, which is visible to one task only.
 fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     let plain = make::buffer(name, shape, dtype);
     Ref::new(Buffer {
@@ -355,7 +357,7 @@ fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     })
 }
 
-/// What combines with a value to that value.
+/// Returns the identity element of an operation.
 fn identity(op: BinaryOp, dtype: DType) -> Result<Option<Expr>> {
     if !dtype.is_float() && !dtype.is_integer() {
         return Ok(None);
@@ -378,7 +380,7 @@ fn with(node: &For, extent: Expr, kind: ForKind, body: Stmt) -> Result<Ref<For>>
     new.cast().map_err(|_| anyfn::Error::new("InternalError", "a loop is no loop"))
 }
 
-/// A copy of a statement with another value for a variable, and variables of its own.
+/// Copies a statement with a variable replaced, and renames the variables that it defines.
 fn replaced(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     let mut copy = Copy { vars: HashMap::new() };
     copy.vars.insert(address(var), value.clone());
@@ -386,7 +388,7 @@ fn replaced(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
 }
 
 struct Copy {
-    /// What stands for variables, by address.
+    /// Replacements of variables, by address.
     vars: HashMap<usize, Expr>,
 }
 
@@ -412,7 +414,7 @@ fn replaced_expr(expr: &Expr, var: &Ref<Var>, value: &Expr) -> Result<Expr> {
     Substitute(|other: &Ref<Var>| other.ptr_eq(var).then(|| value.clone())).expr(expr)
 }
 
-/// Bytes of the largest element that a statement stores.
+/// Returns the size in bytes of the largest element that a statement stores.
 fn element_bytes(stmt: &Stmt) -> i64 {
     struct Largest(i64);
     impl Visitor for Largest {
@@ -429,7 +431,7 @@ fn element_bytes(stmt: &Stmt) -> i64 {
     largest.0
 }
 
-/// Whether a statement defines what must not be defined twice: loops and memory.
+/// Returns true if a statement contains definitions that must not be duplicated, such as loops and allocations.
 fn defines(stmt: &Stmt) -> bool {
     struct Defines(bool);
     impl Visitor for Defines {

@@ -1,4 +1,4 @@
-//! Vectorized loops become statements on vectors.
+//! Replaces vectorized loops by statements on vectors.
 
 use std::collections::HashMap;
 
@@ -15,21 +15,22 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Bytes of the longest vector that is made; code generators split what is longer than the machine's.
+/// Maximum length in bytes of a generated vector. Code generators split vectors that are longer than those of the
+/// machine.
 const LONGEST: i64 = 512;
 
-/// The function with vectorized loops as statements on vectors.
+/// Replaces vectorized loops by statements on vectors.
 ///
-/// A loop that has no such form stays one, for the compiler of the code to vectorize.
+/// A loop that has no such form stays a loop, for the C compiler to vectorize.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn vectorize(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Vectorize { analyzer: Analyzer::new() }.stmt(&func.body)?)
 }
 
 struct Vectorize {
-    /// Knows the loops around.
+    /// Analyzer that knows the enclosing loops.
     analyzer: Analyzer,
 }
 
@@ -56,7 +57,7 @@ impl Mutator for Vectorize {
 }
 
 impl Vectorize {
-    /// A loop as statements on vectors; `None` if it has no such form.
+    /// Returns a loop as statements on vectors, or `None` if it has no such form.
     fn vectors(&mut self, node: &For) -> Result<Option<Stmt>> {
         let bytes = longest_type(&node.body).max(1);
         match as_int(&node.extent).and_then(|extent| u16::try_from(extent).ok()) {
@@ -67,7 +68,7 @@ impl Vectorize {
         }
     }
 
-    /// The body for some values of the variable at once.
+    /// Computes the body for `lanes` values of the loop variable at once.
     fn widened(&mut self, node: &For, start: Expr, lanes: u16) -> Result<Option<Stmt>> {
         let ramp = ops::ramp(start, ops::int(1, node.loop_var.dtype)?, lanes)?;
         let vars = HashMap::from([(address(&node.loop_var), ramp)]);
@@ -75,7 +76,7 @@ impl Vectorize {
     }
 }
 
-/// The loop as it is; a serial one if its repetitions write one element.
+/// Returns the loop unchanged, or as a serial loop if its iterations write one element.
 fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     struct Same<'a>(&'a Ref<Var>, bool);
     impl Visitor for Same<'_> {
@@ -96,7 +97,7 @@ fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     }
 }
 
-/// Bytes of the longest type of a value that a statement computes; places do not count.
+/// Returns the size in bytes of the largest type that a statement computes with. Indices do not count.
 fn longest_type(stmt: &Stmt) -> i64 {
     struct Longest(i64);
     impl Visitor for Longest {
@@ -129,7 +130,7 @@ struct Widen<'a> {
     vars: HashMap<usize, Expr>,
     lanes: u16,
     analyzer: &'a mut Analyzer,
-    /// Whether what is computed now is used in some lanes only, so that places need not exist in the others.
+    /// True while generating a value that only some lanes use, so that its elements need not exist in the other lanes.
     is_guarded: bool,
 }
 
@@ -149,7 +150,7 @@ impl Widen<'_> {
                 else {
                     return Ok(None);
                 };
-                // One element for all lanes is no statement on vectors, nor are lanes far from each other.
+                // A store of all lanes to one element has no vector form, nor have lanes that are far apart.
                 if !indices.last().is_ok_and(|index| self.is_contiguous(&index)) || is_far(&value) {
                     return Ok(None);
                 }
@@ -170,7 +171,7 @@ impl Widen<'_> {
                     None => None,
                 }
             }
-            // All lanes go the same way.
+            // All lanes take the same path.
             StmtKind::For(node) if matches!(node.kind, ForKind::Serial | ForKind::Unrolled) => {
                 let (Some(min), Some(extent)) = (self.one(&node.min)?, self.one(&node.extent)?) else {
                     return Ok(None);
@@ -203,7 +204,7 @@ impl Widen<'_> {
         })
     }
 
-    /// A value that is the same in all lanes.
+    /// Returns a value that is the same in all lanes, or `None`.
     fn one(&mut self, expr: &Expr) -> Result<Option<Expr>> {
         Ok(self.expr(expr)?.filter(|expr| expr.dtype.lanes() == 1))
     }
@@ -215,7 +216,7 @@ impl Widen<'_> {
         }
     }
 
-    /// A value in all lanes.
+    /// Returns a value with all lanes, broadcast if necessary.
     fn splat(&self, value: Expr) -> Result<Expr> {
         if value.dtype.lanes() == 1 { ops::splat(value, self.lanes) } else { Ok(value) }
     }
@@ -226,7 +227,7 @@ impl Widen<'_> {
             let Some(index) = self.expr(&index)? else { return Ok(None) };
             new.push(index);
         }
-        // Places in a row, not across rows.
+        // Lanes must be in one row, not across rows.
         let last = new.len().saturating_sub(1);
         if new.iter().take(last).any(|index| index.dtype.lanes() != 1) {
             return Ok(None);
@@ -244,7 +245,7 @@ impl Widen<'_> {
         if !self.is_guarded {
             return Ok(Some(load));
         }
-        // In lanes that do not use it, the place must exist all the same.
+        // The element must exist even in lanes that do not use it.
         for (index, extent) in indices.iter().zip(node.buffer.shape.iter()) {
             let (first, last) = match ExprKind::of(&index) {
                 ExprKind::Ramp(ramp) => {
@@ -278,7 +279,8 @@ impl Widen<'_> {
             ExprKind::IntImm(_) | ExprKind::FloatImm(_) => Some(expr.clone()),
             ExprKind::Binary(op, node) => {
                 let a = self.expr(&node.a)?;
-                // What the first of two conditions rules out need not exist for the second.
+                // The second condition is not evaluated in lanes that the first one decides, so its elements need not
+                // exist there.
                 let outer = self.is_guarded;
                 self.is_guarded |= op.is_logical();
                 let b = self.expr(&node.b)?;
@@ -287,7 +289,7 @@ impl Widen<'_> {
                 let is_vector = a.dtype.lanes() != 1 || b.dtype.lanes() != 1;
                 let is_division =
                     matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
-                // No machine has an instruction for it.
+                // No machine has an instruction for this.
                 if is_vector && is_division && !a.dtype.is_float() {
                     return Ok(None);
                 }
@@ -351,7 +353,7 @@ impl Widen<'_> {
     }
 }
 
-/// Whether a value is nothing but elements that are far from each other: compilers know better how to move them.
+/// Returns true if a value consists only of elements that are not contiguous: C compilers move those better.
 fn is_far(value: &Expr) -> bool {
     match ExprKind::of(value) {
         ExprKind::BufferLoad(node) => node.indices.last().is_ok_and(

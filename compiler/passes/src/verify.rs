@@ -1,4 +1,4 @@
-//! Whether a function is right: data types, scopes, places in memory.
+//! Verifier of functions: data types, scopes, and bounds of accesses.
 
 use std::collections::HashSet;
 
@@ -16,20 +16,23 @@ use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
 use crate::simplify::assume_shapes;
 use crate::verify_types as types;
 
-/// Conditions within each other of which something is concluded.
+/// Maximum number of nested conditions that the analyzer assumes.
 const MAX_CONDITIONS: usize = 32;
-/// Problems that are told of one function.
+/// Maximum number of problems that are reported for one function.
 const MAX_FOUND: usize = 8;
 
-/// Checks a function: the data types of all operands and results; that variables and buffers are used where they are
-/// defined; that blocks read and write what they say; and that no access is shown to lie outside of its buffer. What depends
-/// on data, what cannot be shown, and what is never carried out is no access outside of a buffer.
+/// Verifies a function.
 ///
-/// All else that goes through functions relies on it: passes, schedules and code generators get functions that were checked.
+/// Checks the data types of all operands and results, that variables and buffers are used where they are defined, that
+/// blocks read and write only the regions that they declare, and that no access is proven to be out of bounds. An
+/// access is not reported if it depends on data, if it cannot be proven to be out of bounds, or if it is never
+/// executed.
+///
+/// Passes, schedules and code generators rely on this check: they receive verified functions.
 ///
 /// # Errors
-/// `TypeError`, `NameError`, `ValueError` or `IndexError`, with all that was found; `ValueError` for a function that is too
-/// large as a tree (see [`size`]).
+/// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` with all problems that were found. Returns
+/// `ValueError` for a function that is too large as a tree (see [`size`]).
 pub fn verify(func: &Ref<PrimFunc>) -> Result<()> {
     size::check_func(func)?;
     let mut verifier = Verifier::default();
@@ -41,21 +44,21 @@ pub fn verify(func: &Ref<PrimFunc>) -> Result<()> {
     Err(Error::new(first.kind, &format!("{name}{}", texts.join("\n  and "))))
 }
 
-/// Checks all functions of a module.
+/// Verifies all functions of a module.
 ///
 /// # Errors
-/// As [`verify`].
+/// Returns the errors of [`verify`].
 pub fn verify_module(module: &IRModule) -> Result<()> {
     module.functions.iter().try_for_each(|(_, func)| verify(&func))
 }
 
-/// Raises an error that tells what is wrong with a function.
+/// Verifies a function, and raises an error that describes the problems found.
 #[register("tir.verify", blocking)]
 fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
 }
 
-/// What is wrong.
+/// A problem that the verifier found.
 struct Problem {
     kind: &'static str,
     text: String,
@@ -64,20 +67,21 @@ struct Problem {
 #[derive(Default)]
 pub(crate) struct Verifier {
     pub(crate) analyzer: Analyzer,
-    /// Variables that are defined here, by address, those of memory too.
+    /// Variables defined here, including the data variables of buffers, by address.
     defined: HashSet<usize>,
-    /// Expressions that have been found right here.
+    /// Expressions already verified at this point, by address.
     right: HashSet<usize>,
-    /// Those of them that have been found right under the conditions around, in order.
+    /// Expressions verified under the enclosing conditions, in order; those of a branch leave `right` when the branch
+    /// ends.
     recent: Vec<usize>,
-    /// The blocks around, and the loops with their kinds.
+    /// The enclosing blocks; `loops` holds the kinds of the enclosing loops.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
-    /// Variables that run, from the outermost on: first value, number of values.
+    /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
     pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
-    /// What holds here, or does not.
+    /// Conditions that hold here (true) or do not hold (false).
     pub(crate) conditions: Vec<(Expr, bool)>,
-    /// Loops and branches around that are never carried out: there an access may be outside of its buffer.
+    /// Number of enclosing loops and branches that are never executed. Accesses in them may be out of bounds.
     dead: usize,
     found: Vec<Problem>,
 }
@@ -105,7 +109,7 @@ impl Verifier {
         }
     }
 
-    /// Expects that an extent or a limit is not a number that `int64` cannot hold: all counting is done in that.
+    /// Reports an extent or limit that is a constant beyond `int64`, in which all counting is done.
     fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
         self.expect(!is_beyond_int64(expr), "ValueError", || {
             format!("{} must fit into int64 but is {}", what(), text(expr))
@@ -152,7 +156,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// A buffer where it is defined.
+    /// Verifies a buffer at its definition.
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
         self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
@@ -194,7 +198,7 @@ impl Verifier {
         });
     }
 
-    /// A buffer where it is used.
+    /// Verifies that a buffer is defined where it is used.
     fn used(&mut self, buffer: &Ref<Buffer>) -> bool {
         let is_defined = self.defined.contains(&address(&buffer.data));
         self.expect(is_defined, "NameError", || {
@@ -205,7 +209,7 @@ impl Verifier {
         })
     }
 
-    /// Runs `inner` where a variable is defined.
+    /// Runs `inner` in a scope that defines a variable.
     fn with_var(&mut self, var: &Ref<Var>, what: &str, inner: impl FnOnce(&mut Verifier)) {
         let is_new = self.defined.insert(address(var));
         self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
@@ -261,7 +265,7 @@ impl Verifier {
                     self.branch(&node.condition, holds, |this| this.expr(value));
                 }
             }
-            // The right one is computed only if the left one does not decide.
+            // The right operand is evaluated only if the left one does not decide the result.
             ExprKind::Binary(op, node) if op.is_logical() => {
                 self.expr(&node.a);
                 let holds = op == anyfn_ir::expr::BinaryOp::And;
@@ -288,7 +292,7 @@ impl Verifier {
         });
     }
 
-    /// Looks at what is done where a condition holds, or not.
+    /// Verifies a part that is executed only if a condition holds, or only if it does not hold.
     fn branch(&mut self, condition: &Expr, holds: bool, inner: impl FnOnce(&mut Verifier)) {
         let is_known = condition.dtype == DType::BOOL;
         let is_nowhere = match holds {
@@ -302,7 +306,7 @@ impl Verifier {
             if holds { self.analyzer.assume(condition) } else { self.analyzer.assume_not(condition) }
         }
         self.conditions.push((condition.clone(), holds));
-        // What is right without the condition is right with it, but not the other way round.
+        // An expression that is valid without the condition is valid with it, but not the other way round.
         let before = self.recent.len();
         inner(self);
         for key in self.recent.drain(before.min(self.recent.len())..) {
@@ -313,7 +317,7 @@ impl Verifier {
         self.dead -= usize::from(is_nowhere);
     }
 
-    /// What is not an expression in a call.
+    /// Verifies an argument of a call, which may be an expression, a buffer or a region.
     fn object(&mut self, object: &ObjectRef, is_written: bool) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             self.expr(&expr);
@@ -324,7 +328,7 @@ impl Verifier {
         }
     }
 
-    /// A part of a buffer that a function is called with.
+    /// Verifies a region of a buffer that is passed to a function.
     fn part(&mut self, region: &Ref<BufferRegion>, is_written: bool) {
         for range in region.region.iter() {
             self.expr(&range.min);
@@ -333,7 +337,7 @@ impl Verifier {
         if !self.used(&region.buffer) {
             return;
         }
-        // Of a part that is known to be one, the first and the last element.
+        // Check the first and the last element of a region that is known not to be empty.
         let is_known = |range: &Ref<Range>| as_int(&range.extent).is_some_and(|extent| extent > 0);
         if !region.region.iter().all(|range| is_known(&range)) {
             return;
@@ -503,7 +507,7 @@ impl Verifier {
         }
         self.blocks.push(block.clone());
         let (runs, conditions) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.conditions));
-        // Not all values of the axes are met.
+        // The predicate excludes some values of the axes.
         if !is_int(&node.predicate, 1) {
             self.conditions.push((node.predicate.clone(), true));
         }
@@ -512,7 +516,8 @@ impl Verifier {
         self.blocks.pop();
     }
 
-    /// The axes of a block from one on, and what is in it. For all values of its axes it is the same, wherever it stands.
+    /// Verifies the axes of a block from index `place` on, then its body. The body is verified for all values of the
+    /// axes, independently of where the block is.
     fn axes(&mut self, block: &Ref<anyfn_ir::stmt::Block>, place: usize) {
         on_enough_stack(|| {
             let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
@@ -570,7 +575,7 @@ impl Verifier {
         self.recent.clear();
     }
 
-    /// An access of a buffer that is of the right types.
+    /// Verifies an access whose data types are correct.
     fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         if self.dead > 0 {
             return;
@@ -591,7 +596,7 @@ impl Verifier {
         }
     }
 
-    /// Whether the block around says that it reads or writes the element.
+    /// Checks that the enclosing block declares the access in its regions.
     fn in_signature(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         let Some(block) = self.blocks.last().cloned() else { return };
         let known = |region: &Ref<BufferRegion>| region.buffer.ptr_eq(buffer);
@@ -599,7 +604,7 @@ impl Verifier {
         if !is_write {
             regions.extend(block.reads.iter().filter(known));
         }
-        // Whether one of them may have it.
+        // At least one region must not be proven to exclude the element.
         let may_have = regions.iter().any(|region| {
             indices.iter().zip(region.region.iter()).all(|(index, range)| {
                 let inside = ops::add(range.min.clone(), range.extent.clone()).and_then(|end| {
@@ -624,12 +629,12 @@ impl Verifier {
     }
 }
 
-/// The kind of an error of a node's parts.
+/// Returns the kind under which an error of a call is reported.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
-/// What has no rule of its own: its parts.
+/// Visitor for nodes without a rule of their own: verifies their children.
 struct Below<'a>(&'a mut Verifier);
 
 impl Visitor for Below<'_> {

@@ -1,4 +1,4 @@
-//! Whether an access is outside of its buffer, for values of the variables that it meets.
+//! Finds accesses that are out of bounds for some values that their variables take.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::ExprKind;
@@ -8,18 +8,19 @@ use anyfn_ir::visit::{Mutator, Substitute, on_enough_stack};
 
 use crate::verify::{Verifier, text};
 
-/// Which value each variable takes.
+/// Choice of a value for each variable.
 #[derive(Clone, Copy, PartialEq)]
 enum Corner {
-    /// That for which the index is smallest.
+    /// The values for which the index is smallest.
     Low,
-    /// That for which it is largest.
+    /// The values for which the index is largest.
     High,
     First,
     Last,
 }
 
-/// What is wrong with an index, if it is shown to leave its dimension: in words that follow its text.
+/// Describes an index that is proven to be out of bounds. The description continues a sentence that begins with the
+/// index. Returns `None` if there is no proof.
 pub(crate) fn outside(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Option<String> {
     if index.dtype.lanes() != 1 {
         return match ExprKind::of(index) {
@@ -81,7 +82,7 @@ fn outside_here(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Result<
 /// Variables and their values.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Values that the variables take at a corner; `None` if nobody knows that they do.
+/// Returns the values of the variables at a corner, or `None` if the variables may not take them.
 fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Option<Values>> {
     let mut values = Values::new();
     for ((var, min, extent), factor) in verifier.runs.clone().into_iter().zip(factors) {
@@ -99,7 +100,7 @@ fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Op
         let value =
             if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
         let value = verifier.analyzer.simplify(&value)?;
-        // Whether the number of values depends on data, or on what is not known, it may be none.
+        // The number of values may be 0 if it depends on data or on something unknown.
         if !is_sure(&extent) {
             return Ok(None);
         }
@@ -108,7 +109,7 @@ fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Op
     Ok(Some(values))
 }
 
-/// Whether a number of repetitions is one of variables and numbers alone.
+/// Returns true if a trip count is made of variables and integers only.
 fn is_sure(extent: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(extent) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,

@@ -1,4 +1,4 @@
-//! Whether the data types of an expression's parts fit.
+//! Checks that the data types of an expression's operands fit.
 
 use anyfn::abi::kDLOpaqueHandle;
 use anyfn::{Array, DType, Ref};
@@ -7,24 +7,24 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::ops::{DTypeExt, HANDLE};
 
-/// Kind and text of an error.
+/// Kind and message of an error.
 pub(crate) type Reason = (&'static str, String);
 
 fn wrong<T>(text: String) -> Result<T, Reason> {
     Err(("TypeError", text))
 }
 
-/// Whether a value of the type can count: a single integer.
+/// Returns true if the type can be used for counting: a scalar integer.
 pub(crate) fn is_index(dtype: DType) -> bool {
     dtype.is_integer() && dtype.lanes() == 1
 }
 
-/// Whether values are numbers or truth values.
+/// Returns true if values of the type are numbers or booleans.
 pub(crate) fn is_number(dtype: DType) -> bool {
     dtype.is_integer() || dtype.is_float() || dtype.is_bool()
 }
 
-/// The data type of the elements at indices of a buffer.
+/// Returns the data type of the elements that indices select from a buffer.
 pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DType, Reason> {
     let (name, ndim) = (&buffer.name, buffer.shape.len());
     if indices.len() != ndim {
@@ -46,7 +46,7 @@ pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DTy
     Ok(buffer.dtype.with_lanes(lanes))
 }
 
-/// Whether the data type of an expression follows from those of its parts.
+/// Checks that the data type of an expression follows from those of its operands.
 pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
     let dtype = expr.dtype;
     let must_be = |expected: DType| {
@@ -139,7 +139,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
     }
 }
 
-/// The vector type of a number of lanes.
+/// Returns the vector type with a number of lanes.
 fn of_lanes(dtype: DType, lanes: i32) -> Result<DType, Reason> {
     match u16::try_from(lanes) {
         Ok(lanes) if lanes >= 2 => Ok(dtype.with_lanes(lanes)),

@@ -1,4 +1,4 @@
-//! What is computed with numbers of 16 bits is computed with longer ones.
+//! Computes operations on 16-bit floating-point numbers in wider types.
 
 use anyfn::abi::kDLFloat;
 use anyfn::{DType, ObjectRef, Ref, Result};
@@ -10,19 +10,19 @@ use anyfn_ir::visit::{Mutator, Rewrite, on_enough_stack};
 
 use crate::loops::changed;
 
-/// The function with each operation on `float16` and `bfloat16` done in `float32`, and its result rounded: what is stored in
-/// memory and variables is as short as before, and each result is what the operation itself would give.
+/// Computes each operation on `float16` and `bfloat16` in `float32`, and rounds its result.
 ///
-/// What is left for code generators is to convert them from `float32`, and to it; and from `float64`, so that nothing is
-/// rounded twice.
+/// Values in memory and variables keep their 16 bits, and each result is the one that the operation itself would give.
+/// Code generators then need only the conversions to and from `float32`, and the conversion from `float64`, so that
+/// nothing is rounded twice.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn widen_floats(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Rewrite(widened).stmt(&func.body)?)
 }
 
-/// A value of 16 bits as one of 32; others stay.
+/// Converts a 16-bit value to 32 bits; returns other values unchanged.
 fn wide(value: Expr) -> Result<Expr> {
     on_enough_stack(|| {
         if !value.dtype.is_half() {
@@ -30,7 +30,7 @@ fn wide(value: Expr) -> Result<Expr> {
         }
         let dtype = DType::FLOAT32.with_lanes(value.dtype.lanes());
         match ExprKind::of(&value) {
-            // Once instead of for each lane.
+            // Convert once instead of once for each lane.
             ExprKind::Broadcast(node) => ops::splat(wide(node.value.clone())?, dtype.lanes()),
             _ => ops::cast(value, dtype),
         }
@@ -50,7 +50,8 @@ fn widened(expr: &Expr) -> Result<Option<Expr>> {
         }
         ExprKind::Cast(node) if dtype.is_half() && !node.value.dtype.is_float() => {
             let from = node.value.dtype;
-            // Longer integers are not exact in 32 bits; where that matters, a float16 has ended.
+            // Integers of more than 16 bits are not exact in float32. Where that matters, they are beyond the range of
+            // float16.
             let is_exact = from.is_bool() || from.0.bits <= 16 || dtype.0.code == kDLFloat;
             let middle = if is_exact { single } else { DType::FLOAT64.with_lanes(dtype.lanes()) };
             ops::cast(ops::cast(node.value.clone(), middle)?, dtype)?

@@ -1,4 +1,4 @@
-//! Remarks on loops and blocks, for passes.
+//! Annotations of loops and blocks.
 
 use anyfn::{Any, Map, Ref, Result, String, bail};
 use anyfn_ir::expr::Var;
@@ -24,20 +24,20 @@ pub(crate) fn with(old: &Map<String, Any>, key: &str, value: &Any) -> Result<Map
     Map::try_from_iter(all)
 }
 
-/// Notes something on a loop.
+/// Attaches an annotation to a loop.
 ///
 /// # Errors
-/// `ValueError` if the loop is not there.
+/// Returns `ValueError` if the loop does not exist, or if the key is empty.
 pub(crate) fn one_loop(func: &Func, var: &Ref<Var>, key: &str, value: &Any) -> Result<Func> {
     let node = find_loop(func, var)?;
     let new = make::for_like(&node, node.kind, node.body.clone(), with(&node.annotations, key, value)?);
     tree::replace(func, &node.into_parent(), new)
 }
 
-/// Notes something on a block.
+/// Attaches an annotation to a block.
 ///
 /// # Errors
-/// `ValueError` if the block is not there.
+/// Returns `ValueError` if the block does not exist, or if the key is empty.
 pub(crate) fn block(func: &Func, name: &str, key: &str, value: &Any) -> Result<Func> {
     let place = find_block(func, name)?;
     let block = make::annotated(place.block(), with(&place.block().annotations, key, value)?);

@@ -1,4 +1,4 @@
-//! Steps that transform blocks: taken apart, or put into those that use them.
+//! Steps that decompose or inline blocks.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,11 @@ use crate::tree::{self, address, find_block, find_loop, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// Takes what comes before a reduction out of its block, into a block of its own in front of a loop: `name_init`.
+/// Moves the initialisation of a reduction into a block `name_init` in front of a loop.
 ///
 /// # Errors
-/// `ValueError` if the block has nothing that comes before, the loop is not around it, or loops that reduce are outside of it.
+/// Returns `ValueError` if the block has no initialisation, if the loop is not around it, if reduction loops are
+/// outside of the loop, or if another block in the loop uses the result.
 pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, String)> {
     let place = find_block(func, name)?;
     let block = place.block().clone();
@@ -48,7 +49,7 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
             );
         }
     }
-    // In a loop with others, each repetition may compute again what another one has.
+    // In a loop with other blocks, an iteration may compute again what another one has computed.
     for other in tree::blocks(&node.body) {
         let uses = |buffer: &Ref<Buffer>| {
             let regions = other.block().reads.iter().chain(other.block().writes.iter());
@@ -74,10 +75,11 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
     Ok((flatten(&tree::replace(&func, &node, both)?)?, format!("{name}_init")))
 }
 
-/// Puts a block into the blocks that read what it computes; its memory and loops go away.
+/// Inlines a block into the blocks that read its result. Its buffer and loops are removed.
 ///
 /// # Errors
-/// `ValueError` if the block does not compute each element by itself, or its result is one of the function's.
+/// Returns `ValueError` if the block does not compute each element independently, or if its result is a result of the
+/// function.
 pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
     let place = find_block(func, name)?;
     let block = place.block();
@@ -102,7 +104,7 @@ pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
     }
     let mine = Uses::of(block);
     for other in tree::blocks(&func.body) {
-        // Blocks with others in them are seen by those.
+        // Blocks that contain others are covered by the inner ones.
         if other.realize.ptr_eq(&place.realize) || !tree::blocks(&other.block().body).is_empty() {
             continue;
         }
@@ -174,7 +176,7 @@ impl Mutator for Inline<'_> {
     }
 }
 
-/// The statement without loops that repeat nothing.
+/// Returns the statement without loops that have an empty body.
 pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {
@@ -195,7 +197,7 @@ pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     Clean.stmt(stmt)
 }
 
-/// The function with sequences inside of sequences joined.
+/// Returns the function with nested sequences joined.
 fn flatten(func: &Func) -> Result<Func> {
     struct Flatten;
     impl Mutator for Flatten {
@@ -214,7 +216,7 @@ fn flatten(func: &Func) -> Result<Func> {
     Ok(tree::with_body(func, body))
 }
 
-/// Names of blocks that are there more than once.
+/// Returns the names that several blocks share.
 pub(crate) fn repeated_names(func: &Func) -> Vec<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for place in tree::blocks(&func.body) {

@@ -1,4 +1,4 @@
-//! Copies of buffers: of what a block reads, and of what it writes.
+//! Steps that add copies of buffers: `cache_read` and `cache_write`.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::{Buffer, SCOPES};
@@ -14,7 +14,7 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Memory like that of a buffer, of the function's own.
+/// Creates a buffer like another one, to be allocated by the function.
 fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     Ref::new(Buffer {
         data: ops::var(&format!("{name}_data"), ops::HANDLE),
@@ -27,7 +27,7 @@ fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     })
 }
 
-/// Loops that set all elements of a buffer, each by its indices.
+/// Creates loops that set all elements of a buffer, each computed from its indices.
 pub(crate) fn fill(
     name: &str,
     target: &Ref<Buffer>,
@@ -62,10 +62,12 @@ fn check_scope(scope: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets a block read a copy of a buffer, which a new block in front makes; gives the name of both.
+/// Lets a block read a copy of a buffer, which a new block in front of it makes. Also returns the name of the block and
+/// the copy.
 ///
 /// # Errors
-/// `ValueError` if the block does not read the buffer, or the buffer is written where the copy would be too early.
+/// Returns `ValueError` if the block does not read the buffer, or if the buffer is written where the copy would be too
+/// early.
 pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<(Func, String)> {
     check_scope(memory)?;
     let scope = Scope::of(func)?;
@@ -91,7 +93,7 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
             );
         }
     }
-    // A copy reads all: also places that a layout has added, and that have no value.
+    // A copy reads all elements, including locations that a layout has added and that have no value.
     let is_set = scope.leaves.iter().any(|writer| covering_axes(writer, &buffer).is_some());
     if scope.is_local(&buffer) && !is_set {
         bail!(
@@ -113,10 +115,11 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
     Ok((scope.with(func, children, memory), cache_name))
 }
 
-/// Lets a block write into other memory, from which a new block behind copies; gives the name of both.
+/// Lets a block write to a new buffer, which a new block behind it copies. Also returns the name of the block and the
+/// buffer.
 ///
 /// # Errors
-/// `ValueError` if the block does not write the buffer, not all of it, or another one does in another place.
+/// Returns `ValueError` if the block does not set the whole buffer, or if a block of another loop nest writes it.
 pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<(Func, String)> {
     check_scope(memory)?;
     let scope = Scope::of(func)?;
@@ -135,7 +138,7 @@ pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -
             return refuse(&format!("block `{}` writes it, too", other.name()));
         }
     }
-    // The first one that uses it must set all of it, without what was there before.
+    // The first block that writes the buffer must set all of it, without reading its previous content.
     let first = scope.leaves.iter().find(|other| other.child == leaf.child && other.uses.writes(&buffer));
     let sets_all = first.is_some_and(|first| {
         covering_axes(first, &buffer).is_some() && (first.block().init.is_some() || !first.uses.reads(&buffer))

@@ -1,4 +1,4 @@
-//! Blocks that are computed where they are needed.
+//! The step `compute_at`.
 
 use std::collections::HashSet;
 
@@ -20,37 +20,37 @@ use crate::tree::{self, address, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// Annotation of a block that computes what those that read it need in the same repetition of the loops around both, and
-/// no more; some of it perhaps several times.
+/// Annotation of a block that computes only what its readers need in the same iteration of the loops around both. It
+/// may compute some elements several times.
 pub(crate) const PARTIAL: &str = "partial";
 
-/// Whether a block computes only a part, where that is needed.
+/// Returns true if a block computes only the part that is needed where it is.
 pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Annotation of a block that was moved behind the one that sets what it reads, and reads only what was set in the same
-/// repetition of the loops around both.
+/// Annotation of a block that was moved behind the block that sets its input, and that reads only what was set in the
+/// same iteration of the loops around both.
 pub(crate) const FOLLOWS: &str = "follows";
 
-/// Whether what a block reads was set in the same repetition of the loops around both.
+/// Returns true if the input of a block was set in the same iteration of the loops around both.
 pub(crate) fn follows(block: &Block) -> bool {
     matches!(block.annotations.get(FOLLOWS), Ok(Some(_)))
 }
 
-/// The annotations of a block, with one more.
+/// Returns the annotations of a block with one more.
 pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, Any>> {
     crate::annotate::with(old, key, &Any::new(true)?)
 }
 
 /// A block that is to be moved into a loop.
 pub(crate) struct Move<'a> {
-    /// Its number among the leaves.
+    /// Index of the block among the leaves.
     pub(crate) number: usize,
     pub(crate) leaf: &'a Leaf,
-    /// The statement of the root's that the loop is in.
+    /// Index of the root's statement that contains the loop.
     pub(crate) child: usize,
-    /// The loops from there down to the loop itself.
+    /// Loops from that statement down to the loop itself.
     pub(crate) path: Vec<Ref<For>>,
 }
 
@@ -81,7 +81,8 @@ pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
     leaf.place.loops.iter().any(|node| node.loop_var.ptr_eq(var))
 }
 
-/// Checks that a block can be moved: it only sets elements, and its loops are its own or are around the new place as well.
+/// Checks that a block can be moved: it only sets elements, and its loops either contain no other block or are also
+/// around the new location.
 pub(crate) fn check_movable(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -120,12 +121,11 @@ pub(crate) fn check_movable(
     Ok(())
 }
 
-/// Moves a block to where what it computes is read: into a loop, at each repetition of which it computes what is needed
-/// there.
+/// Moves a block into a loop that contains its readers, so that each iteration computes the elements that it needs.
 ///
 /// # Errors
-/// `ValueError` if a block that reads it is not below the loop, what it reads changes before, or it is not the only block
-/// that sets the buffer, each element by its own values of the axes.
+/// Returns `ValueError` if a reader of the block is not below the loop, if its input changes before, or if it is not
+/// the only block that sets the buffer, each element for its own values of the axes.
 pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
@@ -137,7 +137,7 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     let Move { number, leaf, child, path } = Move::of(func, &scope, name, var, &refuse)?;
     let (buffers, axes) = results_of(&scope, leaf, &refuse)?;
     check_movable(leaf, &path, &refuse)?;
-    // All that read it are below the loop.
+    // All readers must be below the loop.
     let readers: Vec<&Leaf> = scope
         .leaves
         .iter()
@@ -196,7 +196,7 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// The buffers that a block sets, alone, and its axes that are the indices.
+/// Returns the buffers that only this block sets, and its axes that are the indices.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,
@@ -241,10 +241,10 @@ fn results_of(
     }
 }
 
-/// First value and number of values of an axis; `None` for all.
+/// First value and number of values of an axis, or `None` for all values.
 pub(crate) type Part = Option<(Expr, Expr)>;
 
-/// An analyzer that knows the loops.
+/// Creates an analyzer that knows the domains of loops.
 pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     let mut analyzer = Analyzer::new();
     for node in loops {
@@ -253,7 +253,7 @@ pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     analyzer
 }
 
-/// The values of a block's axes in an expression, as the loops around it give them.
+/// Replaces the axes of a block in an expression by their values in terms of the loops around it.
 pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     let block = leaf.block();
     let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
@@ -261,13 +261,13 @@ pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     substitute_expr(expr, &values)
 }
 
-/// The part of the buffers that is read in one repetition of the innermost loop of a path.
+/// Returns the part of the buffers that is read in one iteration of the innermost loop of a path.
 fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buffer>]) -> Result<Vec<Part>> {
     let ndim = buffers.first().map_or(0, |buffer| buffer.shape.len());
     let known = known_vars(func, path);
     let mut parts = Vec::new();
     for dim in 0..ndim {
-        // One analyzer for each: loops of different readers do not know of each other.
+        // One analyzer for each dimension. The loops of different readers are independent of each other.
         let mut analyzer = knowing(path);
         let mut accesses: Vec<Array<Expr>> = Vec::new();
         let mut inner: Vec<Ref<Var>> = Vec::new();
@@ -291,11 +291,11 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
             used.is_subset(&known) && !reads_memory
         });
         let extent = buffers[0].shape.get(dim)?;
-        // What is known of the type alone is more than there is.
+        // A bound that follows from the data type alone exceeds the buffer.
         let is_large = as_int(&extent).is_some_and(|extent| extent >= LARGE);
         let part = part.filter(|span| is_large || !(is_far(&span.min) || is_far(&span.extent)));
         parts.push(match part {
-            // More than there is is not needed.
+            // No more elements than exist are needed.
             Some(span) => match (as_int(&span.extent), as_int(&extent)) {
                 (Some(wanted), Some(all)) if wanted >= all => None,
                 _ => Some((span.min, span.extent)),
@@ -306,10 +306,10 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
     Ok(parts)
 }
 
-/// Constants of such a size are no places in buffers of unknown size, but limits of data types.
+/// Constants from this magnitude on are limits of data types, not indices of buffers of unknown size.
 const LARGE: i64 = 1 << 28;
 
-/// Whether such a constant is a part of an expression.
+/// Returns true if an expression contains such a constant.
 fn is_far(expr: &Expr) -> bool {
     struct Far(bool);
     impl Visitor for Far {
@@ -323,7 +323,7 @@ fn is_far(expr: &Expr) -> bool {
     far.0
 }
 
-/// The variables that are known in the innermost loop of a path.
+/// Returns the variables that are known in the innermost loop of a path.
 fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
     let mut known: HashSet<usize> = path.iter().map(|node| address(&node.loop_var)).collect();
     known.extend(func.params.iter().map(|var| address(&var)));
@@ -335,7 +335,7 @@ fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
     known
 }
 
-/// Loops in which a block computes a part of what it sets.
+/// Creates the loops in which a block computes a part of its result.
 pub(crate) fn block_for(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -356,7 +356,7 @@ pub(crate) fn block_for(
             Some((min, extent)) => (ops::cast(min, dtype)?, ops::cast(extent, dtype)?),
             None => (axis.dom.min.clone(), axis.dom.extent.clone()),
         };
-        // What is always one value needs no loop; what is all there is has one.
+        // A part of a single value needs no loop; a full domain always gets one.
         let value = if is_part && is_int(&extent, 1) {
             min
         } else {

@@ -1,4 +1,4 @@
-//! Where elements of a buffer go when its layout changes.
+//! Index maps, which describe changes of a buffer's layout.
 
 use anyfn::{Any, AnyView, Array, DType, Object, PackedFunc, Ref, Result, bail, methods};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -9,26 +9,26 @@ use anyfn_ir::{ExprKind, ops, printer, size};
 
 use crate::loops::substitute_expr;
 
-/// Longest text of a new index, in bytes.
+/// Maximum length in bytes of the text of one new index.
 const LONGEST: usize = 1 << 16;
 
-/// Most indices that an index map takes.
+/// Maximum number of indices that an index map takes.
 const MOST_DIMENSIONS: usize = 1024;
 
-/// Indices of elements, and their new ones.
+/// Map from the indices of an element to its new indices.
 #[derive(Object)]
 #[object(key = "tir.IndexMap", structural = "tree")]
 pub struct IndexMap {
-    /// The indices.
+    /// Variables that represent the indices.
     #[field(structural = "def")]
     pub vars: Array<Ref<Var>>,
-    /// The new indices.
+    /// The new indices, as expressions of the variables.
     pub indices: Array<Expr>,
 }
 
 #[methods]
 impl IndexMap {
-    /// A map from a function of indices that gives the new ones, and the number of indices.
+    /// Creates a map from a function that returns the new indices for `ndim` indices.
     #[init]
     pub fn new(function: PackedFunc, ndim: usize) -> Result<IndexMap> {
         if ndim > MOST_DIMENSIONS {
@@ -37,7 +37,7 @@ impl IndexMap {
         IndexMap::of_function(&function, &vec![DType::INT32; ndim])
     }
 
-    /// The map as a program.
+    /// Returns the map as a program: a `lambda` expression.
     pub fn text(&self) -> std::string::String {
         let names: Vec<std::string::String> = self.vars.iter().map(|var| var.name.to_string()).collect();
         let indices: Vec<_> =
@@ -54,10 +54,11 @@ impl IndexMap {
         })
     }
 
-    /// A map from a function of indices of these data types that gives the new ones.
+    /// Creates a map from a function that returns the new indices for indices of these data types.
     ///
     /// # Errors
-    /// That of the function; `TypeError` if a new index is no integer.
+    /// Returns the error of `function`, `TypeError` if a new index is not an integer, and `ValueError` if there are no
+    /// new indices or one of them is too large.
     pub fn from_fn(
         dtypes: &[DType],
         function: impl FnOnce(&Array<Expr>) -> Result<Array<Expr>>,
@@ -82,7 +83,7 @@ impl IndexMap {
         Ok(IndexMap { vars: vars.into_iter().collect(), indices })
     }
 
-    /// The new indices of an element.
+    /// Returns the new indices of an element.
     pub(crate) fn apply(&self, indices: &Array<Expr>) -> Result<Array<Expr>> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         let mut values = Vec::new();
@@ -92,10 +93,10 @@ impl IndexMap {
         self.indices.iter().map(|index| substitute_expr(&index, &values)).collect()
     }
 
-    /// How the new indices are made of digits of the old ones.
+    /// Decomposes the new indices into digits of the old ones.
     ///
     /// # Errors
-    /// `ValueError` unless the map is shown to send no two elements of this shape to the same place.
+    /// Returns `ValueError` unless the map is proven to be one-to-one for elements of this shape.
     pub(crate) fn layout(&self, shape: &Array<Expr>) -> Result<Layout> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         if vars.len() != shape.len() {
@@ -103,7 +104,7 @@ impl IndexMap {
         }
         let mut dims = Vec::new();
         for index in self.indices.iter() {
-            // Of a map that was loaded nothing is known.
+            // A loaded map has not been checked.
             size::check_expr(&index, "an index of the index map")?;
             let mut terms = Vec::new();
             if !terms_of(&index, 1, &vars, &mut terms) {
@@ -130,14 +131,14 @@ pub(crate) struct Digit {
     pub(crate) extent: Option<i64>,
 }
 
-/// A digit times a number.
+/// A digit times a coefficient.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub(crate) digit: Digit,
     pub(crate) coefficient: i64,
 }
 
-/// New indices, each a sum of digits of the old ones, the smallest first.
+/// New indices, each a sum of digits of the old ones in ascending order of the coefficients.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) dims: Vec<Vec<Term>>,
@@ -171,7 +172,7 @@ fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
     })
 }
 
-/// Adds the terms of a sum to a list; false if it is none.
+/// Adds the terms of a sum to a list. Returns false if the expression is not such a sum.
 fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => node.value == 0,
@@ -207,7 +208,7 @@ impl Layout {
                 self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == place).collect();
             digits.sort_by_key(|digit| digit.lower);
             let extent = as_int(&shape.get(place)?);
-            // What the digits so far tell the index modulo of.
+            // Modulus up to which the digits so far determine the index.
             let mut told = 1i64;
             let mut tells_all = extent == Some(1);
             for digit in digits {
@@ -233,7 +234,7 @@ impl Layout {
             }
         }
         for terms in &self.dims {
-            // Each number must be larger than what those before it can make.
+            // Each coefficient must exceed the largest value of the terms before it.
             let mut largest = 0i64;
             for (place, term) in terms.iter().enumerate() {
                 let extent = self.extent_of(&term.digit, shape)?;
@@ -259,7 +260,7 @@ impl Layout {
         Ok(())
     }
 
-    /// How many values a digit has.
+    /// Returns the number of values of a digit.
     pub(crate) fn extent_of(&self, digit: &Digit, shape: &Array<Expr>) -> Result<Expr> {
         let extent = shape.get(digit.var)?;
         let dtype = extent.dtype;
@@ -275,18 +276,18 @@ impl Layout {
         };
         match (digit.extent, as_int(&rest)) {
             (None, _) => Ok(rest),
-            // With fewer elements than a digit has values the rest is padding.
+            // If there are fewer elements than the digit has values, the rest is padding.
             (Some(extent), _) => ops::int(extent, dtype),
         }
     }
 
-    /// The shape of the new buffer.
+    /// Returns the shape of the new buffer.
     pub(crate) fn shape(&self, old: &Array<Expr>, dtype: DType) -> Result<Array<Expr>> {
         let mut shape = Vec::new();
         for terms in &self.dims {
             let mut extent = ops::int(1, dtype)?;
             for term in terms {
-                // The place of the last one is the sum of the last of each.
+                // The last index is the sum of the last values of all terms.
                 let count = ops::sub(self.extent_of(&term.digit, old)?, ops::int(1, dtype)?)?;
                 extent = match (as_int(&extent), terms.len()) {
                     (Some(1), 1) if term.coefficient == 1 => self.extent_of(&term.digit, old)?,
@@ -298,7 +299,7 @@ impl Layout {
         Ok(shape.into_iter().collect())
     }
 
-    /// Whether the digits of an index make no more values than it has.
+    /// Returns true if the digits of an index have no more combinations than the index has values.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {
@@ -324,7 +325,7 @@ impl Layout {
         }
     }
 
-    /// The old indices from the new ones.
+    /// Returns the old indices as expressions of the new ones.
     pub(crate) fn inverse(&self, ndim: usize, new: &Array<Expr>, dtype: DType) -> Result<Vec<Expr>> {
         let mut old = vec![ops::int(0, dtype)?; ndim];
         let mut parts: Vec<(usize, i64, Expr)> = Vec::new();

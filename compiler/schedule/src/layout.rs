@@ -1,4 +1,4 @@
-//! Where the elements of a buffer lie in memory.
+//! The step `transform_layout`.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -17,7 +17,7 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// The buffer that is meant: one that a block writes, or else reads.
+/// Returns the given buffer of a block, among those that it writes and then those that it reads.
 pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     let block = leaf.block();
     let written = block.writes.iter().map(|region| region.buffer.clone());
@@ -25,7 +25,7 @@ pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     choose(leaf.name(), "uses", written.chain(read), wanted)
 }
 
-/// Checks that memory is the function's own, and used element by element.
+/// Checks that the function allocates a buffer, and that it is compact and accessed element by element.
 pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Result<()> {
     if !scope.is_local(buffer) {
         bail!(
@@ -41,14 +41,15 @@ pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Resu
     scope.check_replaceable(buffer)
 }
 
-/// Gives the elements of a buffer other places: all that use it do by the new ones.
+/// Changes the memory layout of a buffer, and the indices of all its accesses.
 ///
-/// With a value for padding the block that sets the buffer gets loops over the new places, and sets those that have no
-/// element to that value.
+/// With a padding value, the block that sets the buffer gets loops over the new locations, and sets locations without
+/// an element to that value.
 ///
 /// # Errors
-/// `ValueError` if the buffer is not the function's own, the map is not one to one, or, for padding, the block is no simple
-/// one or is scheduled already.
+/// Returns `ValueError` if the function does not allocate the buffer or if the map is not one-to-one. With padding,
+/// also if the block is not a simple one or is already scheduled. Returns `TypeError` if an index of the map has
+/// another data type than the buffer's indices, or if the padding is not a number.
 pub(crate) fn transform_layout(
     func: &Func,
     name: &str,
@@ -122,7 +123,7 @@ pub(crate) fn transform_layout(
     Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
 }
 
-/// The block that sets a buffer, and its axes that are the indices.
+/// Returns the block that sets a buffer, and its axes that are the indices.
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {
@@ -159,7 +160,7 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
     Ok((writer, axes))
 }
 
-/// The value that a block sets for these indices.
+/// Returns the value that a block sets at the given indices.
 fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     let block = leaf.block();
     let Some(store) = block.body.cast_ref::<BufferStore>() else {
@@ -171,7 +172,7 @@ fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     substitute_expr(&store.value, &values)
 }
 
-/// The blocks in a statement with the annotations of another block.
+/// Attaches the annotations of a block to the blocks in a statement.
 fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     struct Annotate<'a>(&'a Block);
     impl Mutator for Annotate<'_> {
@@ -185,7 +186,7 @@ fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     if block.annotations.is_empty() { Ok(stmt.clone()) } else { Annotate(block).stmt(stmt) }
 }
 
-/// Elements of a buffer at their new places.
+/// Rewrites accesses of a buffer to the new layout.
 struct Move<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,

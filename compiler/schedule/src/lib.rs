@@ -1,8 +1,8 @@
-//! Schedules: the loops of a function transformed step by step.
+//! Schedules: sequences of checked transformations of the loops and blocks of a function.
 //!
-//! Each step is checked: one that would change what the function computes is an error that says which dependence forbids
-//! it. A loop is known by its variable, a block by its name. What has been done is kept as a trace, which can be printed,
-//! saved and done again on another function.
+//! A step that would change what the function computes returns an error that names the dependence in its way. Steps
+//! refer to a loop by its variable and to a block by its name. The steps are recorded as a trace, which can be printed,
+//! saved and replayed on another function.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ pub use index_map::IndexMap;
 pub use trace::{Step, Trace};
 pub use tree::Place;
 
-/// A function whose loops are being transformed.
+/// A function whose loops and blocks are transformed step by step.
 #[derive(Object)]
 #[object(key = "tir.Schedule", init = false)]
 pub struct Schedule {
@@ -50,7 +50,7 @@ pub struct Schedule {
 struct State {
     func: Ref<PrimFunc>,
     steps: Vec<Step>,
-    /// Numbers of loops in the trace: by how many loops were known before.
+    /// Loops by their number in the trace.
     loops: Vec<Ref<Var>>,
 }
 
@@ -61,18 +61,18 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a block is now. This is no step.
+    /// Returns the current location of a block. This is not recorded as a step.
     ///
     /// # Errors
-    /// `ValueError` if there is none of that name.
+    /// Returns `ValueError` if no block has that name.
     pub fn place(&self, block: &str) -> Result<Place> {
         tree::find_block(&self.state().func, block)
     }
 
-    /// Begins with a function that was verified.
+    /// Creates a schedule for a function that has been verified.
     ///
     /// # Errors
-    /// `ValueError` if several blocks have one name.
+    /// Returns `ValueError` if several blocks have the same name.
     pub fn of_verified(func: Ref<PrimFunc>) -> Result<Schedule> {
         if let Some(name) = blocks::repeated_names(&func).first() {
             bail!(
@@ -83,7 +83,7 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
-    /// Does a step that makes a block; gives the block's name.
+    /// Applies a step that creates a block, and returns the name of the block.
     fn step_to_block(&self, name: &str, block: &str, args: &[Any]) -> Result<String> {
         let known: HashSet<String> = self.get_blocks().iter().collect();
         self.step(name, &[], Some(block), &[], args)?;
@@ -93,7 +93,7 @@ impl Schedule {
         }
     }
 
-    /// The index map that is given, or that a function of the indices of a buffer makes.
+    /// Returns the given index map, or creates one from a function of the indices of a buffer.
     fn index_map(&self, block: &str, buffer: &Any, given: &Any) -> Result<Ref<IndexMap>> {
         if let Ok(map) = given.get::<Ref<IndexMap>>() {
             return Ok(map);
@@ -112,7 +112,7 @@ impl Schedule {
         Ok(Ref::new(IndexMap::of_function(&function, &dtypes)?))
     }
 
-    /// Does a step; if it fails, all is as before.
+    /// Applies a step. If it fails, the schedule is unchanged.
     fn step(
         &self,
         name: &str,
@@ -124,7 +124,7 @@ impl Schedule {
         let mut state = self.state();
         let mut step = Step::new(name, state.numbers_of(loops)?, block, numbers, args);
         let (func, results) = trace::apply(&state.func, name, loops, block, numbers, args)?;
-        // What is given may be a node that nobody has checked.
+        // An argument may be a node that has not been verified.
         if args.iter().any(|arg| arg.get::<Ref<IndexMap>>().is_ok() || arg.get::<Expr>().is_ok()) {
             anyfn_passes::verify(&func)?;
         } else {
@@ -154,14 +154,14 @@ impl State {
 
 #[methods]
 impl Schedule {
-    /// Begins with a function, which is verified.
+    /// Verifies a function and creates a schedule for it.
     #[init]
     pub fn new(func: Ref<PrimFunc>) -> Result<Schedule> {
         anyfn_passes::verify(&func)?;
         Schedule::of_verified(func)
     }
 
-    /// The function as it is now; its attribute `scheduled` keeps `build` from scheduling it once more.
+    /// Returns the function in its current form. Its attribute `scheduled` prevents `build` from scheduling it again.
     pub fn func(&self) -> Result<Ref<PrimFunc>> {
         let func = self.state().func.clone();
         if func.attrs.get("scheduled")?.is_some() {
@@ -170,12 +170,12 @@ impl Schedule {
         PrimFunc::with_attr(func, "scheduled".into(), Any::new(true)?)
     }
 
-    /// A schedule of its own that goes on from here: for steps that may turn out not to be wanted.
+    /// Returns an independent schedule with the same state, for steps that may have to be discarded.
     pub fn copy(&self) -> Schedule {
         Schedule { state: Mutex::new(self.state().clone()) }
     }
 
-    /// A schedule of a function to which the steps of another one are done.
+    /// Applies the steps of a trace to a function and returns the resulting schedule.
     pub fn replay(func: Ref<PrimFunc>, trace: Ref<Trace>) -> Result<Schedule> {
         let schedule = Schedule::new(func)?;
         for step in trace.steps.iter() {
@@ -205,80 +205,84 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// What has been done.
+    /// Returns the steps applied so far.
     pub fn trace(&self) -> Ref<Trace> {
         Ref::new(Trace { steps: self.state().steps.iter().map(|step| Ref::new(step.clone())).collect() })
     }
 
-    /// Names of all blocks, in the order in which they run.
+    /// Returns the names of all blocks, in execution order.
     pub fn get_blocks(&self) -> Array<String> {
         tree::blocks(&self.state().func.body).iter().map(|place| place.block().name.clone()).collect()
     }
 
-    /// The name of a block, if it is there.
+    /// Returns the name of a block, or raises an error if the block does not exist.
     pub fn get_block(&self, name: &str) -> Result<String> {
         Ok(tree::find_block(&self.state().func, name)?.block().name.clone())
     }
 
-    /// The loops around a block, the outermost first.
+    /// Returns the loops around a block, outermost first.
     pub fn get_loops(&self, block: &str) -> Result<Vec<Loop>> {
         self.step("get_loops", &[], Some(block), &[], &[])
     }
 
-    /// Replaces a loop by as many as there are factors, which are the extents of the new ones; one of them may be None.
+    /// Splits a loop into nested loops whose extents are the factors, and returns them; one factor may be None and is
+    /// then inferred. If the factors cover more iterations than the loop has, the blocks inside are guarded by a
+    /// condition.
     pub fn split(&self, r#loop: Loop, factors: Vec<Option<i64>>) -> Result<Vec<Loop>> {
         self.step("split", &[r#loop], None, &factors, &[])
     }
 
-    /// Makes one loop of several, each right inside of the one before.
+    /// Fuses perfectly nested loops into one loop, and returns it.
     pub fn fuse(&self, loops: Vec<Loop>) -> Result<Loop> {
         let mut fused = self.step("fuse", &loops, None, &[], &[])?;
         fused.pop().ok_or_else(|| anyfn::Error::new("InternalError", "fuse gave no loop"))
     }
 
-    /// Puts nested loops into this order.
+    /// Reorders nested loops into the given order, outermost first. Other loops of the nest keep their positions.
     pub fn reorder(&self, loops: Vec<Loop>) -> Result<()> {
         self.step("reorder", &loops, None, &[], &[]).map(drop)
     }
 
-    /// Lets several threads carry out the repetitions of a loop.
+    /// Distributes the iterations of a loop over the threads of the runtime.
     pub fn parallel(&self, r#loop: Loop) -> Result<()> {
         self.step("parallel", &[r#loop], None, &[], &[]).map(drop)
     }
 
-    /// Carries out the repetitions of a loop by instructions on vectors.
+    /// Executes the iterations of a loop with vector instructions.
     pub fn vectorize(&self, r#loop: Loop) -> Result<()> {
         self.step("vectorize", &[r#loop], None, &[], &[]).map(drop)
     }
 
-    /// Writes the repetitions of a loop out.
+    /// Unrolls a loop: repeats its body once for each iteration.
     pub fn unroll(&self, r#loop: Loop) -> Result<()> {
         self.step("unroll", &[r#loop], None, &[], &[]).map(drop)
     }
 
-    /// Takes what comes before a reduction into a block of its own in front of a loop; gives its name.
+    /// Moves the initialisation of a reduction into a new block in front of a loop. Returns the name of the new block.
     pub fn decompose_reduction(&self, block: &str, r#loop: Loop) -> Result<std::string::String> {
         self.step("decompose_reduction", &[r#loop], Some(block), &[], &[])?;
         Ok(format!("{block}_init"))
     }
 
-    /// Lets a block read a copy of a buffer (its name, or its number among what the block reads), which a new block in
-    /// front makes. The copy is in memory `scope`: `global`, or `local` for what only one task sees. Gives the name of the
-    /// new block, which is that of the copy, too.
+    /// Adds a block that copies a buffer to memory of the given scope, and lets `block` read the copy. The buffer is
+    /// given by its name, or by its index among the buffers that the block reads. The scope is `global`, or `local` for
+    /// memory that only one task accesses. Returns the name of the new block, which is also the name of the copy.
     pub fn cache_read(&self, block: &str, buffer: Any, #[default("global")] scope: &str) -> Result<String> {
         self.step_to_block("cache_read", block, &[buffer, Any::new(scope)?])
     }
 
-    /// Lets a block write into memory `scope`, from which a new block behind copies to the buffer (its name, or its number
-    /// among what the block writes). Gives the name of the new block, which is that of the memory, too.
+    /// Lets a block write to a new buffer in memory of the given scope, and adds a block that copies it to the original
+    /// buffer. The original buffer is given by its name, or by its index among the buffers that the block writes.
+    /// Returns the name of the new block, which is also the name of the new buffer.
     pub fn cache_write(&self, block: &str, buffer: Any, #[default("local")] scope: &str) -> Result<String> {
         self.step_to_block("cache_write", block, &[buffer, Any::new(scope)?])
     }
 
-    /// Gives the elements of a buffer other places: `index_map` is a function of the indices of an element that gives the
-    /// new ones, or a `tir.IndexMap`. The buffer is known by its name or number among what the block writes and then reads,
-    /// and is one of the function's own. It may get larger than it was: with `pad`, places without an element are set to
-    /// that value by the block that sets the buffer, whose loops are then those over the new places.
+    /// Changes the memory layout of a buffer that the function allocates. `index_map` is a function that returns the
+    /// new indices of an element for its indices, or a `tir.IndexMap`. The buffer is given by its name, or by its index
+    /// among the buffers that the block writes, followed by those that it reads. The buffer may become larger. If `pad`
+    /// is given, the block that sets the buffer also sets the locations without an element, to that value, and its
+    /// loops run over the new locations.
     pub fn transform_layout(
         &self,
         block: &str,
@@ -294,7 +298,7 @@ impl Schedule {
         self.step("transform_layout", &[], Some(block), &[], &args).map(drop)
     }
 
-    /// Notes something for passes on a loop, or on a block, which is given by its name.
+    /// Attaches a key and a value, for passes, to a loop or to a block given by its name.
     pub fn annotate(&self, target: Any, key: &str, value: Any) -> Result<()> {
         let args = [Any::new(key)?, value];
         if let Ok(block) = target.get::<String>() {
@@ -303,38 +307,39 @@ impl Schedule {
         self.step("annotate", &[target.get::<Loop>()?], None, &[], &args).map(drop)
     }
 
-    /// Takes one loop of a reduction out: its repetitions get results of their own, computed by a new block, which the block
-    /// then combines; they can run side by side. Gives the name of the new block.
+    /// Factors a reduction loop out into a separate axis of partial results. A new block computes the partial results
+    /// independently of each other, and the original block combines them. Returns the name of the new block.
     pub fn rfactor(&self, block: &str, r#loop: Loop) -> Result<std::string::String> {
         self.step("rfactor", &[r#loop], Some(block), &[], &[])?;
         Ok(format!("{block}_rf"))
     }
 
-    /// Moves a block into a loop, where those that read what it computes are: at each repetition it computes what is needed
-    /// there. Its loops are new ones.
+    /// Moves a block into a loop that contains the blocks that read its result, so that each iteration computes the
+    /// elements that it needs. The block gets new loops.
     pub fn compute_at(&self, block: &str, r#loop: Loop) -> Result<()> {
         self.step("compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
     }
 
-    /// Moves a block into a loop in which what it reads is computed: at each repetition it uses what was computed there. Its
-    /// loops are new ones.
+    /// Moves a block into a loop that contains the producer of its input, behind the producer, so that each iteration
+    /// uses the elements computed in it. The block gets new loops.
     pub fn reverse_compute_at(&self, block: &str, r#loop: Loop) -> Result<()> {
         self.step("reverse_compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
     }
 
-    /// Makes the extents of a block's axes multiples of these numbers, one for each axis in order; None leaves one as it is.
-    /// The block computes elements that nobody reads, so that loops over tiles need no conditions; where it would read beyond
-    /// a buffer for them, it reads the nearest element.
+    /// Rounds the extents of a block's axes up to multiples of the given numbers, one for each axis in order; None
+    /// leaves an axis unchanged. The block then computes elements that are never read, so that loops over tiles need no
+    /// conditions. Where it would read beyond a buffer for such an element, it reads the nearest element.
     pub fn pad_axes(&self, block: &str, multiples: Vec<Option<i64>>) -> Result<()> {
         self.step("pad_axes", &[], Some(block), &multiples, &[]).map(drop)
     }
 
-    /// Puts a block into those that read what it computes.
+    /// Inlines a block into the blocks that read its result.
     pub fn compute_inline(&self, block: &str) -> Result<()> {
         self.step("compute_inline", &[], Some(block), &[], &[]).map(drop)
     }
 
-    /// Puts a block into the one that sets what it reads: elements become there what the block makes of them.
+    /// Inlines a block into the block that produces its input, which then computes the elements of the inlined block
+    /// directly.
     pub fn reverse_compute_inline(&self, block: &str) -> Result<()> {
         self.step("reverse_compute_inline", &[], Some(block), &[], &[]).map(drop)
     }

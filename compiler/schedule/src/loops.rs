@@ -1,4 +1,4 @@
-//! Steps that transform loops: split, fuse, reorder, and how their repetitions are carried out.
+//! Steps that transform loops: split, fuse, reorder, parallel, vectorize, unroll.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,17 +17,18 @@ use crate::scope::{Leaf, Scope};
 use crate::trace::factors_text;
 use crate::tree::{self, address, find_loop, vars_of};
 
-/// Most repetitions of a loop that is written out.
+/// Maximum trip count of a loop that is unrolled.
 const MOST_UNROLLED: i64 = 1024;
 
 type Func = Ref<PrimFunc>;
 
-/// Replaces a loop by as many as there are factors, which are the extents of the new ones; one of them may be left out.
+/// Splits a loop into nested loops whose extents are the factors, one of which may be omitted.
 ///
-/// If the factors make more than there is, the blocks inside get a condition.
+/// If the factors cover more iterations than the loop has, the blocks inside are guarded by a condition.
 ///
 /// # Errors
-/// `ValueError` for a factor that is not positive, or factors that make less than there is; if the loop is not serial.
+/// Returns `ValueError` for a factor that is not positive, for factors that cover too few iterations, and if the loop
+/// is not serial.
 pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Result<(Func, Vec<Ref<Var>>)> {
     let node = find_loop(func, var)?;
     check_serial(&node)?;
@@ -96,10 +97,10 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     Ok((func, new.into_iter().map(|(var, _)| var).collect()))
 }
 
-/// Makes one loop of several, each right inside of the one before.
+/// Fuses perfectly nested loops into one.
 ///
 /// # Errors
-/// `ValueError` if they are not nested so, not serial, or do not begin at 0.
+/// Returns `ValueError` if the loops are not perfectly nested, not serial, or do not begin at 0.
 pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     let nodes: Vec<Ref<For>> = vars.iter().map(|var| find_loop(func, var)).collect::<Result<_>>()?;
     let (Some(first), true) = (nodes.first(), nodes.len() > 1) else {
@@ -138,7 +139,7 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     }
     let name: Vec<&str> = nodes.iter().map(|node| &*node.loop_var.name).collect();
     let fused = ops::var(&format!("{}_fused", name.join("_")), dtype);
-    // The last one changes fastest.
+    // The last loop varies fastest.
     let mut rest: Expr = fused.clone().into_parent();
     let mut values = Vec::new();
     for node in nodes.iter().skip(1).rev() {
@@ -155,8 +156,8 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
 }
 
-/// The data type that counts the repetitions of loops together: the longest of theirs, or `int64` where that is known not to
-/// be enough.
+/// Returns the data type that counts the iterations of fused loops: the widest of theirs, or `int64` if the trip count
+/// is known and exceeds `int32`.
 fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     let longest = nodes.iter().map(|node| node.loop_var.dtype).max_by_key(|dtype| dtype.0.bits);
     let known: Option<Vec<i64>> = nodes.iter().map(|node| as_int(&node.extent)).collect();
@@ -173,7 +174,7 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that reductions in loops that are to become one get their first value even if there is nothing to reduce.
+/// Checks that reductions in loops to be fused are initialised even if there is nothing to reduce.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
@@ -195,11 +196,11 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     Ok(())
 }
 
-/// Puts nested loops into another order; loops between them stay where they are.
+/// Reorders nested loops. Loops between them keep their positions.
 ///
 /// # Errors
-/// `ValueError` if they are not in one nest, if it holds more than one block, or a loop's extent depends on one that would
-/// come inside of it.
+/// Returns `ValueError` if the loops are not in one nest, if the nest contains more than one block, or if the bounds of
+/// a loop depend on a loop that would be moved inside it.
 pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     let wanted: HashSet<usize> = vars.iter().map(address).collect();
     if wanted.len() != vars.len() {
@@ -208,7 +209,7 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     for var in vars {
         find_loop(func, var)?;
     }
-    // The outermost of them is that below which all others are.
+    // The outermost of them is the one that contains all others.
     let mut nest = None;
     for var in vars {
         let mut chain = vec![find_loop(func, var)?];
@@ -302,10 +303,11 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     tree::replace(func, &nest[0].clone().into_parent(), new)
 }
 
-/// The axis of a reduction that begins with a value (init) at its first iteration, if another order of loops would let that
-/// come later.
+/// Returns the axis of a reduction that initialises at its first iteration (`init`), if another order of loops would
+/// execute that iteration later.
 ///
-/// Where an axis is a sum of loops with positive factors, all of them at 0 is the first one in any order.
+/// If an axis is a sum of loops with positive factors, its first iteration is the one with all loops at 0, in any
+/// order.
 fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
     let block = place.block();
     block.init.as_ref()?;
@@ -332,7 +334,7 @@ fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> 
     None
 }
 
-/// Whether an expression is a sum of variables with positive factors and of constants.
+/// Returns true if an expression is a sum of variables with positive factors and of constants.
 fn is_sum(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -344,7 +346,7 @@ fn is_sum(expr: &Expr) -> bool {
     })
 }
 
-/// Whether a block is not inside of another one of the same statement.
+/// Returns true if a block is not inside another block of the same statement.
 fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
     let outer = tree::blocks(stmt);
     !outer.iter().any(|other| {
@@ -353,10 +355,10 @@ fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
     })
 }
 
-/// Says how the repetitions of a loop are carried out.
+/// Sets the kind of a loop.
 ///
 /// # Errors
-/// `ValueError` if that would change the result, naming the block and its axis; or if the loop is not fit for it.
+/// Returns `ValueError` if that would change the result, naming the block and its axis, or if the loop is not suitable.
 pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
     let node = find_loop(func, var)?;
     check_serial(&node)?;
@@ -378,9 +380,9 @@ pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Fun
                 check_independent(&node, "vectorized", &[])?;
             }
         }
-        // One repetition is independent of itself.
+        // A single iteration is independent.
         ForKind::Parallel if is_int(&node.extent, 1) => {}
-        // Each task has its own memory for what is computed and used in one repetition.
+        // Each task has its own memory for what is computed and used in one iteration.
         ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
         ForKind::Serial => {}
     }
@@ -397,7 +399,7 @@ pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Fun
     }
 }
 
-/// A parallel loop inside of a vectorized one.
+/// Finds a parallel loop inside a vectorized loop. Returns the variables of both.
 fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     #[derive(Default)]
     struct Find {
@@ -426,7 +428,8 @@ fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     find.found
 }
 
-/// Memory of the function's own that only one repetition of a loop uses at a time: what is read was set in the same one.
+/// Returns the buffers of the function that only one iteration of a loop uses at a time: what an iteration reads was
+/// set in the same iteration.
 fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     let Ok(scope) = Scope::of(func) else { return Vec::new() };
     let is_inside = |leaf: &Leaf| leaf.place.loops.iter().any(|other| other.ptr_eq(node));
@@ -439,7 +442,7 @@ fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
-/// Checks that the repetitions of a loop do not depend on each other.
+/// Checks that the iterations of a loop do not depend on each other.
 fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Result<()> {
     let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
     let var = address(&node.loop_var);
@@ -475,7 +478,7 @@ fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Re
             );
         }
     }
-    // What one block writes another one may read only at the same place.
+    // A block may read what another block writes only at the same indices.
     for writer in &places {
         for write in writer.block().writes.iter() {
             for reader in &places {
@@ -521,18 +524,18 @@ fn check_serial(node: &For) -> Result<()> {
     Ok(())
 }
 
-/// The loop with another body.
+/// Returns the loop with another body.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
-/// The statement with variables replaced.
+/// Returns the statement with variables replaced.
 pub(crate) fn substitute(stmt: &Stmt, values: &[(&Ref<Var>, Expr)]) -> Result<Stmt> {
     let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
     Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).stmt(stmt)
 }
 
-/// The expression with variables replaced.
+/// Returns the expression with variables replaced.
 pub(crate) fn substitute_expr(expr: &Expr, values: &[(&Ref<Var>, Expr)]) -> Result<Expr> {
     let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
     Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).expr(expr)

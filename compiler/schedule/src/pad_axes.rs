@@ -1,4 +1,4 @@
-//! Blocks that compute more than is needed, so that their loops need no conditions.
+//! The step `pad_axes`.
 
 use anyfn::{Array, ObjectRef, Ref, Result, bail};
 use anyfn_arith::Analyzer;
@@ -19,12 +19,14 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Makes the extents of a block's axes multiples of these numbers. The block computes elements that nobody reads, in memory
-/// that gets larger for them; where it would read beyond a buffer for them, or what no block may have written, it reads a near element.
+/// Rounds the extents of a block's axes up to multiples of the given numbers. The block then computes elements that are
+/// never read, in buffers that grow accordingly. Where it would read beyond a buffer for such an element, or read an
+/// element that no block may have written, it reads a nearby element.
 ///
 /// # Errors
-/// `ValueError` if an axis that reduces would get longer, what the block sets is not the function's own or set by others,
-/// too, its loops are split or scheduled already, or an element that it would read is not seen to be there.
+/// Returns `ValueError` if a reduction axis would grow, if the function does not allocate what the block sets or other
+/// blocks set it too, if the loops of the block are split or scheduled already, or if an element that it would read is
+/// not proven to exist.
 pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Result<Func> {
     let scope = Scope::of(func)?;
     let leaf = &scope.leaves[scope.find(name)?];
@@ -133,15 +135,15 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Reads what is there: where an axis that got longer leads beyond a buffer, its nearest element.
+/// Redirects reads beyond a buffer, which larger axes would cause, to its nearest element.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Axes that get longer, each as its nearest value of before.
+    /// Axes that grow, each limited to its previous values.
     nearest: Vec<(Ref<Var>, Expr)>,
-    /// Buffers that the block sets, which get longer, too.
+    /// Buffers that the block sets, which grow as well.
     own: Vec<&'a Ref<Buffer>>,
-    /// Know the axes as they will be, and as they were.
+    /// Analyzers that know the new domains of the axes (`padded`) and the previous ones (`exact`).
     padded: Analyzer,
     exact: Analyzer,
 }
@@ -184,7 +186,7 @@ impl Mutator for Near<'_> {
             for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
                 let near = match is_filled {
                     true => self.index(&node.buffer, index, &extent)?,
-                    // An element that the block has read before.
+                    // Read an element that the block reads anyway.
                     false => {
                         let nearest = self.nearest.iter().map(|(axis, value)| (axis, value.clone()));
                         substitute_expr(&index, &nearest.collect::<Vec<_>>())?
@@ -200,7 +202,7 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// The axes that get longer, each as its nearest value of before: the last one.
+/// Returns the axes that grow, each limited to its previous last value.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
     let last = |axis: &IterVar| {
@@ -211,11 +213,11 @@ fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>
     longer.map(|(axis, _)| Ok((axis.var.clone(), last(&axis)?))).collect()
 }
 
-/// Whether an index is seen to be one of a dimension for all values of the axes.
+/// Returns true if an index is proven to be within a dimension for all values of the axes.
 fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<Var>]) -> Result<bool> {
     let zero = ops::int(0, index.dtype)?;
     let mut limits = vec![(index.clone(), index.clone())];
-    // The limits over all values of the axes may be simpler.
+    // The bounds over all values of the axes may be simpler.
     limits.extend(analyzer.bounds(index, axes));
     for (low, high) in limits {
         let not_below = ops::binary(BinaryOp::Ge, low, zero.clone())?;
@@ -226,7 +228,7 @@ fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<V
     Ok(false)
 }
 
-/// The smallest multiple that is not less.
+/// Returns the smallest multiple that is not less than the extent.
 fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     let number = |value: i64| ops::int(value, extent.dtype);
     match as_int(extent) {
@@ -242,7 +244,7 @@ fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     }
 }
 
-/// The block in loops with the new extents; `None` if its loops are not simply those of its axes.
+/// Returns the block in loops with the new extents, or `None` if its loops are not plain loops over its axes.
 fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
     let own = own_loops(&leaf.place);
     if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {
@@ -287,7 +289,7 @@ fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result
     Ok(Some(stmt))
 }
 
-/// What a block does that must not be done for values that nobody needs.
+/// Returns a description of what a block does that must not be done for elements that are not needed.
 fn trap_of(leaf: &Leaf) -> Option<&'static str> {
     struct Find(Option<&'static str>);
     impl Visitor for Find {

@@ -1,4 +1,4 @@
-//! Reductions of one value by an operation whose operands may be combined in any order.
+//! Reductions of a single value by an operation whose operands may be combined in any order.
 
 use anyfn_ir::analysis::Update;
 use anyfn_ir::expr::{Expr, IterKind};
@@ -8,7 +8,8 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::tree::{address, vars_of};
 
-/// The step that a block carries out, if it is one of sum, product, minimum or maximum whose value does not read the buffer.
+/// Returns the update that a block performs if it is a sum, product, minimum or maximum whose value does not read the
+/// buffer.
 pub(crate) fn step(block: &Block) -> Option<Update<'_>> {
     let step = Update::of(&block.body)?;
     let mut uses = Uses { block: step.store, found: false };
@@ -30,8 +31,8 @@ impl Visitor for Uses<'_> {
     }
 }
 
-/// Whether the repetitions of a loop are steps of one reduction that may come in any order and grouping: it repeats one
-/// decomposed block of which only axes that reduce depend on it.
+/// Returns true if the iterations of a loop are updates of one reduction that may be reordered and regrouped. The loop
+/// must contain one decomposed block, of which only reduction axes depend on the loop.
 pub(crate) fn is_reassociable(node: &For) -> bool {
     let StmtKind::BlockRealize(realize) = StmtKind::of(&node.body) else { return false };
     let block = &realize.block;

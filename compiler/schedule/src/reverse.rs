@@ -1,4 +1,4 @@
-//! Blocks that are computed as soon as what they read is there.
+//! The step `reverse_compute_at`.
 
 use std::collections::HashSet;
 
@@ -21,11 +21,11 @@ use crate::tree::{self, address, vars_of};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Moves a block into a loop in which what it reads is computed: at each repetition it uses what was computed there.
+/// Moves a block into a loop in which its input is computed, so that each iteration uses the elements computed in it.
 ///
 /// # Errors
-/// `ValueError` if what it reads is not done at the end of a repetition, or it is not seen which part that is; if another
-/// block comes in between.
+/// Returns `ValueError` if the input is not complete at the end of an iteration, if the part computed in an iteration
+/// cannot be determined, or if another block comes in between.
 pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
@@ -40,7 +40,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     if number < last {
         return Err(refuse(&format!("block `{}` in that loop comes behind it", scope.leaves[last].name())));
     }
-    // What is between the loop and the block, or in the loop, must not use what the block sets.
+    // Blocks between the loop and the block, or in the loop, must not use what the block sets.
     for other in scope.leaves[..number].iter().filter(|other| other.child >= child) {
         if let Some((buffer, _)) = leaf
             .uses
@@ -93,8 +93,8 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// The elements of a buffer that a block sets in one repetition of the innermost loop of a path: first one and number, for
-/// each dimension.
+/// Returns the elements of a buffer that a block sets in one iteration of the innermost loop of a path: first index and
+/// number of indices of each dimension.
 fn done_in(
     writer: &Leaf,
     buffer: &Ref<Buffer>,
@@ -149,7 +149,7 @@ fn done_in(
         terms.sort_by_key(|(coefficient, _)| *coefficient);
         let mut extent = ops::int(1, value.dtype)?;
         for (coefficient, node) in terms {
-            // Each loop goes on where those before it end.
+            // Each loop continues where the previous loops end.
             if as_int(&extent) != Some(coefficient) || !taken.insert(address(&node.loop_var)) {
                 return Err(of(&format!(
                     "sets elements with others between them, by loop `{}`",
@@ -163,7 +163,7 @@ fn done_in(
     Ok(spans)
 }
 
-/// Whether the condition of a block says no more than that its axes have values of their domains.
+/// Returns true if the predicate of a block states no more than that its axes are within their domains.
 pub(crate) fn is_told_by_axes(place: &tree::Place) -> bool {
     let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
     conjuncts(&place.realize.predicate).iter().all(|condition| {
@@ -184,7 +184,8 @@ pub(crate) fn is_told_by_axes(place: &tree::Place) -> bool {
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;
 
-/// A value as a sum of loops with factors, and what it is without them; `None` if it is none.
+/// Decomposes a value into a sum of loop variables with factors and the value with those variables at 0. Returns `None`
+/// if it is not such a sum.
 fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a>, Expr)>> {
     let mut terms: Terms<'a> = Vec::new();
     if !add_terms(value, 1, loops, &mut terms) {
@@ -227,7 +228,7 @@ fn add_terms<'a>(value: &Expr, factor: i64, loops: &[&'a Ref<For>], terms: &mut 
     })
 }
 
-/// Restricts the axes of a block to what was computed of a buffer.
+/// Restricts the axes of a block to the part of a buffer that was computed.
 fn restrict(
     leaf: &Leaf,
     buffer: &Ref<Buffer>,

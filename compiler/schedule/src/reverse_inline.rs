@@ -1,4 +1,4 @@
-//! Blocks that are computed where what they read is set.
+//! The step `reverse_compute_inline`.
 
 use anyfn::{Array, Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -19,12 +19,13 @@ use crate::tree;
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Puts a block into the one that sets what it reads: each element becomes, where it is computed, what the block makes of it.
-/// The memory between them and the loops of the block go away.
+/// Inlines a block into the block that sets its input, which then computes the elements of the inlined block directly.
+/// The buffer between them and the loops of the block are removed.
 ///
 /// # Errors
-/// `ValueError` if the block does more than to make an element of each one that another block sets, that block sums up, or
-/// somebody else uses what would no longer be there or would be there too early.
+/// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if
+/// that block is a reduction, or if another block uses the buffer that would be removed, or the result before it would
+/// be set.
 pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         let text = format!("block `{name}` cannot be put into the block that sets what it reads: {why}");
@@ -41,7 +42,7 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     let set = only_store(setter, &|why| {
         refuse(&format!("block `{}`, which sets `{}`: {why}", setter.name(), buffer.name))
     })?;
-    // The axes of the block as the other one tells them: by the place of the element.
+    // The axes of the block are the indices of the element that the setter stores.
     let mut places: Vec<(Ref<Var>, Expr)> = Vec::new();
     for (axis, place) in to.iter().zip(set.indices.iter()) {
         places.push((axis.clone(), ops::cast(place, axis.dtype)?));
@@ -68,7 +69,7 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     Ok(scope.with(func, children, memory))
 }
 
-/// The store that is all that a block does.
+/// Returns the store that is all that a block does.
 fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore> {
     let block = leaf.block();
     if block.init.is_some() || block.iter_vars.iter().any(|axis| axis.kind != IterKind::Spatial) {
@@ -92,13 +93,13 @@ fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore>
     Ok(store)
 }
 
-/// The memory that goes away, and the number of the block that sets it.
+/// The buffer that is removed, and the index of the block that sets it.
 struct Source<'a> {
     buffer: &'a Ref<Buffer>,
     number: usize,
 }
 
-/// What a block reads of which it makes one element each, and the axes that are the place of one.
+/// Returns the input from which a block computes one element each, and the axes that are its indices.
 fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(Source<'a>, Vec<Ref<Var>>)> {
     let leaf = &scope.leaves[number];
     let block = leaf.block();
@@ -137,7 +138,7 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
         });
         match (users.next(), users.next()) {
             (Some((other, setter)), None) if other < number && covering_axes(setter, buffer).is_some() => {
-                // The one that is set last: the others are there by then.
+                // Choose the buffer that is set last: the others are set by then.
                 if found.as_ref().is_none_or(|(known, _): &(Source<'_>, _)| known.number < other) {
                     found = Some((Source { buffer, number: other }, axes));
                 }
@@ -155,7 +156,7 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that what a block reads is there when its setter runs, and that nobody until then uses what it sets.
+/// Checks that the inputs of a block are set when its setter runs, and that no block uses its result until then.
 fn check_order(
     scope: &Scope,
     number: usize,
@@ -189,7 +190,7 @@ fn check_order(
     Ok(())
 }
 
-/// Puts a value where an element of a buffer is read.
+/// Replaces reads of a buffer by a value.
 struct Replace<'a> {
     buffer: &'a Ref<Buffer>,
     value: &'a Expr,

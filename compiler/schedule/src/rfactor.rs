@@ -1,4 +1,4 @@
-//! Takes a loop of a reduction out, so that its repetitions have results of their own.
+//! The step `rfactor`.
 
 use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::analysis::{Update, conjuncts};
@@ -17,12 +17,12 @@ use crate::tree::{self, Place, address, find_block, find_loop, vars_of};
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
 
-/// Splits a reduction into two blocks: `name_rf` combines, for each repetition of the loop, into an element of its own; `name`
-/// combines these. The loops stay those of `name`, the new block has others.
+/// Splits a reduction into two blocks. `name_rf` computes a partial result for each iteration of the loop, and `name`
+/// combines the partial results. `name` keeps its loops, and the new block gets new ones.
 ///
 /// # Errors
-/// `ValueError` if the block is no sum, product, minimum or maximum, or has been decomposed; if the loop is not one of an
-/// axis that reduces; if a condition could leave one of its repetitions with nothing to combine.
+/// Returns `ValueError` if the block is not a sum, product, minimum or maximum or has been decomposed, if the loop is
+/// not one of a reduction axis, or if a condition could leave one of its iterations with nothing to combine.
 pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let place = find_block(func, name)?;
     let node = find_loop(func, var)?;
@@ -56,7 +56,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
         }
     }
 
-    // The new block, in loops of its own.
+    // The new block, in its own loops.
     let own = |old: &Ref<Var>| ops::var(&format!("{}_rf", old.name), old.dtype);
     let mut loop_vars: Pairs = Vec::new();
     let mut new_loops = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
             values.push(replaced(&value, &loop_vars)?);
         }
     }
-    // Loops whose variables stand in the value of an axis beside that which is taken out are axes now.
+    // Loops whose variables occur in the value of an axis together with the factored loop become axes.
     let mut loop_axes: Pairs = vec![(var.clone(), taken.into_parent())];
     for (axis, value) in block.iter_vars.iter().zip(place.realize.iter_values.iter()) {
         if axis.kind == IterKind::Spatial {
@@ -135,7 +135,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
         );
     }
 
-    // The block itself, which combines what the new one gives.
+    // The block itself, which combines the partial results.
     let mut axes: Vec<Ref<IterVar>> = Vec::new();
     let mut values = Vec::new();
     let combined = ops::var(&format!("v_{}", var.name), var.dtype);
@@ -168,7 +168,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     allocated(&func, &partial)
 }
 
-/// A block that initialises, and combines.
+/// A reduction block: initialisation and update.
 struct Stage<'a> {
     init: &'a Stmt,
     step: &'a Update<'a>,
@@ -195,12 +195,12 @@ fn replaced(expr: &Expr, pairs: &[(Ref<Var>, Expr)]) -> Result<Expr> {
     substitute_expr(expr, &pairs)
 }
 
-/// The loops around a block by what they are for.
+/// The loops around a block, by their use.
 struct Loops<'a> {
     all: &'a [Ref<For>],
-    /// Those of axes that reduce.
+    /// Loops of reduction axes.
     reducing: Vec<Ref<For>>,
-    /// That which is taken out.
+    /// The loop that is factored out.
     taken: &'a Ref<For>,
 }
 
@@ -228,7 +228,7 @@ impl<'a> Loops<'a> {
         Ok(Loops { all: &place.loops, reducing, taken })
     }
 
-    /// Whether an expression uses loops that do not reduce, and those that do.
+    /// Returns two flags: true if an expression uses loops that do not reduce, and true if it uses loops that reduce.
     fn uses(&self, expr: &Expr) -> (bool, bool) {
         let vars = vars_of(expr);
         let is_used = |node: &&Ref<For>| vars.contains(&address(&node.loop_var));
@@ -237,8 +237,8 @@ impl<'a> Loops<'a> {
         (spatial, self.reducing.iter().any(|node| is_used(&node)))
     }
 
-    /// Whether a condition holds in all repetitions of the loop that is taken out while the others that reduce have their first
-    /// value.
+    /// Returns true if a condition holds in all iterations of the factored loop while the other reduction loops have
+    /// their first value.
     fn holds_at_first(&self, condition: &Expr) -> Result<bool> {
         let first = |var: &Ref<Var>| {
             let node = self.reducing.iter().find(|node| node.loop_var.ptr_eq(var))?;
@@ -248,8 +248,8 @@ impl<'a> Loops<'a> {
         let ExprKind::Binary(BinaryOp::Lt, node) = ExprKind::of(&condition) else {
             return Ok(is_int(&condition, 1));
         };
-        // It grows with the variable if it does at the last value and is a sum of products with what is positive; so it is
-        // enough to look at the last repetition.
+        // A left side made of sums and products of variables and non-negative numbers grows with the variable, so it is
+        // enough to check the last iteration.
         let last = as_int(&self.taken.extent).and_then(|extent| extent.checked_sub(1));
         let last = last.and_then(|last| ops::int(last, self.taken.loop_var.dtype).ok());
         let (Some(last), true) = (last, grows(&node.a)) else { return Ok(false) };
@@ -258,7 +258,7 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Whether an expression is made of variables and positive numbers by sums and products.
+/// Returns true if an expression is made of variables and non-negative integers by sums and products.
 fn grows(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) => true,
@@ -268,7 +268,7 @@ fn grows(expr: &Expr) -> bool {
     })
 }
 
-/// Replaces variables, and folds what becomes constant.
+/// Replaces variables and folds constants.
 struct Fold<F>(F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Fold<F> {
@@ -281,7 +281,7 @@ impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Fold<F> {
     }
 }
 
-/// The function with memory for a buffer in its outermost block.
+/// Returns the function with a buffer allocated in its outermost block.
 fn allocated(func: &Func, buffer: &Ref<Buffer>) -> Result<Func> {
     struct Allocated<'a>(Option<&'a Ref<Buffer>>);
     impl Mutator for Allocated<'_> {

@@ -1,4 +1,4 @@
-//! What all blocks of a function read and write: by it steps that move blocks or change buffers find what forbids them.
+//! Reads and writes of all blocks of a function, by which steps that move blocks or change buffers find conflicts.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -11,9 +11,9 @@ use anyfn_ir::{ExprKind, StmtKind, analysis, make};
 
 use crate::tree::{self, Place};
 
-/// A block right below the root.
+/// A block directly below the root block.
 pub(crate) struct Leaf {
-    /// Which of the root's statements it is in.
+    /// Index of the root's statement that contains the block.
     pub(crate) child: usize,
     pub(crate) place: Place,
     pub(crate) uses: Uses,
@@ -29,26 +29,26 @@ impl Leaf {
     }
 }
 
-/// The blocks of a function, in the order in which they run.
+/// The blocks of a function, in execution order.
 pub(crate) struct Scope {
     pub(crate) root: Ref<BlockRealize>,
     pub(crate) children: Vec<Stmt>,
     pub(crate) leaves: Vec<Leaf>,
 }
 
-/// What a block loads and stores, with the places.
+/// Loads and stores of a block, with their indices.
 #[derive(Default)]
 pub(crate) struct Uses {
     pub(crate) loads: Vec<(Ref<Buffer>, Array<Expr>)>,
     pub(crate) stores: Vec<(Ref<Buffer>, Array<Expr>)>,
-    /// Buffers that a call gets, of which nothing is known but the block's regions.
+    /// Buffers passed to calls, of which only the regions of the block are known.
     pub(crate) passed: Vec<Ref<Buffer>>,
-    /// The first thing that is done besides stores: a call for what it does, an assertion.
+    /// Description of an effect other than stores, such as a call or an assertion.
     pub(crate) effect: Option<&'static str>,
 }
 
 impl Uses {
-    /// What a block uses.
+    /// Returns the buffers and effects of a block.
     pub(crate) fn of(block: &Block) -> Uses {
         let mut uses = Uses::default();
         if let Some(init) = &block.init {
@@ -58,7 +58,7 @@ impl Uses {
         let known = |list: &[(Ref<Buffer>, Array<Expr>)], buffer: &Ref<Buffer>| {
             list.iter().any(|(other, _)| other.ptr_eq(buffer))
         };
-        // What a block says to touch counts, even where it is not seen.
+        // Declared regions count even if no access to the buffer is found.
         for (region, list) in block
             .reads
             .iter()
@@ -84,7 +84,7 @@ impl Uses {
         self.passed.iter().any(|used| used.data.ptr_eq(&buffer.data))
     }
 
-    /// All buffers it uses.
+    /// Returns all buffers that the block uses.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = &Ref<Buffer>> {
         self.loads.iter().chain(&self.stores).map(|(buffer, _)| buffer).chain(&self.passed)
     }
@@ -130,10 +130,10 @@ impl Visitor for Uses {
 }
 
 impl Scope {
-    /// The blocks of a function.
+    /// Returns the blocks of a function.
     ///
     /// # Errors
-    /// `ValueError` if the function is not a block `root` with blocks in loops.
+    /// Returns `ValueError` if the function is not a root block that contains only loops and blocks.
     pub(crate) fn of(func: &PrimFunc) -> Result<Scope> {
         let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else {
             bail!("ValueError", "this step needs a function whose body is one block with all others in it");
@@ -163,7 +163,7 @@ impl Scope {
         Ok(Scope { root: root.clone(), children, leaves })
     }
 
-    /// The place of a block among all.
+    /// Returns the index of a block among the leaves.
     pub(crate) fn find(&self, name: &str) -> Result<usize> {
         if let Some(place) = self.leaves.iter().position(|leaf| leaf.name() == name) {
             return Ok(place);
@@ -175,12 +175,13 @@ impl Scope {
         bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
     }
 
-    /// Whether the memory is the function's own.
+    /// Returns true if the function allocates the buffer.
     pub(crate) fn is_local(&self, buffer: &Ref<Buffer>) -> bool {
         self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer))
     }
 
-    /// Checks that a buffer can be replaced by another: it is used element by element, and no other name of the memory is.
+    /// Checks that a buffer can be replaced by another: it is accessed element by element, and no other buffer uses its
+    /// memory.
     pub(crate) fn check_replaceable(&self, buffer: &Ref<Buffer>) -> Result<()> {
         for leaf in &self.leaves {
             if leaf.uses.passes(buffer) {
@@ -204,7 +205,7 @@ impl Scope {
         Ok(())
     }
 
-    /// A name that neither a block nor a buffer has.
+    /// Returns a name that neither a block nor a buffer has.
     pub(crate) fn free_name(&self, func: &PrimFunc, wanted: &str) -> String {
         let buffers: Vec<Ref<Buffer>> = func
             .buffer_map
@@ -226,7 +227,7 @@ impl Scope {
         name
     }
 
-    /// The function with other statements in its root, and other memory.
+    /// Returns the function with other statements and buffers in its root block.
     pub(crate) fn with(
         &self,
         func: &Ref<PrimFunc>,
@@ -244,7 +245,7 @@ impl Scope {
     }
 }
 
-/// Checks that there is nothing but blocks in loops.
+/// Checks that a statement consists of loops and blocks only.
 fn check_plain(stmt: &Stmt) -> Result<()> {
     on_enough_stack(|| match StmtKind::of(stmt) {
         StmtKind::For(node) => check_plain(&node.body),
@@ -258,7 +259,7 @@ fn check_plain(stmt: &Stmt) -> Result<()> {
     })
 }
 
-/// The axes that are the indices of an element, if these are nothing else, and each axis is one at most.
+/// Returns the axes that are the indices of an element, if each index is an axis of its own.
 pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>> {
     let mut found: Vec<usize> = Vec::new();
     for index in indices.iter() {
@@ -272,8 +273,8 @@ pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>
     Some(found)
 }
 
-/// The axes of a block that are the places of what it stores into a buffer, if it sets all elements, each by its own
-/// values of the axes.
+/// Returns the axes that are the indices of what a block stores into a buffer, if the block sets all elements, each for
+/// its own values of the axes.
 pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usize>> {
     let block = leaf.block();
     let mut axes: Option<Vec<usize>> = None;
@@ -295,14 +296,14 @@ pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usi
 }
 
 impl Scope {
-    /// Whether all elements of a buffer are written, or belong to the caller.
+    /// Returns true if all elements of a buffer are written, or if the buffer belongs to the caller.
     pub(crate) fn is_filled(&self, buffer: &Ref<Buffer>) -> bool {
         if !self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer)) {
             return true;
         }
         self.leaves.iter().any(|leaf| {
             let is_written = leaf.block().writes.iter().any(|region| region.buffer.ptr_eq(buffer));
-            // By a function that it is passed to.
+            // The buffer is written by a function that it is passed to.
             is_written && leaf.uses.passed.iter().any(|passed| passed.ptr_eq(buffer))
                 || !crate::compute_at::is_partial(leaf.block())
                     && crate::reverse::is_told_by_axes(&leaf.place)
@@ -311,7 +312,7 @@ impl Scope {
     }
 }
 
-/// Whether an expression reads memory, or calls what may.
+/// Returns true if an expression reads memory, or makes a call that may read memory.
 pub(crate) fn has_load(expr: &Expr) -> bool {
     struct Find(bool);
     impl Visitor for Find {
@@ -326,7 +327,7 @@ pub(crate) fn has_load(expr: &Expr) -> bool {
     find.0
 }
 
-/// Whether two extents are the same.
+/// Returns true if two extents are equal.
 pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     match (as_int(a), as_int(b)) {
         (Some(a), Some(b)) => a == b,
@@ -334,14 +335,14 @@ pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-/// The outermost loop around a block that repeats nothing else, with those inside of it; `None` if there is none.
+/// Returns the loops around a block that contain no other block, outermost first.
 pub(crate) fn own_loops(place: &Place) -> &[Ref<For>] {
     let is_own = |node: &&Ref<For>| tree::blocks(&node.body).len() == 1;
     let own = place.loops.iter().rev().take_while(is_own).count();
     &place.loops[place.loops.len() - own..]
 }
 
-/// What is replaced when a block moves: its outermost own loop, or the block.
+/// Returns the statement that is replaced when a block moves: its outermost own loop, or the block.
 pub(crate) fn own_nest(place: &Place) -> Stmt {
     match own_loops(place).first() {
         Some(node) => node.clone().into_parent(),
@@ -349,7 +350,7 @@ pub(crate) fn own_nest(place: &Place) -> Stmt {
     }
 }
 
-/// Rewrites blocks; what they say to read and write is found anew.
+/// Rewrites a block and recomputes its regions.
 pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Result<Ref<Block>> {
     let init = node.init.as_ref().map(|stmt| mutator.stmt(stmt)).transpose()?;
     let body = mutator.stmt(&node.body)?;
@@ -361,7 +362,7 @@ pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Re
     if is_same { Ok(node.clone()) } else { Ok(rebuilt(node, init, body)) }
 }
 
-/// The block with another body.
+/// Returns the block with another body.
 pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block> {
     let writes = analysis::writes(&body);
     let reads = analysis::reads(&body, &writes.iter().cloned().collect());
@@ -370,7 +371,7 @@ pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block
     make::annotated(&new, node.annotations.clone())
 }
 
-/// Uses another buffer in the place of one, at the same places.
+/// Replaces a buffer by another one, at the same indices.
 pub(crate) struct Swap<'a> {
     pub(crate) old: &'a Ref<Buffer>,
     pub(crate) new: &'a Ref<Buffer>,
@@ -386,10 +387,10 @@ impl Mutator for Swap<'_> {
     }
 }
 
-/// The buffer that is meant by a number or name.
+/// Returns the buffer that is given by an index, a node or a name.
 ///
 /// # Errors
-/// `ValueError` if there is none, or several.
+/// Returns `ValueError` if no buffer or several buffers match, and `TypeError` if `wanted` is of another type.
 pub(crate) fn choose(
     block: &str,
     what: &str,

@@ -1,4 +1,4 @@
-//! What has been done to a function, so that it can be done again.
+//! Traces: recorded steps that can be replayed.
 
 use anyfn::{Any, Array, Object, Ref, Result, String, bail, methods};
 use anyfn_ir::expr::{PrimExpr, Var};
@@ -11,36 +11,36 @@ use crate::{
     annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
 };
 
-/// Longest text of a node in the text of a trace, in bytes.
+/// Maximum length in bytes of one node in the text of a trace.
 const LONGEST: usize = 1 << 16;
 
-/// Most loops that the steps of a trace give.
+/// Maximum number of loops that the steps of a trace return.
 const MOST_LOOPS: i64 = 1 << 20;
 
-/// One step.
+/// A recorded step of a schedule.
 #[derive(Object, Clone)]
 #[object(key = "tir.ScheduleStep", structural = "tree")]
 pub struct Step {
-    /// What was done.
+    /// Name of the step.
     pub name: String,
-    /// Numbers of the loops it was done to: loops are numbered as steps have given them.
+    /// Numbers of the loops that the step transforms. Loops are numbered in the order in which steps return them.
     pub loops: Array<i64>,
-    /// The block it was done to.
+    /// Name of the block that the step transforms.
     pub block: Option<String>,
-    /// Factors.
+    /// Factors of `split`, or multiples of `pad_axes`.
     pub numbers: Array<Option<i64>>,
-    /// How many loops it gave.
+    /// Number of loops that the step returns.
     pub results: i64,
-    /// What else it was given: buffers by name or number, texts, index maps, values.
+    /// Other arguments: buffers by name or index, strings, index maps, values.
     #[field(default)]
     pub args: Array<Any>,
 }
 
-/// Steps, in the order in which they were done.
+/// The steps of a schedule, in the order in which they were applied.
 #[derive(Object)]
 #[object(key = "tir.Trace", structural = "tree")]
 pub struct Trace {
-    /// The steps.
+    /// The recorded steps.
     pub steps: Array<Ref<Step>>,
 }
 
@@ -65,7 +65,7 @@ impl Step {
 
 #[methods]
 impl Trace {
-    /// The steps as a program.
+    /// Returns the steps as a program.
     fn text(&self) -> Result<std::string::String> {
         let mut known = 0i64;
         let mut lines = Vec::new();
@@ -78,7 +78,7 @@ impl Trace {
                 args.push(factors_text(step.numbers.iter()));
             }
             args.extend(step.args.as_slice().iter().map(text_of));
-            // What was loaded may say anything.
+            // A loaded trace may contain any numbers.
             let end = known.checked_add(step.results).filter(|end| (known..=MOST_LOOPS).contains(end));
             let Some(end) = end else {
                 bail!("ValueError", "step `{}` cannot have given {} loops", step.name, step.results)
@@ -97,13 +97,13 @@ impl Trace {
     }
 }
 
-/// Factors as a program has them.
+/// Returns factors as they are written in a program.
 pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> std::string::String {
     let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
     format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
 }
 
-/// A value as a program has it.
+/// Returns a value as it is written in a program.
 fn text_of(value: &Any) -> std::string::String {
     if let Ok(text) = value.get::<&str>() {
         return format!("{text:?}");
@@ -120,7 +120,7 @@ fn text_of(value: &Any) -> std::string::String {
     }
 }
 
-/// Does a step; gives the function and the loops that are new or were asked for.
+/// Applies a step. Returns the function and the loops that the step created or was asked for.
 pub(crate) fn apply(
     func: &Ref<PrimFunc>,
     name: &str,

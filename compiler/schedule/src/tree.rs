@@ -1,4 +1,4 @@
-//! Finds loops and blocks in a function, and puts changed ones in their place.
+//! Finds and replaces loops and blocks of a function.
 
 use std::collections::HashSet;
 
@@ -10,28 +10,28 @@ use anyfn_ir::stmt::{Block, BlockRealize, For, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor};
 use anyfn_ir::{ExprKind, StmtKind};
 
-/// Address of a node, by which it is known.
+/// Returns the address of a node, which identifies it.
 pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// A block at its place.
+/// A block and the loops around it.
 pub struct Place {
-    /// The loops around it since the block that it is in, the outermost first.
+    /// Loops around the block, up to the enclosing block, outermost first.
     pub loops: Vec<Ref<For>>,
     /// The block with the values of its axes.
     pub realize: Ref<BlockRealize>,
 }
 
 impl Place {
-    /// The block.
+    /// Returns the block.
     #[must_use]
     pub fn block(&self) -> &Ref<Block> {
         &self.realize.block
     }
 }
 
-/// All blocks of a statement, in the order in which they run, each with the loops around it since the block that it is in.
+/// Returns all blocks of a statement in execution order, each with the loops around it up to the enclosing block.
 pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
     struct Blocks {
         loops: Vec<Ref<For>>,
@@ -61,7 +61,7 @@ pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
     blocks.found
 }
 
-/// The block of a name.
+/// Returns the block of a name.
 pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     let mut known = Vec::new();
     for place in blocks(&func.body) {
@@ -73,7 +73,7 @@ pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
 }
 
-/// The loop of a variable.
+/// Returns the loop of a variable.
 pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     struct Find<'a>(&'a Ref<Var>, Option<Ref<For>>);
     impl Visitor for Find<'_> {
@@ -97,12 +97,12 @@ pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     }
 }
 
-/// The function with one statement replaced.
+/// Returns the function with one statement replaced.
 pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref<PrimFunc>> {
     Ok(with_body(func, replace_stmt(&func.body, old, new)?))
 }
 
-/// The statement with one in it replaced.
+/// Returns the statement with one statement in it replaced.
 pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
     struct Replace<'a> {
         old: &'a Stmt,
@@ -118,7 +118,7 @@ pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
             {
                 return Ok(new);
             }
-            // What is done is found no more.
+            // After the replacement, there is nothing left to search.
             if self.new.is_none() { Ok(stmt.clone()) } else { self.below_stmt(stmt) }
         }
     }
@@ -134,7 +134,7 @@ pub(crate) fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {
     })
 }
 
-/// The variables that an expression uses.
+/// Returns the variables that an expression uses.
 pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
     struct Vars(HashSet<usize>);
     impl Visitor for Vars {
@@ -150,7 +150,7 @@ pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
     vars.0
 }
 
-/// The statement with a condition added to each block that is not inside of another one.
+/// Adds a condition to each block of a statement that is not inside another block.
 pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     struct Guard<'a>(&'a Expr);
     impl Mutator for Guard<'_> {
@@ -166,7 +166,7 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     Guard(condition).stmt(stmt)
 }
 
-/// Whether the only statement of a loop is another loop, and which.
+/// Returns the loop that is the only statement of another loop, if there is one.
 pub(crate) fn only_loop(node: &For) -> Option<Ref<For>> {
     match StmtKind::of(&node.body) {
         StmtKind::For(inner) => Some(inner.clone()),

@@ -1,4 +1,4 @@
-//! Statements.
+//! Code generation for statements.
 
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -11,27 +11,27 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::family::{Dialect, Literal, Message, Names, Symbol, c_type};
 
-/// Levels of statements within each other that are indented: the text of a very deep function would be mostly blanks.
+/// Maximum indentation level: the source of a deeply nested function would otherwise be mostly blanks.
 const MOST_INDENTED: usize = 64;
 
-/// Writes the body of a function.
+/// Generates the body of a function.
 pub(crate) struct Body<'a, D> {
     pub(crate) out: String,
     pub(crate) names: &'a mut Names,
     pub(crate) depth: usize,
-    /// Variables and buffers that what is written may use: declarations and names.
+    /// Variables and buffers that the code may use: declarations and names.
     pub(crate) scope: Vec<(String, String)>,
     /// Name of the function.
     pub(crate) symbol: &'a Symbol,
-    /// Types and functions that are used, with what declares them, each after those that it uses itself.
+    /// Types and functions that are used, with their declarations, each after those that it uses itself.
     pub(crate) declared: Vec<(String, String)>,
-    /// Whether numbers are places: those do not overflow, and code is faster for knowing it.
+    /// True while generating index arithmetic, which is assumed not to overflow: this makes the code faster.
     pub(crate) in_place: bool,
-    /// How often the loops around repeat.
+    /// Extents of the enclosing loops.
     pub(crate) extents: Vec<Expr>,
-    /// In how many values it is that may not be computed.
+    /// Nesting depth of conditionally evaluated expressions.
     pub(crate) maybe: usize,
-    /// What places of the next line are divided by, and must not be 0: the checks for it.
+    /// Checks that divisors in the indices of the next line are not 0.
     pub(crate) checks: Vec<String>,
     /// The language, with its own state.
     pub(crate) dialect: D,
@@ -59,7 +59,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.raw_line(text);
     }
 
-    /// Writes the checks of what has been prepared, which are to come before it.
+    /// Writes the checks of the expressions generated so far, which must precede the line that uses them.
     pub(crate) fn flush_checks(&mut self) {
         for check in std::mem::take(&mut self.checks) {
             self.raw_line(&check);
@@ -74,19 +74,19 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.out.push('\n');
     }
 
-    /// A line that begins what is further in.
+    /// Writes a line that begins an indented part.
     pub(crate) fn open(&mut self, text: &str) {
         self.line(text);
         self.depth += 1;
     }
 
-    /// The line that ends it.
+    /// Writes the line that ends an indented part.
     pub(crate) fn close(&mut self, text: &str) {
         self.depth -= 1;
         self.line(text);
     }
 
-    /// Notes a type or function that is used.
+    /// Records a type or function that is used.
     pub(crate) fn declare(&mut self, name: &str, text: String) {
         if !self.declared.iter().any(|(known, _)| known == name) {
             self.declared.push((name.to_owned(), text));
@@ -110,7 +110,7 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::BufferStore(node) => {
                 let place = self.element(&node.buffer, &node.indices, "")?;
                 let value = self.expr(&node.value)?;
-                // A sum in a loop, whose order the C compiler is to keep.
+                // A sum in a loop, whose order the C compiler must keep.
                 let is_in_loop = self.scope.last().is_some_and(|(_, name)| !uses(&place, name));
                 let is_sum =
                     matches!(ExprKind::of(&node.value), ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, _));
@@ -177,7 +177,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         Ok(())
     }
 
-    /// A variable with its value.
+    /// Declares a variable with its value.
     fn bind(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         if var.dtype.lanes() != 1 {
             return D::bind_vector(self, var, value);
@@ -195,7 +195,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         Ok(())
     }
 
-    /// A loop whose repetitions come one after the other.
+    /// Generates a loop whose iterations are executed in order.
     pub(crate) fn plain_loop(&mut self, node: &For) -> Result<()> {
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
@@ -211,7 +211,7 @@ impl<'a, D: Dialect> Body<'a, D> {
     }
 }
 
-/// Whether a name stands in a text as a word.
+/// Returns true if a name occurs in a text as a word.
 pub(crate) fn uses(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name)

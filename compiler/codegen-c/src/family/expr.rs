@@ -1,4 +1,4 @@
-//! Expressions: a scalar, or one lane of a vector.
+//! Code generation for expressions: a scalar, or one lane of a vector.
 
 use std::fmt::Write as _;
 
@@ -14,11 +14,11 @@ use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Literal, Message, c_type, uint_of};
 
-/// Where a text is put in later; nothing that is written has it.
+/// Placeholder for text that is inserted later. Generated code never contains it.
 const HOLE: &str = "\0";
 
 impl<D: Dialect> Body<'_, D> {
-    /// A number that is a place, an extent, or decides where something is done.
+    /// Generates an index, an extent, or a condition of control flow.
     pub(crate) fn place(&mut self, expr: &Expr) -> Result<String> {
         let outer = std::mem::replace(&mut self.in_place, true);
         let result = self.expr(expr);
@@ -26,7 +26,7 @@ impl<D: Dialect> Body<'_, D> {
         result
     }
 
-    /// A number that is an extent, as `int64_t`: of sums and products that do not fit, the largest or smallest one.
+    /// Generates an extent as `int64_t`. A sum or product that overflows becomes the largest or smallest value.
     pub(crate) fn size(&mut self, expr: &Expr) -> Result<String> {
         on_enough_stack(|| {
             let ExprKind::Binary(op, node) = ExprKind::of(expr) else {
@@ -47,7 +47,7 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// An element, or that of one lane.
+    /// Generates an element, or the element of one lane.
     pub(crate) fn element(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -89,7 +89,8 @@ impl<D: Dialect> Body<'_, D> {
         self.lane(expr, "")
     }
 
-    /// One lane of a value, by its number or the name of a variable; of a scalar, itself.
+    /// Generates one lane of a value, given by its number or by the name of a variable. For a scalar, generates the
+    /// scalar.
     pub(crate) fn lane(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         on_enough_stack(|| self.lane_here(expr, lane))
     }
@@ -152,8 +153,9 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// Whether numbers can be divided by one as they are. Elements that cannot have results of their own; a place is none, which
-    /// is checked before the line if it is computed in any case.
+    /// Returns true if integers can be divided by a value directly. Otherwise, divisions of elements have defined
+    /// results. An index has none if its divisor is 0, which is checked before the line if the division is always
+    /// executed.
     fn is_divisor(&mut self, op: BinaryOp, by: &Expr, text: &str) -> bool {
         let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
         if !is_division || by.dtype.is_float() {
@@ -165,7 +167,7 @@ impl<D: Dialect> Body<'_, D> {
         if !self.in_place {
             return false;
         }
-        // Where a loop around repeats a multiple of it, it is not 0.
+        // The divisor is not 0 inside a loop whose trip count is a multiple of it.
         let factors = factors_of(by);
         let is_in = |extent: &Expr| {
             let all = factors_of(extent);
@@ -190,8 +192,8 @@ impl<D: Dialect> Body<'_, D> {
         false
     }
 
-    /// An operation, with those that are its first operand, theirs and so on: their texts are put together once, since a sum
-    /// of many terms would be copied for each of them.
+    /// Generates an operation together with those in its first operand, their first operands and so on. Their texts are
+    /// joined once, since a sum of many terms would otherwise be copied for each of them.
     fn operations(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         let mut levels = Vec::new();
         let mut first = expr;
@@ -212,7 +214,8 @@ impl<D: Dialect> Body<'_, D> {
             self.maybe -= is_maybe;
             let mut b = b?;
             let level = if is_eager {
-                // Not `||`: GCC 12 loses the second operand of some where it makes vectors of 512 bits of them.
+                // Not `||`: GCC 12 loses the second operand of some of them when it turns them into vectors of 512
+                // bits.
                 format!("({HOLE} {} {b})", if op == BinaryOp::And { '&' } else { '|' })
             } else {
                 if op.is_shift() && !is_shift_of(&node.b) {
@@ -257,7 +260,7 @@ impl<D: Dialect> Body<'_, D> {
     }
 }
 
-/// What a product is made of.
+/// Returns the factors of a product.
 fn factors_of(expr: &Expr) -> Vec<Expr> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Binary(BinaryOp::Mul, node) => [factors_of(&node.a), factors_of(&node.b)].concat(),
@@ -267,7 +270,7 @@ fn factors_of(expr: &Expr) -> Vec<Expr> {
     })
 }
 
-/// Whether a number is known, and no more than the number of bits that are moved.
+/// Returns true if a shift count is constant, not negative, and less than the number of bits.
 pub(crate) fn is_shift_of(by: &Expr) -> bool {
     on_enough_stack(|| {
         let bits = i64::from(by.dtype.0.bits);
@@ -279,11 +282,12 @@ pub(crate) fn is_shift_of(by: &Expr) -> bool {
     })
 }
 
-/// Whether the second of two conditions may be computed whatever the first one is: that is about elements, not places, and the
-/// second one has no places that depend on elements.
+/// Returns true if the second of two conditions may be evaluated whatever the first one is. The first condition must be
+/// about elements, not only about indices. The second one must contain no index that depends on elements, no division
+/// and no call.
 fn is_eager(first: &Expr, second: &Expr) -> bool {
     struct Loads {
-        /// How deep what is looked at stands in places of elements, and how deep elements do at most.
+        /// Number of loads around the current expression (`depth`), and the maximum of it (`deepest`).
         depth: usize,
         deepest: usize,
         divides: bool,
@@ -314,7 +318,7 @@ fn is_eager(first: &Expr, second: &Expr) -> bool {
     loads(first).deepest > 0 && second.deepest <= 1 && !second.divides
 }
 
-/// An operation on scalars. Integers that are no places wrap around: beyond the last value comes the first one.
+/// Generates an operation on scalars. Integers other than indices wrap around on overflow.
 pub(crate) fn binary(
     op: BinaryOp,
     dtype: DType,
@@ -343,13 +347,13 @@ pub(crate) fn binary(
         BinaryOp::FloorMod | BinaryOp::Mod => format!("({a} % {b})"),
         BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{c_type}({a}, {b})", op.text()),
         BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor => format!("(({c_type})({a} {} {b}))", op.text()),
-        // Unsigned, since bits may leave.
+        // Unsigned, since bits may be shifted out.
         BinaryOp::ShiftLeft if dtype.0.bits == 64 => format!("(({c_type})((uint64_t){a} << {b}))"),
         BinaryOp::ShiftLeft => format!("(({c_type})((uint32_t){a} << {b}))"),
         BinaryOp::ShiftRight => format!("(({c_type})({a} >> {b}))"),
         BinaryOp::And => format!("({a} && {b})"),
         BinaryOp::Or => format!("({a} || {b})"),
-        // Operands shorter than int are computed as int, so results are brought back to their type.
+        // Operands narrower than int are computed as int, so results are converted back to their type.
         BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if is_integer && dtype.0.bits < 32 => {
             format!("(({c_type})({a} {} {b}))", op.text())
         }

@@ -1,4 +1,4 @@
-//! What a function takes.
+//! Interface of a function: its parameters and what it derives from them.
 
 use std::collections::HashSet;
 
@@ -11,28 +11,30 @@ use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind, make, packed};
 
-/// The parameters of a function, and what else its code is given.
+/// Parameters of a function, and other values that its code receives.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
     /// Parameters that are numbers.
     pub(crate) numbers: Vec<Ref<Var>>,
     /// Variables that get their values from shapes, in the order in which they are found.
     pub(crate) extents: Vec<Ref<Var>>,
-    /// Loops that repeat a product of these, each product once.
+    /// Loops whose trip count is a product of these values, one for each distinct product.
     pub(crate) counted: Vec<Ref<For>>,
-    /// Addresses of the nodes of the memory that is written.
+    /// Addresses of the data variables of buffers that are written.
     written: HashSet<usize>,
 }
 
-/// What an argument is.
+/// A parameter of a function.
 pub(crate) enum Param {
     Number(Ref<Var>),
     Tensor(Ref<Buffer>),
 }
 
 impl Interface {
+    /// Returns the interface of a function.
+    ///
     /// # Errors
-    /// `ValueError` for a parameter that cannot be passed.
+    /// Returns `ValueError` for a parameter that cannot be passed.
     pub(crate) fn of(func: &PrimFunc) -> Result<Interface> {
         let params = params_of(func)?;
         let (mut numbers, mut extents) = (Vec::new(), Vec::<Ref<Var>>::new());
@@ -54,7 +56,7 @@ impl Interface {
         Ok(Interface { params, numbers, extents, counted, written: written(&func.body) })
     }
 
-    /// Whether the function writes what a buffer lies in.
+    /// Returns true if the function writes the memory of a buffer.
     pub(crate) fn writes(&self, buffer: &Buffer) -> bool {
         self.written.contains(&address(&buffer.data))
     }
@@ -87,7 +89,7 @@ pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
-/// The loops whose extents are products of known variables, and that may be more than their own variables can count.
+/// Returns the loops whose extents are products of known variables, which may exceed the range of the loop variables.
 fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     struct Extent<'a> {
         known: &'a HashSet<usize>,
@@ -125,7 +127,7 @@ fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     loops.1
 }
 
-/// The memory that a statement writes.
+/// Returns the addresses of the data variables of buffers that a statement writes.
 fn written(body: &Stmt) -> HashSet<usize> {
     struct Written(HashSet<usize>);
     impl Visitor for Written {

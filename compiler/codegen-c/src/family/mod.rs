@@ -1,4 +1,4 @@
-//! What the languages of the family have in common, and what each of them writes itself.
+//! Code generation shared by the languages of the C family, and the interface to their dialects.
 
 mod body;
 mod dialect;
@@ -18,5 +18,5 @@ pub(crate) use names::Names;
 pub(crate) use text::{Literal, Message, Symbol};
 pub(crate) use types::{c_type, check_types, check_wide, int_of, uint_of};
 
-/// Functions of scalars that expressions use.
+/// Scalar functions that expressions use.
 pub(crate) const SCALAR: &str = include_str!("scalar.c");

@@ -1,4 +1,4 @@
-//! Names of variables and buffers in C.
+//! Names of variables and buffers in generated code.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use anyfn_ir::expr::Var;
 
 use crate::family::Symbol;
 
-/// Words that are no names in C or that the prelude uses.
+/// Words that are not names in C, or that the prelude uses.
 const RESERVED: &str = "auto break case char const continue default do double else enum extern float for goto if inline int \
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
                         volatile while bool true false main args num_args result self asm typeof linux unix \
@@ -19,21 +19,22 @@ const RESERVED: &str = "auto break case char const continue default do double el
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
                         floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
-/// Letters that a name has at most, so that with what is added it differs within the 63 that compilers must look at.
+/// Maximum length of a name in characters. With a suffix, names still differ within the 63 characters that compilers
+/// compare.
 const MOST_LETTERS: usize = 48;
 
-/// A name for each variable and buffer: its own if it is free.
+/// Assigns a name to each variable and buffer: its own name, if that is free.
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Of a name that is taken, the last number that was added to it.
+    /// Last number appended to each name that is taken.
     numbers: HashMap<String, usize>,
-    /// How names begin that the functions made for this one have.
+    /// Prefix of the functions that are generated for this one.
     own: String,
 }
 
 impl Names {
-    /// Names in a function.
+    /// Creates the names of a function.
     pub(crate) fn new(symbol: &Symbol) -> Names {
         Names {
             given: HashMap::new(),
@@ -61,13 +62,14 @@ impl Names {
         name
     }
 
-    /// A name that nothing has, like one that is wished.
+    /// Returns an unused name, similar to the given one.
     pub(crate) fn fresh(&mut self, own: &str) -> String {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut own: String =
             own.chars().take(MOST_LETTERS).map(|c| if is_word(c) { c } else { '_' }).collect();
-        // Names that begin with two underscores, or with one and a capital letter, belong to the compiler; headers define many
-        // without small letters, and that of `cpuid` some with.
+        // Names that begin with two underscores, or with one and a capital letter, are reserved for the compiler.
+        // Headers define many macros without lowercase letters, and the header `cpuid.h` defines some with lowercase
+        // letters.
         if own.is_empty()
             || own.starts_with(|c: char| c.is_ascii_digit() || c == '_')
             || ["anyfn_", "bit_", "signature_", &self.own].iter().any(|head| own.starts_with(head))
@@ -129,7 +131,7 @@ mod tests {
         }
     }
 
-    /// A macro of a header that is included would take the place of a name.
+    /// A macro of an included header would replace a name.
     #[test]
     fn no_name_is_a_macro_of_the_headers() {
         let source =
@@ -159,7 +161,7 @@ mod tests {
                 .filter_map(|line| line.strip_prefix("#define ")?.split([' ', '(']).next())
                 .collect();
             assert!(macros.len() > 300, "{}", macros.len());
-            // Those of functions, such as `putchar(c)`, are none where no bracket follows.
+            // Function-like macros, such as `putchar(c)`, are not expanded where no parenthesis follows.
             let is_object = |name: &&&str| !text.contains(&format!("#define {name}("));
             let bad: Vec<String> = macros
                 .iter()

@@ -1,22 +1,23 @@
-//! Text of the user in generated code: string literals, message formats, and names of functions.
+//! User strings in generated code: string literals, message formats, and names of functions.
 //!
-//! User text reaches a source file only as one of these types, or as a name that [`Names`](crate::family::Names) gives.
-//! Nothing of it is ever written into a comment, a directive or a pragma.
+//! A user string reaches a source file only as one of these types, or as a name that [`Names`](crate::family::Names)
+//! assigns. No user string is ever written into a comment, a directive or a pragma.
 
 use std::fmt;
 
 use anyfn::{Result, bail};
 
-/// A string literal whose value is exactly a text, in any standard of C and C++ and with any option of a compiler.
+/// A string literal with exactly the value of a given string, in any standard of C and C++ and with any compiler
+/// option.
 ///
-/// Letters, digits and punctuation without a meaning of its own stand for themselves. All else is an octal escape of three
-/// digits, which no following digit can extend: quotes, backslashes, control characters and non-ASCII bytes, and `?`, since
-/// `-std=c11` replaces trigraphs such as `??/`.
+/// Letters, digits and punctuation without a special meaning represent themselves. Everything else is an octal escape
+/// of three digits, which no following digit can extend: quotes, backslashes, control characters and non-ASCII bytes,
+/// and `?`, since `-std=c11` replaces trigraphs such as `??/`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Literal(String);
 
 impl Literal {
-    /// The literal of all bytes of a text; its reader has to know how many they are, since some may be NUL.
+    /// Returns the literal of all bytes of a string. Its reader must know their number, since some may be NUL.
     pub(crate) fn of(text: &str) -> Literal {
         let mut out = String::with_capacity(text.len() + 2);
         out.push('"');
@@ -36,10 +37,10 @@ impl Literal {
         Literal(out)
     }
 
-    /// The literal of a text that is read up to its first NUL.
+    /// Returns the literal of a string that is read up to its first NUL.
     ///
     /// # Errors
-    /// `ValueError` for a text that contains NUL.
+    /// Returns `ValueError` for a string that contains NUL.
     pub(crate) fn c_str(what: &str, text: &str) -> Result<Literal> {
         if text.contains('\0') {
             bail!("ValueError", "{what} contains NUL: {text:?}");
@@ -47,7 +48,7 @@ impl Literal {
         Ok(Literal::of(text))
     }
 
-    /// The literal of a message, read up to its first NUL: NUL in it is shown as `\0`.
+    /// Returns the literal of a message that is read up to its first NUL. A NUL in it is shown as `\0`.
     pub(crate) fn message(text: &str) -> Literal {
         Literal::of(&text.replace('\0', "\\0"))
     }
@@ -59,7 +60,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// A format for `printf`, with the expressions that it shows.
+/// A `printf` format with the expressions that it shows.
 #[derive(Default, Debug)]
 pub(crate) struct Message {
     format: String,
@@ -67,14 +68,14 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A message that shows a text alone.
+    /// Returns a message that shows only a string.
     pub(crate) fn text(text: &str) -> Message {
         let mut message = Message::default();
         message.push_text(text);
         message
     }
 
-    /// Adds a text, shown as it is.
+    /// Adds a string, which is shown unchanged.
     pub(crate) fn push_text(&mut self, text: &str) {
         self.format.push_str(&text.replace('%', "%%").replace('\0', "\\0"));
     }
@@ -88,19 +89,20 @@ impl Message {
     }
 }
 
-/// As arguments of `printf`.
+/// Formats the message as arguments of `printf`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", Literal::of(&self.format), self.shown)
     }
 }
 
-/// A name that is written as it is, since others refer to it: that of a function in a library.
+/// A name that is written unchanged because other code refers to it: the name of a function in a library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol(String);
 
 impl Symbol {
-    /// The symbol of a name; `None` unless it consists of letters, digits and underscores.
+    /// Returns the symbol of a name, or `None` unless the name consists of letters, digits and underscores and does not
+    /// begin with a digit.
     pub(crate) fn of(name: &str) -> Option<Symbol> {
         let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let is_name = is_word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
@@ -122,7 +124,7 @@ impl fmt::Display for Symbol {
 mod tests {
     use super::*;
 
-    /// The value of a literal, as the standards define it.
+    /// Returns the value of a literal as the standards define it.
     fn value(literal: &str) -> Vec<u8> {
         let inner =
             literal.strip_prefix('"').and_then(|text| text.strip_suffix('"')).expect("quotes").as_bytes();

@@ -1,4 +1,4 @@
-//! What C calls data types.
+//! C types of data types.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use anyfn_ir::visit::Visitor;
 
 use crate::family::math::arity;
 
-/// The C type of a scalar.
+/// Returns the C type of a scalar.
 ///
 /// # Errors
-/// `ValueError` for types that C has not.
+/// Returns `ValueError` for types that C does not have.
 pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     if dtype.0.lanes != 1 {
         bail!("ValueError", "a vector of {dtype} has no C code here");
@@ -31,7 +31,7 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
         (kDLUInt, 16) => "uint16_t",
         (kDLUInt, 32) => "uint32_t",
         (kDLUInt, 64) => "uint64_t",
-        // Their bits.
+        // Represented by their bits.
         (kDLFloat | kDLBfloat, 16) => "uint16_t",
         (kDLFloat, 32) => "float",
         (kDLFloat, 64) => "double",
@@ -41,10 +41,12 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// Checks that C has a type for all that a function uses, and that functions of numbers get numbers of their own type.
+/// Checks that C has types for all values of a function, and that mathematical functions receive arguments of their own
+/// type.
 ///
 /// # Errors
-/// `ValueError` that names the first buffer, variable or expression for which it has none; `TypeError` for a call.
+/// Returns `ValueError` that names the first buffer, variable or expression without a C type, and `TypeError` for a
+/// wrong call.
 pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
     struct Check(Option<(String, DType)>, Result<()>, HashSet<usize>);
     impl Check {
@@ -59,7 +61,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
             if !self.2.insert(expr.as_object().as_handle().addr()) {
                 return;
             }
-            // What is below says more.
+            // An error of an operand is more specific.
             self.below_expr(expr);
             if let ExprKind::Call(node) = ExprKind::of(expr)
                 && self.1.is_ok()
@@ -99,7 +101,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
     }
 }
 
-/// Checks the arguments of a call of a function of numbers that the code generators know.
+/// Checks the arguments of a call of a mathematical function that the code generators know.
 fn check_call(node: &Call) -> Result<()> {
     let (name, Some(expected)) = (&*node.op, arity(&node.op)) else { return Ok(()) };
     if node.args.len() != expected {
@@ -114,17 +116,17 @@ fn check_call(node: &Call) -> Result<()> {
     Ok(())
 }
 
-/// The signed integer of as many bits.
+/// Returns the signed integer type with the same number of bits.
 pub(crate) fn int_of(dtype: DType) -> DType {
     DType::new(kDLInt, dtype.0.bits, 1)
 }
 
-/// The unsigned integer of as many bits.
+/// Returns the unsigned integer type with the same number of bits.
 pub(crate) fn uint_of(dtype: DType) -> DType {
     DType::new(kDLUInt, dtype.0.bits, 1)
 }
 
-/// Refuses to compute with numbers of 16 bits themselves.
+/// Returns an error if an operation would be computed on 16-bit floating-point numbers themselves.
 pub(crate) fn check_wide(what: &str, dtype: DType) -> Result<()> {
     if dtype.is_half() {
         bail!(

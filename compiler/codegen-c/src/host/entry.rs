@@ -1,4 +1,4 @@
-//! The entry of a function by the library convention: checks all that its code relies on.
+//! Entry point of a function in the library convention: checks everything that its code relies on.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::family::{Body, Interface, Literal, Message, Names, Param, Symbol, add
 use crate::host::{Host, signature};
 use crate::options::CodegenOptions;
 
-/// Bytes that a tensor of symbolic shape may span, so that their count does not overflow.
+/// Maximum extent that a variable of a shape may have, so that sizes in bytes do not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
-/// Writes a function and its entry.
+/// Generates a function and its entry point.
 pub(crate) fn function(
     name: &str,
     func: &Ref<PrimFunc>,
@@ -36,7 +36,7 @@ pub(crate) fn function(
     Ok(())
 }
 
-/// Writes what computes; the names of what it is given.
+/// Generates the function that computes. Returns the names of its arguments.
 fn computation(
     symbol: &Symbol,
     func: &PrimFunc,
@@ -65,7 +65,7 @@ fn computation(
     for var in numbers().filter(|var| var.dtype.is_half()) {
         body.host_half("", DType::FLOAT64, var.dtype)?;
     }
-    // Functions of one module may share types.
+    // Functions of one module may share declarations.
     for (_, declared) in &body.declared {
         if !out.contains(declared.as_str()) {
             out.push_str(declared);
@@ -78,7 +78,7 @@ fn computation(
     Ok(passed)
 }
 
-/// Writes what others call: it checks the arguments, and has the rest computed.
+/// Generates the entry point, which checks the arguments and calls the function that computes.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
@@ -113,7 +113,7 @@ fn entry(
     for (place, buffer) in &tensors {
         entry.tensor(*place, buffer);
     }
-    // Where each variable is found first; the other extents may be made of it.
+    // Dimensions where a variable is found first. The other extents may depend on it.
     let mut found = HashSet::new();
     for (place, buffer) in &tensors {
         for (dim, extent) in buffer.shape.iter().enumerate() {
@@ -143,7 +143,7 @@ fn entry(
     Ok(())
 }
 
-/// The symbol of a function: a name that C and the library convention can have.
+/// Returns the symbol of a function: a name that is valid in C and in the library convention.
 fn symbol_of(name: &str) -> Result<Symbol> {
     let Some(symbol) = Symbol::of(name) else {
         bail!(
@@ -152,7 +152,7 @@ fn symbol_of(name: &str) -> Result<Symbol> {
             name.escape_debug()
         );
     };
-    // Behind `__tvm_ffi_`, these are what the loader looks for.
+    // The loader looks for these names behind `__tvm_ffi_`.
     if name.starts_with("_metadata_")
         || name.starts_with("_doc_")
         || name == "_library_ctx"
@@ -167,7 +167,7 @@ struct Entry<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
-    /// Numbers that have a value.
+    /// Variables that have a value, by address.
     known: HashSet<usize>,
 }
 
@@ -178,7 +178,7 @@ impl Entry<'_> {
         self.out.push('\n');
     }
 
-    /// A number, from an argument.
+    /// Generates the conversion of an argument to a number.
     fn number(&mut self, place: usize, var: &Ref<Var>) -> Result<()> {
         self.known.insert(address(var));
         let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
@@ -234,7 +234,7 @@ impl Entry<'_> {
         Literal::message(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
     }
 
-    /// A tensor: its type and number of dimensions.
+    /// Generates the checks of a tensor's data type and number of dimensions.
     fn tensor(&mut self, place: usize, buffer: &Buffer) {
         let DType(dtype) = buffer.dtype;
         self.line(&format!(
@@ -248,7 +248,7 @@ impl Entry<'_> {
         self.line(&format!("if (ANYFN_UNLIKELY(!anyfn_t{place})) return -1;"));
     }
 
-    /// The value of a variable that is an extent, where it is found first; whether it is.
+    /// Assigns an extent to its variable, if this is where the variable is found first. Returns true if it is.
     fn extent_found(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<bool> {
         let ExprKind::Var(var) = ExprKind::of(extent) else { return Ok(false) };
         if !self.known.insert(address(var)) {
@@ -264,7 +264,7 @@ impl Entry<'_> {
         Ok(true)
     }
 
-    /// An extent that is known before.
+    /// Generates the check of an extent whose value is already known.
     fn extent_checked(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<()> {
         let (where_text, got) = (self.where_text(place, buffer), shape(place, dim));
         let expected = self.size(extent)?;
@@ -280,7 +280,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// A loop whose extent is a product: its variable must be able to count so far.
+    /// Generates the check that the variable of a loop can count up to an extent that is a product.
     fn loop_counted(&mut self, node: &For) -> Result<()> {
         let (repeats, dtype) = (self.size(&node.extent)?, node.loop_var.dtype);
         let most = if dtype.0.bits == 64 { "INT64_MAX - 1" } else { "INT32_MAX" };
@@ -297,7 +297,7 @@ impl Entry<'_> {
         Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
     }
 
-    /// What is written must not be what is read or written elsewhere: the code relies on it.
+    /// Generates the checks that memory that is written does not overlap other arguments, which the code relies on.
     fn overlaps(&mut self, interface: &Interface, tensors: &[(usize, &Ref<Buffer>)]) {
         for (place, buffer) in tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));
@@ -326,7 +326,7 @@ impl Entry<'_> {
     }
 }
 
-/// The extent that a tensor has in a dimension.
+/// Returns the expression for the extent of a tensor in a dimension.
 fn shape(place: usize, dim: usize) -> String {
     format!("anyfn_t{place}->shape[{dim}]")
 }

@@ -1,7 +1,7 @@
-//! Numbers of 16 bits with a point: `float16` and `bfloat16`.
+//! 16-bit floating-point numbers: `float16` and `bfloat16`.
 //!
-//! In memory and variables they are their bits, as `uint16_t`. All that is done with them is to convert them: the pass
-//! `widen_floats` has let everything else be done with `float32`.
+//! In memory and variables they are represented by their bits, as `uint16_t`. The only operations on them are
+//! conversions: the pass `widen_floats` computes everything else in `float32`.
 
 use anyfn::abi::kDLBfloat;
 use anyfn::{DType, Result, bail};
@@ -10,7 +10,7 @@ use anyfn_ir::ops::DTypeExt;
 use crate::family::{Body, int_of, uint_of};
 use crate::host::Host;
 
-/// How the compiler of the code converts `float16` by instructions.
+/// Preprocessor code that determines whether the C compiler converts `float16` by instructions.
 const INSTRUCTIONS: &str = "\
 #if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
 #define ANYFN_HALF
@@ -29,14 +29,14 @@ fn name_of(dtype: DType) -> &'static str {
     if dtype.0.code == kDLBfloat { "bfloat16" } else { "float16" }
 }
 
-/// The code of a name.
+/// Returns the code template of a name.
 fn template(name: &str) -> &'static str {
     let mut parts = include_str!("half.c").split("/// ").filter_map(|part| part.split_once('\n'));
     parts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
 }
 
 impl Body<'_, Host> {
-    /// The conversion of a single value from or to a number of 16 bits.
+    /// Generates the conversion of a scalar from or to a 16-bit floating-point number.
     pub(super) fn host_half(&mut self, value: &str, from: DType, to: DType) -> Result<String> {
         let half = if from.is_half() { from } else { to };
         self.declare("anyfn_half", INSTRUCTIONS.to_owned());
@@ -57,7 +57,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// The function that converts so many lanes; `None` if they have to be converted one by one.
+    /// Returns the function that converts a number of lanes, or `None` if they must be converted one by one.
     pub(crate) fn convert_halves(&mut self, from: DType, to: DType, lanes: u16) -> Result<Option<String>> {
         let (half, direction) = if from.is_half() { (from, "from") } else { (to, "to") };
         if from.element() != DType::FLOAT32 && to.element() != DType::FLOAT32 {

@@ -1,4 +1,4 @@
-//! Loops: what their kind tells the compiler, and those whose repetitions are shared by threads.
+//! Code generation for loops: hints for the C compiler, and parallel loops.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::host::packed::FAILED;
 
 impl Body<'_, Host> {
-    /// A loop; what it stores goes around the caches if a remark says so.
+    /// Generates a loop. Its stores bypass the caches if an annotation requests it.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
         let is_remark =
             node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
@@ -22,7 +22,7 @@ impl Body<'_, Host> {
         let result = self.loop_in_caches(node);
         self.dialect.streams = false;
         if node.kind != ForKind::Parallel {
-            // Until then other threads may not see what was stored.
+            // Before this, other threads may not see what was stored.
             self.line("anyfn_end_streams();");
         }
         result
@@ -42,7 +42,7 @@ impl Body<'_, Host> {
         self.plain_loop(node)
     }
 
-    /// A loop whose repetitions are shared by threads: a function of its own, to which all that it uses is passed.
+    /// Generates a parallel loop: its body becomes a separate function, which receives everything that it uses.
     fn parallel(&mut self, node: &For) -> Result<()> {
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
@@ -53,7 +53,7 @@ impl Body<'_, Host> {
         let bounds =
             [(format!("{c_type} {begin}"), begin.clone()), (format!("{c_type} {count}"), count.clone())];
         self.flush_checks();
-        // The body, as a function of its own would have it.
+        // The body is generated as the body of a separate function.
         let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.dialect.allocated));
         self.depth = 2;
         self.scope.push((format!("{c_type} {name}"), name.clone()));
@@ -74,8 +74,8 @@ impl Body<'_, Host> {
         for (declared, _) in &used {
             let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
         }
-        // What is shared are parameters: of pointers that are parameters, compilers believe that nothing else points there, and
-        // keep what lies there in registers.
+        // Shared values are passed as parameters: compilers assume of pointers that are parameters that nothing else
+        // points to their memory, and keep its content in registers.
         let params: Vec<&str> = used.iter().map(|(declared, _)| &**declared).collect();
         let passed: Vec<String> = used.iter().map(|(_, name)| format!("shared->{name}")).collect();
         let _ = writeln!(
@@ -106,7 +106,7 @@ impl Body<'_, Host> {
         }
         self.line("{");
         self.depth += 1;
-        // A loop in a task stops with the loops around.
+        // A loop in a task stops together with the enclosing loops.
         if stops && !is_in_task {
             self.line("int32_t anyfn_has_failed = 0;");
         }

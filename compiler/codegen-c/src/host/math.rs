@@ -1,11 +1,11 @@
-//! Functions of numbers: those of the C library, and of vectors.
+//! Mathematical functions: those of the C library, and those of vectors.
 
 use anyfn::{DType, Result};
 
 use crate::family::{Body, MATH, MATH_OF_TWO, c_type, int_of};
 use crate::host::Host;
 
-/// A call of one function of the C library, or of what the prelude has.
+/// Returns a call of a function of the C library or of the prelude.
 pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     let (suffix, one) = if dtype == DType::FLOAT32 { ("f", "1.0f") } else { ("", "1.0") };
     match name {
@@ -15,7 +15,7 @@ pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     }
 }
 
-/// What a function of vectors is made of.
+/// Template of a vector function.
 struct Template {
     name: &'static str,
     bits: u8,
@@ -23,7 +23,7 @@ struct Template {
     text: &'static str,
 }
 
-/// The functions of vectors that are written for them.
+/// Returns the templates of the vector functions in `math.c`.
 fn templates() -> impl Iterator<Item = Template> {
     include_str!("math.c").split("\n/// ").skip(1).filter_map(|part| {
         let (head, text) = part.split_once('\n')?;
@@ -34,8 +34,8 @@ fn templates() -> impl Iterator<Item = Template> {
 }
 
 impl Body<'_, Host> {
-    /// The function of vectors that does what one of numbers does: one written for it, or a loop over the lanes, which the
-    /// compiler makes an instruction of where there is one.
+    /// Returns the vector function for a scalar function. It is instantiated from a template, or else a loop over the
+    /// lanes, which the C compiler turns into an instruction if there is one.
     pub(crate) fn vector_math(&mut self, name: &str, element: DType, lanes: u16) -> Result<Option<String>> {
         let (vector, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{vector}_{name}");

@@ -1,4 +1,4 @@
-//! Memory of a function itself.
+//! Memory that a function allocates.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -9,14 +9,15 @@ use crate::host::Host;
 use crate::host::registers::known_size;
 
 impl Body<'_, Host> {
-    /// The statement that ends the function with an error.
+    /// Returns the statement that ends the function with an error, after freeing its memory.
     pub(super) fn fail(&self, call: &str) -> String {
         let free: String =
             self.dialect.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
     }
 
-    /// The number of bytes of a buffer, as a variable that is not negative; more than there is memory if it does not fit.
+    /// Writes a variable with the size of a buffer in bytes and a check that it is not negative. A size that overflows
+    /// is larger than any memory.
     fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
         let mut size = format!("(int64_t)sizeof({c_type})");
         for extent in buffer.shape.iter() {
@@ -30,7 +31,7 @@ impl Body<'_, Host> {
         Ok(format!("(uint64_t){name}"))
     }
 
-    /// Memory on the stack if it is small and its size known, else from the C library.
+    /// Allocates a buffer: on the stack if its size is known and at most 16 KiB, otherwise by `anyfn_alloc`.
     pub(super) fn allocate_memory(&mut self, buffer: &Ref<Buffer>, body: &Stmt) -> Result<()> {
         const ON_STACK: i64 = 16384;
         let c_type = c_type(buffer.dtype)?;

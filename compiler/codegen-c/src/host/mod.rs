@@ -1,4 +1,4 @@
-//! C11 for the processor, with vectors where GCC or Clang compiles it.
+//! C11 for the host, with vectors if GCC or Clang compiles it.
 
 mod entry;
 mod half;
@@ -22,24 +22,24 @@ use self::registers::Registers;
 use crate::family::{Body, Dialect, Literal, Message, SCALAR};
 use crate::options::CodegenOptions;
 
-/// What stands before the functions of a module.
+/// Returns the code in front of the functions of a module.
 pub(crate) fn prelude() -> String {
     [include_str!("prelude.c"), SCALAR, include_str!("machine.c")].concat()
 }
 
-/// The language, and where in a function it is.
+/// The language, with its state within a function.
 pub(crate) struct Host {
     options: CodegenOptions,
-    /// Memory that is given back before an early return.
+    /// Memory that must be freed before an early return.
     allocated: Vec<String>,
-    /// Functions of parallel loops, which come before the one that is written.
+    /// Functions of parallel loops, which precede the function that is generated.
     tasks: String,
     task_count: usize,
-    /// Whether what is written is in such a function.
+    /// True while generating such a function.
     is_task: bool,
-    /// Buffers that became variables, by the addresses of their memory's nodes.
+    /// Buffers that became variables, by the addresses of their data variables.
     registers: HashMap<usize, Registers>,
-    /// Whether what is stored should not stay in caches (the remark `nontemporal` of a loop around).
+    /// True if stores should bypass the caches, as the annotation `nontemporal` of an enclosing loop requests.
     streams: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Calls out of compiled code.
+//! Calls from generated code to functions outside of it.
 
 use std::fmt::Write as _;
 
@@ -16,11 +16,12 @@ use anyfn_ir::{ExprKind, ops};
 use crate::family::{Body, Literal, Message, Symbol, c_type};
 use crate::host::Host;
 
-/// Where the tasks of a parallel loop that call functions say that one has failed.
+/// Name of the variable by which the tasks of a parallel loop that makes calls report that one of them has failed.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {
-    /// A call of a packed function as a statement; the result goes into a variable of a data type, if it is wanted.
+    /// Generates a call of a packed function as a statement. The result is stored in a variable with a data type, if it
+    /// is wanted.
     pub(super) fn host_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
         let name = name_of(call);
         let slot = self.slot(&name)?;
@@ -56,8 +57,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Ends a task of a parallel loop if another one has failed. Calls alone are stopped: they take long, do what is seen
-    /// elsewhere, and do not mind one more look at memory.
+    /// Ends a task of a parallel loop if another task has failed. Only calls are stopped: they take long, have effects
+    /// that are visible elsewhere, and are hardly slowed down by one more read of memory.
     pub(super) fn end_with_others(&mut self) {
         if self.dialect.is_task {
             let end = self.fail("0");
@@ -65,7 +66,7 @@ impl Body<'_, Host> {
         }
     }
 
-    /// The place where the function of a name is kept.
+    /// Returns the variable that caches the function of a name.
     fn slot(&mut self, name: &str) -> Result<String> {
         let mut slot = String::from("anyfn_function_");
         for byte in name.bytes() {
@@ -87,7 +88,7 @@ impl Body<'_, Host> {
         Ok(slot)
     }
 
-    /// An argument: the type, the member of the union, the value.
+    /// Returns the type index, the member of the union and the value of an argument.
     fn argument(&mut self, name: &str, place: usize, arg: &Arg) -> Result<(i32, &'static str, String)> {
         let value = match arg {
             Arg::Buffer { buffer, region, .. } => {
@@ -120,7 +121,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Describes a buffer or a part of it as a tensor, `anyfn_t<place>`.
+    /// Describes a buffer or a region of it as a tensor, `anyfn_t<place>`.
     fn tensor(&mut self, place: usize, buffer: &Ref<Buffer>, region: Option<&Ref<BufferRegion>>) -> Result<()> {
         let ndim = buffer.shape.len();
         let part: Vec<(Expr, Expr)> = match region {
@@ -166,7 +167,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Takes the result into its variable, if it is of the right type.
+    /// Stores the result in its variable, if it has the right type.
     fn take_result(&mut self, name: &str, var: &str, dtype: DType) -> Result<()> {
         let c_type = c_type(dtype)?;
         let place = Literal::message(&format!("{}: `{name}`", self.symbol));
@@ -194,7 +195,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// A call of a function of C, as an expression.
+    /// Generates a call of a C function, as an expression.
     pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
         let Some(name) = Symbol::of(&name) else {
@@ -219,7 +220,7 @@ impl Body<'_, Host> {
                 }
             }
         }
-        // Under another name, so that what headers declare cannot contradict.
+        // Declared under another name, so that declarations in headers cannot conflict.
         let types_text = if types.is_empty() { "void".to_owned() } else { types.join(", ") };
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in types_text.bytes().chain(c_type(call.dtype)?.bytes()) {

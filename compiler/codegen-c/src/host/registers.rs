@@ -1,4 +1,4 @@
-//! Memory that becomes variables: small buffers of a function's own, all of whose places are known.
+//! Buffers that become variables: small buffers of a function whose indices are all known.
 
 use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -14,24 +14,25 @@ use crate::host::Host;
 use crate::host::vector::statement_width;
 use crate::options::CodegenOptions;
 
-/// Variables are made of at most so many bytes, and so many of them.
+/// Maximum size in bytes of a buffer that becomes variables, and maximum number of the variables.
 const MOST_BYTES: i64 = 8192;
 const MOST_VARIABLES: i64 = 128;
 
 /// A buffer that became variables.
 pub(crate) struct Registers {
-    /// Lanes of each variable.
+    /// Number of lanes of each variable.
     pub(crate) width: u16,
-    /// The variables, by place.
+    /// Names of the variables, in the order of their offsets.
     pub(crate) names: Vec<String>,
 }
 
-/// Number of elements of a buffer whose shape is known.
+/// Returns the number of elements of a buffer whose shape is known.
 pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
     buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }
 
-/// The place of an element counted from the first one, if it is known; of a vector of neighbours, that of its first lane.
+/// Returns the offset of an element, in elements, if it is known. For a contiguous vector, this is the offset of its
+/// first lane.
 pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64> {
     let mut place = 0i64;
     for (dim, index) in indices.iter().enumerate() {
@@ -46,12 +47,12 @@ pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64>
 }
 
 impl Body<'_, Host> {
-    /// The variables that a buffer became.
+    /// Returns the variables that a buffer became.
     pub(super) fn registers(&self, buffer: &Ref<Buffer>) -> Option<&Registers> {
         self.dialect.registers.get(&buffer.data.as_object().as_handle().addr())
     }
 
-    /// An element of a buffer that became variables.
+    /// Returns an element of a buffer that became variables.
     pub(super) fn register(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -72,7 +73,7 @@ impl Body<'_, Host> {
         bail!("InternalError", "a place in `{}` is not known", buffer.name)
     }
 
-    /// Variables instead of memory, as long as the vectors of the machine.
+    /// Declares variables as long as the machine's vectors instead of allocating memory.
     pub(super) fn allocate_registers(&mut self, buffer: &Ref<Buffer>, width: u16, body: &Stmt) -> Result<()> {
         let c_type =
             if width == 1 { c_type(buffer.dtype)?.to_owned() } else { self.vector(buffer.dtype, width)? };
@@ -92,7 +93,7 @@ impl Body<'_, Host> {
     }
 }
 
-/// How many lanes the variables have that a buffer can become; `None` if it has to be memory.
+/// Returns the number of lanes of the variables that a buffer can become, or `None` if it must be in memory.
 pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) -> Option<u16> {
     let count = known_size(buffer)?;
     let bytes = count.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8)))?;
@@ -105,13 +106,13 @@ pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) 
     (uses.fits && count % i64::from(width) == 0 && count / i64::from(width) <= MOST_VARIABLES).then_some(width)
 }
 
-/// Looks at all uses of a buffer.
+/// Visits all uses of a buffer.
 struct Uses<'a> {
     buffer: &'a Ref<Buffer>,
     options: CodegenOptions,
     count: i64,
     width: Option<u16>,
-    /// Lanes of the pieces in which the statement is computed that is looked at.
+    /// Number of lanes that the current statement computes at once.
     statement: u16,
     in_task: bool,
     fits: bool,
@@ -132,7 +133,7 @@ impl Uses<'_> {
         if place < 0 || place + i64::from(lanes) > self.count {
             self.fits = false;
         } else if lanes != 1 {
-            // The largest power of two that all places and lengths are multiples of.
+            // The largest power of two that divides all offsets and lengths.
             let mut width = self.width.unwrap_or(self.statement).min(self.statement);
             while width > 1 && (place % i64::from(width) != 0 || !lanes.is_multiple_of(width)) {
                 width /= 2;

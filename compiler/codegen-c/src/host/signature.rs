@@ -1,4 +1,4 @@
-//! What a function tells of itself: names and types of its arguments, and which of them it writes.
+//! Signature of a function: names and types of its arguments, and which of them it writes.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use anyfn_ir::printer;
 
 use crate::family::{Interface, Literal, Param, Symbol};
 
-/// Writes the getter of a function's signature, by the form that all frontends know.
+/// Writes the function that returns the signature, in the format that all frontends know.
 pub(super) fn getter(symbol: &Symbol, func: &PrimFunc, interface: &Interface, out: &mut String) {
     let text = Literal::of(&signature(symbol, func, interface));
     let _ = writeln!(
@@ -69,7 +69,7 @@ fn signature(symbol: &Symbol, func: &PrimFunc, interface: &Interface) -> String 
     )
 }
 
-/// A name that frontends can have for an argument and that none of the others has.
+/// Returns a name that frontends accept for an argument and that no other argument has.
 fn unique(own: &str, taken: &[String]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut own: String = own.chars().map(|c| if is_word(c) { c } else { '_' }).collect();
@@ -89,7 +89,7 @@ fn list(names: &[String]) -> String {
     format!("[{}]", names.iter().map(|name| json(name)).collect::<Vec<_>>().join(","))
 }
 
-/// A text as JSON writes it.
+/// Returns a string as a JSON literal.
 fn json(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,8 +1,8 @@
-//! Vectors: a value of many lanes is computed in pieces as long as the vectors of the machine. The compiler of the code is never
-//! asked to split longer ones, which would go through memory.
+//! Vectors: a value with several lanes is computed in pieces as long as the machine's vectors. The C compiler never has
+//! to split longer vectors, which would go through memory.
 //!
-//! What has no instruction on vectors is computed lane by lane. A truth value in vectors is a mask: an integer of as many bits
-//! as what it is used with, whose bits are all set or all clear.
+//! Operations without a vector instruction are computed lane by lane. A boolean in vectors is a mask: an integer with
+//! as many bits as the values that it is used with, whose bits are all set or all clear.
 
 use anyfn::abi::{kDLBfloat, kDLFloat, kDLInt};
 use anyfn::{Array, DType, Ref, Result, bail};
@@ -19,17 +19,18 @@ use crate::host::Host;
 use crate::host::registers::{Registers, known_place};
 use crate::options::CodegenOptions;
 
-/// Masks that are used with nothing else.
+/// Element type of masks that are not used with other values.
 const INT8: DType = DType::new(kDLInt, 8, 1);
 
-/// Neighbouring lanes of a vector, two at least.
+/// Adjacent lanes of a vector, at least two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     pub(crate) first: u16,
     pub(crate) count: u16,
 }
 
-/// How many lanes of a value a statement computes at once: as many as the machine's vectors have of its longest type.
+/// Returns the number of lanes that a statement computes at once: as many as the machine's vectors hold of its widest
+/// type.
 pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
     struct Longest(u16);
     impl Visitor for Longest {
@@ -37,7 +38,7 @@ pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
             if expr.dtype.lanes() != 1 && !expr.dtype.is_bool() {
                 self.0 = self.0.max(expr.dtype.0.bits.into());
             }
-            // Places are computed for the first lane only.
+            // Indices are computed for the first lane only.
             if !matches!(ExprKind::of(expr), ExprKind::BufferLoad(_)) {
                 self.below_expr(expr);
             }
@@ -49,7 +50,7 @@ pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
 }
 
 impl Body<'_, Host> {
-    /// A store of many lanes.
+    /// Generates a store of several lanes.
     pub(super) fn store_lanes(&mut self, node: &BufferStore) -> Result<()> {
         let is_late = reads_elsewhere(node);
         if !self.dialect.options.has_vectors() {
@@ -61,7 +62,7 @@ impl Body<'_, Host> {
             values.push(self.piece(&node.value, *piece)?);
         }
         if is_late {
-            // All is read before anything is written.
+            // All elements are read before any is written.
             self.open("{");
             for (piece, value) in pieces.iter().zip(&mut values) {
                 let c_type = match piece.count {
@@ -95,7 +96,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// The same without vectors.
+    /// Generates a store of several lanes without vectors.
     fn store_in_loop(&mut self, node: &BufferStore, is_late: bool) -> Result<()> {
         let lanes = node.value.dtype.lanes();
         let lane = self.names.fresh("lane");
@@ -115,13 +116,13 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// One lane, or some, of a value that is stored.
+    /// Generates one lane or several lanes of a value that is stored.
     fn piece(&mut self, value: &Expr, lanes: Lanes) -> Result<String> {
         if lanes.count == 1 {
             return self.lane(value, &lanes.first.to_string());
         }
         if value.dtype.is_bool() {
-            // In memory, truth is 1.
+            // In memory, true is 1.
             let mask = self.mask(value, INT8, lanes)?;
             let name = self.vector(DType::UINT8, lanes.count)?;
             return Ok(format!("(({name}){mask} & 1)"));
@@ -129,7 +130,7 @@ impl Body<'_, Host> {
         self.lanes(value, lanes)
     }
 
-    /// The pieces in which a value of many lanes is computed, and stored if it is told where.
+    /// Returns the pieces in which a value with several lanes is computed and, if a destination is given, stored.
     fn pieces(&self, value: &Expr, stored: Option<(&Ref<Buffer>, &Array<Expr>)>) -> Vec<Lanes> {
         let is_contiguous = stored.is_none_or(|(_, indices)| is_contiguous(indices));
         let mut width = if is_contiguous { statement_width(value, self.dialect.options) } else { 1 };
@@ -152,7 +153,7 @@ impl Body<'_, Host> {
         pieces
     }
 
-    /// The variables that a statement uses.
+    /// Returns the variables that a statement uses in place of buffers.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
         struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
@@ -173,7 +174,7 @@ impl Body<'_, Host> {
         find.1
     }
 
-    /// A variable of many lanes: an array.
+    /// Declares a variable with several lanes, as an array.
     pub(super) fn bind_lanes(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         let (element, lanes) = (var.dtype.element(), var.dtype.lanes());
         let (c_type, name) = (c_type(element)?, self.names.var(var));
@@ -195,7 +196,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Neighbouring elements, by the first of them.
+    /// Returns adjacent elements, given the first of them.
     fn part(&mut self, first: &str, element: DType, lanes: Lanes, constness: &str) -> Result<String> {
         if lanes.count == 1 {
             return Ok(first.to_owned());
@@ -204,7 +205,7 @@ impl Body<'_, Host> {
         Ok(format!("*({constness}{name}_in_memory*)&{first}"))
     }
 
-    /// The function that stores a vector around the caches.
+    /// Returns the function that stores a vector past the caches.
     fn stream(&mut self, element: DType, lanes: u16) -> Result<String> {
         let name = self.vector(element, lanes)?;
         let (function, c_type) = (format!("{name}_stream"), c_type(element)?);
@@ -219,14 +220,14 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// The name of a type of vectors, which is declared.
+    /// Declares a vector type and returns its name.
     pub(crate) fn vector(&mut self, element: DType, lanes: u16) -> Result<String> {
         let (name, declared) = vector_type(element, lanes)?;
         self.declare(&name, declared);
         Ok(name)
     }
 
-    /// The place of neighbouring elements.
+    /// Returns adjacent elements of a buffer.
     fn neighbours(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -245,7 +246,7 @@ impl Body<'_, Host> {
         self.part(&first, buffer.dtype, lanes, constness)
     }
 
-    /// Some lanes of a value, as a vector.
+    /// Generates some lanes of a value, as a vector.
     pub(crate) fn lanes(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| self.lanes_here(expr, lanes))
     }
@@ -292,7 +293,7 @@ impl Body<'_, Host> {
                 let mut value = self.lanes(&node.value, lanes)?;
                 let from = node.value.dtype.element();
                 if from.is_integer() && element.is_float() && from.0.bits < 32 {
-                    // In two steps, for each of which there is an instruction.
+                    // Convert in two steps, for each of which there is an instruction.
                     let middle = self.vector(DType::INT32, lanes.count)?;
                     value = format!("__builtin_convertvector({value}, {middle})");
                 }
@@ -322,7 +323,7 @@ impl Body<'_, Host> {
                 let (a, b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
                 let sign = op.text();
                 if element.is_integer() {
-                    // Without sign, since beyond the last value comes the first one.
+                    // Unsigned, since overflow wraps around.
                     let name = self.vector(element, lanes.count)?;
                     let unsigned = self.vector(uint_of(element), lanes.count)?;
                     format!("(({name})(({unsigned}){a} {sign} ({unsigned}){b}))")
@@ -341,7 +342,7 @@ impl Body<'_, Host> {
                 if op == BinaryOp::ShiftRight {
                     format!("({a} >> {b})")
                 } else {
-                    // Without sign, since bits may leave.
+                    // Unsigned, since bits may be shifted out.
                     let name = self.vector(element, lanes.count)?;
                     let unsigned = self.vector(uint_of(element), lanes.count)?;
                     format!("(({name})(({unsigned}){a} << ({unsigned}){b}))")
@@ -371,7 +372,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// A truth value as a mask of integers of a type.
+    /// Generates a boolean as a mask of integers of a type.
     fn mask(&mut self, expr: &Expr, dtype: DType, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| {
             let name = self.vector(dtype, lanes.count)?;
@@ -430,14 +431,14 @@ impl Body<'_, Host> {
         (lanes.first..lanes.first + lanes.count).map(|lane| self.lane(expr, &lane.to_string())).collect()
     }
 
-    /// A vector whose lanes are computed one after the other.
+    /// Generates a vector whose lanes are computed one after the other.
     fn one_by_one(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         let name = self.vector(expr.dtype.element(), lanes.count)?;
         let values = self.each_lane(expr, lanes)?;
         Ok(format!("({name}){{{}}}", values.join(", ")))
     }
 
-    /// The function that chooses by a mask.
+    /// Returns the function that selects values by a mask.
     pub(crate) fn select(&mut self, element: DType, lanes: u16) -> Result<String> {
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{name}_select");
@@ -451,7 +452,8 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// The function for the smaller or larger one of two; if one is no number, it is that one, as the scalar has it.
+    /// Returns the function for the smaller or larger of two values. If one of them is NaN, the result is NaN, as for
+    /// scalars.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
@@ -468,7 +470,7 @@ impl Body<'_, Host> {
     }
 }
 
-/// Whether lanes lie next to each other.
+/// Returns true if lanes are contiguous.
 fn is_contiguous(indices: &Array<Expr>) -> bool {
     indices.last().is_ok_and(|index| match ExprKind::of(&index) {
         ExprKind::Ramp(ramp) => is_int(&ramp.stride, 1),
@@ -476,7 +478,7 @@ fn is_contiguous(indices: &Array<Expr>) -> bool {
     })
 }
 
-/// Whether a store reads its own memory at other places, so that all has to be read first.
+/// Returns true if a store reads its own memory at other indices, so that everything must be read first.
 fn reads_elsewhere(node: &BufferStore) -> bool {
     struct Reads<'a>(&'a BufferStore, bool);
     impl Visitor for Reads<'_> {
@@ -500,11 +502,11 @@ fn largest_power_of_two(number: u16) -> u16 {
     1 << number.checked_ilog2().unwrap_or(0)
 }
 
-/// The C type of a vector of so many elements of a type, and what declares it. `<name>_in_memory` is the same at any address
-/// that an element can have.
+/// Returns the C type of a vector of `lanes` elements of a type, and its declaration. The type `<name>_in_memory` is
+/// the same with the alignment of a single element.
 ///
 /// # Errors
-/// As [`c_type`].
+/// Returns the error of [`c_type`].
 fn vector_type(element: DType, lanes: u16) -> Result<(String, String)> {
     let c_type = c_type(element)?;
     let letter = match element.0.code {

@@ -1,4 +1,4 @@
-//! `arith.*`: what is known of integer expressions.
+//! `arith.*`: analysis of integer expressions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::size;
 
-/// What is known about variables and conditions, and answers to questions about expressions.
+/// Facts about variables and conditions, from which properties of expressions are derived.
 #[derive(Object)]
 #[object(key = "arith.Analyzer", init = false)]
 struct Analyzer {
@@ -28,13 +28,13 @@ impl Analyzer {
     }
 }
 
-/// An expression that does not contain itself: each node is visited once, so it may have any size as a tree.
+/// Checks that an expression does not contain itself. Each node is visited once, so its size as a tree does not matter.
 fn finite(operand: Operand) -> Result<Expr> {
     size::check_acyclic(&operand.0, "the expression")?;
     Ok(operand.0)
 }
 
-/// One that knows nothing.
+/// Creates an analyzer that knows nothing.
 #[anyfn::register("arith.analyzer")]
 fn analyzer() -> Ref<Analyzer> {
     Ref::new(Analyzer { state: Mutex::default() })
@@ -42,26 +42,26 @@ fn analyzer() -> Ref<Analyzer> {
 
 #[methods]
 impl Analyzer {
-    /// Says that a variable runs from `min` on through `extent` values, of which there is at least one.
+    /// Declares that a variable takes `extent` consecutive values from `min` on, of which there is at least one.
     fn bind(&self, var: Ref<Var>, min: Operand, extent: Operand) -> Result<()> {
         self.state().analyzer.bind(&var, &finite(min)?, &finite(extent)?);
         Ok(())
     }
 
-    /// Says that a condition holds.
+    /// Assumes that a condition holds.
     fn assume(&self, condition: Operand) -> Result<()> {
         self.state().analyzer.assume(&finite(condition)?);
         Ok(())
     }
 
-    /// What is said from now on is forgotten by `leave`.
+    /// Enters a scope: what is declared and assumed from now on is forgotten by `leave`.
     fn enter(&self) {
         let mut state = self.state();
         let mark = state.analyzer.mark();
         state.marks.push(mark);
     }
 
-    /// Forgets what has been said since `enter`.
+    /// Leaves a scope: forgets what has been declared and assumed since `enter`.
     fn leave(&self) -> Result<()> {
         let mut state = self.state();
         let Some(mark) = state.marks.pop() else { bail!("RuntimeError", "`leave` without `enter`") };
@@ -69,36 +69,39 @@ impl Analyzer {
         Ok(())
     }
 
-    /// The smallest and the largest value; none where there is no limit.
+    /// Returns the smallest and the largest value of an expression as far as they are known, each None if there is no
+    /// limit.
     fn const_bound(&self, expr: Operand) -> Result<Vec<Option<i64>>> {
         let Bound { min, max } = self.state().analyzer.const_bound(&finite(expr)?);
         Ok(vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)])
     }
 
-    /// A factor and a rest: the value is a multiple of the factor, and the rest more.
+    /// Returns a factor and a remainder: the value of the expression is a multiple of the factor, plus the remainder.
     fn modular(&self, expr: Operand) -> Result<Vec<i64>> {
         let (factor, rest) = self.state().analyzer.modular(&finite(expr)?);
         Ok(vec![factor, rest])
     }
 
-    /// An expression of the same value with less to compute.
+    /// Returns an expression with the same value that is cheaper to compute.
     fn simplify(&self, expr: Operand) -> Result<Expr> {
         self.state().analyzer.simplify(&finite(expr)?)
     }
 
-    /// Whether a condition is shown to hold always.
+    /// Returns true if a condition is proven to hold always.
     fn can_prove(&self, condition: Operand) -> Result<bool> {
         Ok(self.state().analyzer.can_prove(&finite(condition)?))
     }
 
-    /// The smallest and the largest value when variables run and others stay; none if they are not known.
+    /// Returns the limits of an expression when the variables `over` take all values of their domains and other
+    /// variables are fixed, or None if they are unknown.
     fn bounds(&self, expr: Operand, over: Vec<Ref<Var>>) -> Result<Option<Array<Expr>>> {
         size::check_expr(&expr.0, "the expression")?;
         let bounds = self.state().analyzer.bounds(&expr.0, &over);
         Ok(bounds.map(|(low, high)| [low, high].into_iter().collect()))
     }
 
-    /// The part of a buffer in which accesses lie when variables run: first index and extent in each dimension.
+    /// Returns the region of a buffer that contains the accesses when the variables `over` take all values of their
+    /// domains: the first index and the extent of each dimension, or None if they are unknown.
     fn region(&self, accesses: Vec<Vec<Operand>>, over: Vec<Ref<Var>>) -> Result<Option<Array<Array<Expr>>>> {
         let accesses: Vec<Array<Expr>> = accesses.into_iter().map(exprs).collect();
         for index in accesses.iter().flat_map(|indices| indices.iter()) {

@@ -1,4 +1,4 @@
-//! `compiler.*`: from modules to code.
+//! `compiler.*`: lowering, code generation, and builds.
 
 use std::path::Path;
 
@@ -9,13 +9,14 @@ use anyfn_passes::Pipeline;
 
 use crate::BuildOptions;
 
-/// A target of what stands for one: a kind, a map of options, or a target; this machine without any.
+/// Returns the target that is described by a kind, a map of options, or a target. Without an argument, returns the
+/// target of this machine.
 #[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
     target.map_or_else(Target::host, |target| target.0)
 }
 
-/// The module as code generators take it, by a pipeline of passes or the default one.
+/// Lowers a module to the form that code generators take, by a pipeline of passes or the default one.
 #[register("compiler.lower", blocking)]
 fn lower(
     module: Ref<IRModule>,
@@ -25,7 +26,7 @@ fn lower(
     crate::lower(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// The C source of a module.
+/// Returns the C source of a module.
 #[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,
@@ -35,7 +36,8 @@ fn source(
     crate::source(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// A module compiled and loaded. `progress` is called with a text and seconds, each second while the C compiler runs.
+/// Compiles a module and loads it. `progress` is called with a text and the elapsed seconds, every second while the C
+/// compiler runs.
 #[register("compiler.build", blocking)]
 fn build(
     module: Ref<IRModule>,
@@ -48,7 +50,7 @@ fn build(
     crate::build_with(&module, &BuildOptions { target, pipeline, use_cache, progress })
 }
 
-/// The C source of a module that was built in this process; None of other modules.
+/// Returns the C source of a module that was built in this process, or None for other modules.
 #[register("compiler.source_of_built")]
 fn source_of_built(module: Module) -> Result<Option<String>> {
     crate::source_of_built(&module)

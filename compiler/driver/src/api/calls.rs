@@ -1,29 +1,30 @@
-//! `tir.*`: calls out of compiled code.
+//! `tir.*`: calls from compiled code to functions outside of it.
 
 use anyfn::{Any, AnyView, DType, FromArg, IntoAny, Mismatch, ObjectRef, Result, Schema, register};
 use anyfn_ir::expr::Expr;
 use anyfn_ir::operand::Operand;
 use anyfn_ir::{ops, packed};
 
-/// A call of a packed function by its name; the arguments are numbers, texts, addresses, buffers and parts of buffers.
+/// Creates a call of a packed function by its name. The arguments are numbers, strings, addresses, buffers, and regions
+/// of buffers.
 #[register("tir.call_packed")]
 fn call_packed(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType) -> Result<Expr> {
     packed::call_packed(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// A call of a function of C by its symbol; the arguments are as those of `call_packed`.
+/// Creates a call of a C function by its symbol. The arguments are the same as those of `call_packed`.
 #[register("tir.call_extern")]
 fn call_extern(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType) -> Result<Expr> {
     packed::call_extern(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Says that a call only reads a buffer or part of one.
+/// Declares that a call only reads a buffer or a region of one.
 #[register("tir.read_only")]
 fn read_only(buffer: ObjectRef) -> Result<Expr> {
     packed::read_only(buffer)
 }
 
-/// What may be written as an argument of a call.
+/// An argument of a call, converted from any form in which it may be written.
 struct CallArg(ObjectRef);
 
 impl FromArg for CallArg {

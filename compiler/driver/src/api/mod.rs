@@ -1,4 +1,4 @@
-//! The compiler for other languages: registered functions, and nothing else.
+//! Compiler functions for other languages. This module only registers functions.
 
 mod arith;
 mod build;

@@ -1,11 +1,11 @@
-//! `tir.*`: schedules.
+//! `tir.*`: default schedules.
 
 use anyfn::{Ref, Result, register};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::target::{AsTarget, Target};
 use anyfn_schedule::Schedule;
 
-/// The schedule that a function gets when none is given, for a target or this machine.
+/// Returns the default schedule of a function for a target, or for this machine.
 #[register("tir.default_schedule", blocking)]
 fn default_schedule(func: Ref<PrimFunc>, #[default(None)] target: Option<AsTarget>) -> Result<Ref<Schedule>> {
     anyfn_passes::verify(&func)?;

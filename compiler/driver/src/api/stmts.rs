@@ -1,4 +1,4 @@
-//! `tir.*`: buffers, and statements on them.
+//! `tir.*`: buffers and statements.
 
 use anyfn::{DType, ObjectRef, PackedFunc, Ref, Result, bail, register};
 use anyfn_arith::Analyzer;
@@ -9,7 +9,7 @@ use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{make, ops, size};
 
-/// A buffer in the memory of the device, row by row without gaps.
+/// Creates a compact buffer in the memory of the device.
 #[register("tir.decl_buffer")]
 fn decl_buffer(
     shape: Vec<Operand>,
@@ -19,7 +19,7 @@ fn decl_buffer(
     make::buffer(name, exprs(shape), dtype)
 }
 
-/// An element of a buffer, or a part of it: of each index, a place, or where a range begins and ends.
+/// Returns an element or a region of a buffer. Each dimension has an index, or the begin and end of a range.
 #[register("tir.buffer_at")]
 fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand>>) -> Result<ObjectRef> {
     let begins = exprs(begins);
@@ -49,7 +49,7 @@ fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand
     Ok(Ref::new(BufferRegion { buffer, region: region.into_iter().collect() }).into_object())
 }
 
-/// Sets an element of a buffer.
+/// Creates a statement that stores a value in an element of a buffer.
 #[register("tir.store")]
 fn store(buffer: Ref<Buffer>, value: Operand, indices: Vec<Operand>) -> Result<Stmt> {
     let Operand(value) = value;
@@ -57,7 +57,7 @@ fn store(buffer: Ref<Buffer>, value: Operand, indices: Vec<Operand>) -> Result<S
     make::store(&buffer, value, exprs(indices))
 }
 
-/// Statements one after the other; a call or other expression among them is computed for what it does.
+/// Creates a sequence of statements. Expressions in it, such as calls, are evaluated for their effects.
 #[register("tir.seq")]
 fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
     let mut seq = Vec::new();
@@ -73,7 +73,7 @@ fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
     Ok(make::seq(seq))
 }
 
-/// A serial loop over `0 <= i < extent`, whose body a function of `i` gives.
+/// Creates a loop over `0 <= i < extent`, whose body is returned by a function of `i`. The loop is serial by default.
 #[register("tir.for_loop")]
 fn for_loop(
     extent: Operand,

@@ -8,7 +8,7 @@ use anyfn_ir::stmt::StmtNode;
 use anyfn_ir::{make, ops};
 use anyfn_te::Tensor;
 
-/// A tensor that is given when the function is called.
+/// Creates a tensor that is passed in when the function is called.
 #[register("te.placeholder")]
 fn placeholder(
     shape: Vec<Operand>,
@@ -18,7 +18,8 @@ fn placeholder(
     anyfn_te::placeholder(exprs(shape), dtype, name)
 }
 
-/// A tensor whose elements a function computes from their indices; several, if it gives several values.
+/// Creates a tensor whose elements are computed by a function of their indices. Creates several tensors if the function
+/// returns several values.
 #[register("te.compute")]
 fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
     let mut is_one = false;
@@ -34,37 +35,37 @@ fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name:
     if is_one { Any::new(tensors.get(0)?) } else { Any::new(tensors) }
 }
 
-/// An axis over which values are combined.
+/// Creates a reduction axis.
 #[register("te.reduce_axis")]
 fn reduce_axis(min: Operand, extent: Operand, #[default("k")] name: &str) -> Result<Ref<IterVar>> {
     anyfn_te::reduce_axis(min.0, extent.0, name)
 }
 
-/// An element of a tensor.
+/// Returns an element of a tensor.
 #[register("te.element")]
 fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
     anyfn_te::element(&tensor, exprs(indices))
 }
 
-/// The sum over axes, of what meets a condition.
+/// Returns the sum over axes of the values for which the condition holds.
 #[register("te.sum")]
 fn sum(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
-/// The product over axes, of what meets a condition.
+/// Returns the product over axes of the values for which the condition holds.
 #[register("te.prod")]
 fn prod(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::prod(value.0, axis)?, r#where)
 }
 
-/// The smallest value over axes, of those that meet a condition.
+/// Returns the smallest value over axes, of those for which the condition holds.
 #[register("te.min")]
 fn min(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::min(value.0, axis)?, r#where)
 }
 
-/// The largest value over axes, of those that meet a condition.
+/// Returns the largest value over axes, of those for which the condition holds.
 #[register("te.max")]
 fn max(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::max(value.0, axis)?, r#where)
@@ -77,7 +78,7 @@ fn limited(reduction: Expr, condition: Option<Operand>) -> Result<Expr> {
     }
 }
 
-/// A way to combine values: a function of what has been combined and of what comes next, and what to begin with.
+/// Creates a reducer from a function of the values combined so far and the next values, and from the initial values.
 #[register("te.reducer")]
 fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReducer>> {
     let identity = exprs(identity);
@@ -96,7 +97,7 @@ fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReduce
     anyfn_te::reducer(&dtypes, combine, identity)
 }
 
-/// Values combined over axes by a reducer, where a condition holds.
+/// Reduces values over axes by a reducer, where a condition holds.
 #[register("te.reduce")]
 fn reduce(
     reducer: Ref<CommReducer>,
@@ -108,8 +109,8 @@ fn reduce(
     anyfn_te::reduce(&reducer, exprs(source), axis, condition)
 }
 
-/// Tensors that a statement computes of others: `body(inputs, results)` gets buffers that stand for them, and gives the
-/// statement, or a call.
+/// Creates tensors that a statement computes from other tensors. `body(inputs, results)` receives buffers that
+/// represent them, and returns the statement or a call.
 #[register("te.extern")]
 fn external(
     shapes: Vec<Vec<Operand>>,
@@ -137,7 +138,7 @@ fn external(
     })
 }
 
-/// A function that computes tensors.
+/// Creates a function that computes tensors.
 #[register("te.create_prim_func")]
 fn create_prim_func(args: Vec<ObjectRef>, #[default("main")] name: &str) -> Result<Ref<PrimFunc>> {
     anyfn_te::create_prim_func(&args, name)

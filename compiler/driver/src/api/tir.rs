@@ -1,4 +1,4 @@
-//! `tir.*`: nodes of the intermediate representation.
+//! `tir.*`: nodes of the tensor IR.
 
 use anyfn::{DType, Map, ObjectRef, Ref, Result, bail, register};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -7,13 +7,13 @@ use anyfn_ir::operand::Operand;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::{ops, printer};
 
-/// A new variable.
+/// Creates a variable.
 #[register("tir.var")]
 fn var(name: &str, #[default("int32")] dtype: DType) -> Ref<Var> {
     ops::var(name, dtype)
 }
 
-/// A constant: an int, float or bool as a value of a data type.
+/// Creates a constant from an int, float or bool, as a value of a data type.
 #[register("tir.const")]
 fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
     let Some(dtype) = dtype else { return Ok(value.0) };
@@ -29,13 +29,13 @@ fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
     }
 }
 
-/// A text as an argument of a call.
+/// Creates a string, for use as an argument of a call.
 #[register("tir.string")]
 fn string(text: &str) -> Expr {
     ops::string(text)
 }
 
-/// An operation on two values, by its sign: `+`, `//`, `min`, `<=`, ..
+/// Applies a binary operator to two values: `+`, `//`, `min`, `<=`, ..
 #[register("tir.binary")]
 fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
     match BinaryOp::ALL.iter().find(|known| known.text() == op) {
@@ -44,62 +44,62 @@ fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
     }
 }
 
-/// A value without its sign.
+/// Returns the absolute value of a number.
 #[register("tir.abs")]
 fn abs(a: Operand) -> Result<Expr> {
     ops::abs(a.0)
 }
 
-/// A value to the power of another one.
+/// Returns a value raised to the power of another one.
 #[register("tir.power")]
 fn power(a: Operand, b: Operand) -> Result<Expr> {
     ops::power(a.0, b.0)
 }
 
-/// The opposite of a truth value; of an integer, all bits changed.
+/// Negates a boolean, or inverts all bits of an integer.
 #[register("tir.not")]
 fn not(a: Operand) -> Result<Expr> {
     ops::not(a.0)
 }
 
-/// A value with the other sign.
+/// Returns a value with the opposite sign.
 #[register("tir.neg")]
 fn neg(a: Operand) -> Result<Expr> {
     ops::neg(a.0)
 }
 
-/// Whether a floating-point number is none; false for integers.
+/// Returns true where a floating-point number is NaN, and false for integers.
 #[register("tir.isnan")]
 fn isnan(a: Operand) -> Result<Expr> {
     ops::is_nan(a.0)
 }
 
-/// The quotient of integers, rounded towards zero.
+/// Returns the quotient of integers, rounded towards zero.
 #[register("tir.truncdiv")]
 fn truncdiv(a: Operand, b: Operand) -> Result<Expr> {
     ops::trunc_div(a.0, b.0)
 }
 
-/// The largest or smallest value of a data type; of floating-point numbers the finite one.
+/// Returns the largest or smallest value of a data type. For floating-point types, it is finite.
 #[register("tir.limit")]
 fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     ops::finite_limit(dtype, largest)
 }
 
-/// A value converted to another data type.
+/// Converts a value to another data type.
 #[register("tir.cast")]
 fn cast(value: Operand, dtype: DType) -> Result<Expr> {
     ops::cast(value.0, dtype)
 }
 
-/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
+/// Selects one of two values by a condition. Nothing is read of the other value, so it may be out of bounds.
 #[register("tir.select")]
 fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
     ops::select(condition.0, true_value.0, false_value.0)
 }
 
-/// A call of a function that code generators know, such as `exp`. Without a data type it is that of the first argument; two
-/// arguments are made to have the same one.
+/// Calls a function that code generators know, such as `exp`. The default data type is that of the first argument; two
+/// arguments are then converted to a common data type.
 #[register("tir.call")]
 fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
     if let ([a, b], None) = (&mut *args, dtype) {
@@ -112,13 +112,13 @@ fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> 
     }
 }
 
-/// An expression, statement, function or module as text.
+/// Returns the text of an expression, statement, function or module.
 #[register("tir.text")]
 fn text(node: ObjectRef) -> String {
     printer::text(&node)
 }
 
-/// A module of functions, by the names under which they are called.
+/// Creates a module from functions and the names under which they are called.
 #[register("tir.module")]
 fn module(functions: Map<anyfn::String, Ref<PrimFunc>>) -> Ref<IRModule> {
     Ref::new(IRModule { functions, attrs: Map::new() })
