@@ -14,7 +14,7 @@ use anyfn_core as _;
 #[derive(Object, Debug)]
 #[object(key = "test.objects.Node", structural = "tree")]
 struct Node {
-    /// What it is called.
+    /// Name of the node.
     name: String,
     #[field(structural = "def")]
     children: Array<Ref<Node>>,
@@ -88,7 +88,7 @@ fn a_type_tells_of_its_fields() {
     assert_eq!(names, ["name", "children", "weight", "sizes", "seen", "value"]);
     let node = info.parent().unwrap();
     assert_eq!((node.doc(), node.structural_kind()), ("A node.", kTVMFFISEqHashKindTreeNode as i32));
-    assert_eq!(info.field("name").unwrap().doc(), "What it is called.");
+    assert_eq!(info.field("name").unwrap().doc(), "Name of the node.");
     assert_eq!(
         info.field("children").unwrap().metadata(),
         r#"{"type_schema":"{\"type\":\"ffi.Array\",\"args\":[{\"type\":\"test.objects.Node\"}]}"}"#

@@ -192,7 +192,7 @@ mod tests {
     fn tells_of_methods() {
         let out = expanded(quote! {
             impl Node {
-                /// Its length.
+                /// Length of the node.
                 #[blocking]
                 pub fn r#type(&self, #[default(2)] by: i64) -> i64 { by }
                 fn with(this: Ref<Self>, other: Ref<Node>) {}
@@ -206,7 +206,7 @@ mod tests {
         });
         for part in [
             "LOCAL : & str = \"type\"",
-            "doc : \"Its length.\"",
+            "doc : \"Length of the node.\"",
             "args : & [\"self\" , \"by\"]",
             "args : & [\"self\" , \"other\"]",
             "__p :: Blocking (This :: r#type)",

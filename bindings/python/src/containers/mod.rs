@@ -4,16 +4,16 @@
 //! Python objects when they are read. Items are compared with Python's equality; keys are found by the rules of the
 //! ABI (see [`keys`]).
 //!
-//! - [`slots`]: functions that CPython calls.
-//! - [`lower`]: conversion of Python containers to native ones.
+//! - [`slots`][]: functions that CPython calls.
+//! - [`lower`][]: conversion of Python containers to native ones.
 //! - [`sequence`], [`list`]: Array and List.
 //! - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict.
-//! - [`iter`]: iterators.
-//! - [`compare`]: equality, order and hash.
-//! - [`text`]: repr.
-//! - [`deep`]: conversion of nested containers to Python containers.
-//! - [`shared`]: containers that occur more than once.
-//! - [`collect`]: garbage collection.
+//! - [`iter`][]: iterators.
+//! - [`compare`][]: equality, order and hash.
+//! - [`text`][]: repr.
+//! - [`deep`][]: conversion of nested containers to Python containers.
+//! - [`shared`][]: containers that occur more than once.
+//! - [`collect`][]: garbage collection.
 //!
 //! Invariant: no lock of a container is held while Python code runs. The operations of the crate `anyfn` release removed
 //! items after they unlock the container; items are lowered before it is locked, and lifted after it is unlocked.
