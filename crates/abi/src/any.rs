@@ -1,49 +1,50 @@
-//! A value of any type: a tag and eight bytes.
+//! Values of any type: a tag and eight bytes.
 
 use core::ffi::{c_char, c_void};
 
 use crate::{DLDataType, DLDevice, TVMFFIObject, kTVMFFINone};
 
-/// A value of any type: 16 bytes, a type index and a union.
+/// A value of any type: 16 bytes that hold a type index and a union.
 ///
-/// The same struct serves as *view* (borrowed: nothing is released) and as *owned* value (holds one reference when
-/// the type index is 64 or more). Which one it is follows from the function that takes or gives it. An owned value
-/// never has the types `kTVMFFIRawStr`, `kTVMFFIByteArrayPtr` or `kTVMFFIObjectRValueRef`.
+/// The same struct serves as a *view* (borrowed: it is never released) and as an *owned* value (it holds one reference
+/// if the type index is 64 or more). The function that takes or returns the value determines which of the two it is. An
+/// owned value never has the type `kTVMFFIRawStr`, `kTVMFFIByteArrayPtr` or `kTVMFFIObjectRValueRef`.
 ///
-/// For everything but small strings and small bytes the second word is zero, and so are unused bytes of the union,
-/// since equality and hashing read the raw 16 bytes.
+/// Equality and hashing read all 16 bytes. The second 32-bit word is therefore zero for all types except small strings
+/// and small bytes, and the unused bytes of the union are always zero.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIAny {
-    /// Which member of the union holds the value: `kTVMFFINone`..`kTVMFFIUnchanged`, or the index of an object type.
+    /// Type of the value, which selects the member of the union: `kTVMFFINone`..`kTVMFFIUnchanged`, or the index of an
+    /// object type.
     pub type_index: i32,
     /// Length in bytes of a small string or of small bytes (0 to 7); zero for every other type.
     pub small_str_len: u32,
-    /// The value.
+    /// Payload of the value.
     pub value: TVMFFIAnyValue,
 }
 
-/// The eight bytes of a [`TVMFFIAny`].
+/// Payload of a [`TVMFFIAny`], eight bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union TVMFFIAnyValue {
-    /// Integers and booleans.
+    /// Integer or boolean.
     pub v_int64: i64,
-    /// Floating-point numbers.
+    /// Floating-point number.
     pub v_float64: f64,
-    /// Opaque pointers, tensor views, addresses of byte arrays.
+    /// Opaque pointer, tensor view or address of a byte array.
     pub v_ptr: *mut c_void,
-    /// A borrowed, NUL-terminated string.
+    /// Borrowed, NUL-terminated string.
     pub v_c_str: *const c_char,
-    /// An object.
+    /// Address of an object.
     pub v_obj: *mut TVMFFIObject,
-    /// A data type; the upper four bytes are zero.
+    /// Data type; the upper four bytes are zero.
     pub v_dtype: DLDataType,
-    /// A device.
+    /// Device kind and index.
     pub v_device: DLDevice,
-    /// The bytes of a small string, filled up with zeros.
+    /// Bytes of a small string or of small bytes, padded with zeros.
     pub v_bytes: [c_char; 8],
-    /// All bits, for hashing and comparison.
+    /// All bits of the union, for hashing and comparison.
     pub v_uint64: u64,
 }
 
@@ -52,13 +53,13 @@ impl TVMFFIAny {
     pub const NONE: TVMFFIAny =
         TVMFFIAny { type_index: kTVMFFINone, small_str_len: 0, value: TVMFFIAnyValue { v_uint64: 0 } };
 
-    /// A value of type `type_index` whose union holds `bits`.
+    /// Creates a value of type `type_index` whose union holds `bits`.
     #[inline]
     pub const fn from_bits(type_index: i32, bits: u64) -> Self {
         TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_uint64: bits } }
     }
 
-    /// All bits of the union.
+    /// Returns all bits of the union.
     ///
     /// ```compile_fail,E0133
     /// use anyfn_abi::{DLDataType, TVMFFIAny, TVMFFIAnyValue};
@@ -68,10 +69,10 @@ impl TVMFFIAny {
     /// ```
     ///
     /// # Safety
-    /// All eight bytes of the union must be initialised, as those of a value are: what is smaller is filled up with zeros.
+    /// All eight bytes of the union must be initialised. They are in every valid value, because unused bytes are zero.
     #[inline]
     pub const unsafe fn bits(&self) -> u64 {
-        // SAFETY: the caller guarantees the bytes, and every pattern of them is a number.
+        // SAFETY: the caller guarantees that the bytes are initialised, and every bit pattern is a valid integer.
         unsafe { self.value.v_uint64 }
     }
 }
@@ -87,16 +88,16 @@ pub struct TVMFFIByteArray {
 }
 
 impl TVMFFIByteArray {
-    /// No bytes.
+    /// The empty byte array.
     pub const EMPTY: TVMFFIByteArray = TVMFFIByteArray { data: core::ptr::null(), size: 0 };
 
-    /// The bytes of a slice; valid as long as the slice is.
+    /// Returns the bytes of a slice. The result is valid as long as the slice is.
     #[inline]
     pub const fn from_slice(bytes: &[u8]) -> Self {
         TVMFFIByteArray { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
 
-    /// The bytes as a slice.
+    /// Returns the bytes as a slice.
     ///
     /// # Safety
     /// `data` must point to `size` readable bytes that stay valid and unchanged for `'a`, or `size` must be zero.

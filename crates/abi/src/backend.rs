@@ -1,8 +1,8 @@
-//! The functions that compiled code calls by symbol: worker threads and workspaces.
+//! Functions that compiled code calls by symbol: worker threads and workspaces.
 //!
-//! They are no part of the function table, since a runtime may be built without them. A library that was compiled for
-//! the host has a pointer variable for each that it uses, named `__TVM..` after the function, which the loader fills; C
-//! source calls them by name.
+//! They are not part of the function table, because a runtime may be built without them. A library that was compiled
+//! for the host has a pointer variable for each of these functions that it uses, named `__TVM..` after the function,
+//! which the loader fills. C source calls the functions by name.
 
 use core::ffi::{c_int, c_void};
 
@@ -17,35 +17,39 @@ macro_rules! backend {
     };
 }
 
-/// What the tasks of one parallel launch share.
+/// State that the tasks of one parallel launch share.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TVMParallelGroupEnv {
-    /// The launch, for `TVMBackendParallelBarrier`.
+    /// Identity of the launch, for `TVMBackendParallelBarrier`.
     pub sync_handle: *mut c_void,
-    /// Number of tasks.
+    /// Number of tasks of the launch.
     pub num_task: i32,
 }
 
 backend! {
-    /// Runs `task(i, env, cdata)` for each `i` below `num_task`, on this thread and on worker threads, and waits for all.
+    /// Runs `task(i, env, cdata)` for each `i` below `num_task` and waits for all tasks.
     ///
-    /// 0 tasks means as many as there are threads. If a task returns other than 0, the others still run to their end;
-    /// then the first error that came is raised. A task may launch tasks itself.
+    /// The tasks run on this thread and on worker threads. If `num_task` is 0, there are as many tasks as threads. If a
+    /// task returns a value other than 0, the other tasks still run to completion, and then the first error that
+    /// occurred is raised. A task may itself launch tasks.
     fn TVMBackendParallelLaunch(
         task: Option<unsafe extern "C" fn(task_id: c_int, env: *mut TVMParallelGroupEnv, cdata: *mut c_void) -> c_int>,
         cdata: *mut c_void,
         num_task: c_int,
     ) -> c_int;
 
-    /// Waits until all tasks of the launch have come here; called by a task with what it was given.
+    /// Waits until all tasks of the launch have reached the barrier. A task passes the `task_id` and `env` that it
+    /// received.
     ///
-    /// `RuntimeError` if one of them has ended without, so that waiting would never end.
+    /// Raises `RuntimeError` if a task of the launch has returned without reaching the barrier, because the wait would
+    /// never end.
     fn TVMBackendParallelBarrier(task_id: c_int, env: *mut TVMParallelGroupEnv) -> c_int;
 
-    /// Allocates temporary memory on a device, aligned to 64 bytes on the host; the type of the elements is a hint.
+    /// Allocates temporary memory on a device, aligned to 64 bytes on the host. The element type is only a hint.
     ///
-    /// NULL if there is none, and an error is raised. To be freed on the same thread, in any order.
+    /// Returns NULL and raises an error if the memory cannot be allocated. The memory must be freed on the same thread,
+    /// in any order.
     fn TVMBackendAllocWorkspace(
         device_type: c_int,
         device_id: c_int,
@@ -54,6 +58,6 @@ backend! {
         dtype_bits_hint: c_int,
     ) -> *mut c_void;
 
-    /// Gives memory of `TVMBackendAllocWorkspace` back. `ValueError` for what this thread has not allocated.
+    /// Frees memory of `TVMBackendAllocWorkspace`. Raises `ValueError` if this thread has not allocated `ptr`.
     fn TVMBackendFreeWorkspace(device_type: c_int, device_id: c_int, ptr: *mut c_void) -> c_int;
 }

@@ -1,12 +1,12 @@
-//! Content of the built-in objects, right behind the 24-byte header.
+//! Content of the built-in objects, which directly follows the 24-byte header.
 
 use core::ffi::{c_int, c_void};
 
 use crate::{TVMFFIAny, TVMFFIByteArray, TVMFFIObjectHandle};
 
-/// The one signature of all functions: 0 is success, -1 means that an error was raised on this thread.
+/// Signature of every function. Returns 0 on success, or -1 if an error was raised on this thread.
 ///
-/// `args` are views, borrowed for the call. `*result` is None on entry and an owned value on success.
+/// `args` are views that are borrowed for the call. `*result` is `None` on entry and an owned value on success.
 pub type TVMFFISafeCallType = unsafe extern "C" fn(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -18,7 +18,7 @@ pub type TVMFFISafeCallType = unsafe extern "C" fn(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIShapeCell {
-    /// The extents.
+    /// Extents of all dimensions.
     pub data: *const i64,
     /// Number of dimensions.
     pub size: usize,
@@ -27,88 +27,89 @@ pub struct TVMFFIShapeCell {
 /// Content of an Array (type 71) or List (type 75).
 #[repr(C)]
 pub struct TVMFFISeqCell {
-    /// First element, a `TVMFFIAny`.
+    /// First element; the elements are of type `TVMFFIAny`.
     pub data: *mut c_void,
     /// Number of elements.
     pub size: i64,
-    /// Number of elements that fit.
+    /// Number of elements for which `data` has room.
     pub capacity: i64,
-    /// Frees `data`; NULL when the elements live in the object's own memory.
+    /// Frees `data`; NULL if the elements live in the object's own memory.
     pub data_deleter: Option<unsafe extern "C" fn(data: *mut c_void)>,
 }
 
 /// Content of a Map (type 72) or Dict (type 76).
 ///
-/// Bit 63 of `slots` marks the small layout: pairs of key and value in insertion order, at most four. Otherwise `data`
-/// is an array of blocks of 16 slots and a [`TVMFFIDenseMapTail`] follows.
+/// Bit 63 of `slots` marks the small layout: at most four pairs of key and value, in insertion order. In the dense
+/// layout `data` is an array of blocks of 16 slots, and a [`TVMFFIDenseMapTail`] follows this struct.
 #[repr(C)]
 pub struct TVMFFIMapCell {
-    /// Pairs (small) or blocks (dense).
+    /// Array of pairs (small layout) or of blocks (dense layout).
     pub data: *mut c_void,
     /// Number of pairs.
     pub size: u64,
-    /// Number of slots; bit 63 set for the small layout.
+    /// Number of slots; bit 63 is set in the small layout.
     pub slots: u64,
-    /// Frees `data`; NULL when the pairs live in the object's own memory.
+    /// Frees `data`; NULL if the pairs live in the object's own memory.
     pub data_deleter: Option<unsafe extern "C" fn(data: *mut c_void)>,
 }
 
-/// What a Map or Dict of dense layout has behind its [`TVMFFIMapCell`].
+/// Fields of a Map or Dict with the dense layout, directly after its [`TVMFFIMapCell`].
 #[repr(C)]
 pub struct TVMFFIDenseMapTail {
-    /// A key's home slot is its scrambled hash shifted right by this.
+    /// Number of bits by which the scrambled hash of a key is shifted right to get its home slot.
     pub fib_shift: u32,
-    /// Zero.
+    /// Padding, always zero.
     pub padding: u32,
-    /// Slot of the oldest pair; all ones when empty.
+    /// Slot of the oldest pair; all bits are set if there is no pair.
     pub iter_head: u64,
-    /// Slot of the newest pair; all ones when empty.
+    /// Slot of the newest pair; all bits are set if there is no pair.
     pub iter_tail: u64,
 }
 
 /// One slot of a dense Map or Dict.
 #[repr(C)]
 pub struct TVMFFIMapItem {
-    /// The key.
+    /// Key of the pair.
     pub key: TVMFFIAny,
-    /// The value.
+    /// Value of the pair.
     pub value: TVMFFIAny,
-    /// Slot of the next older pair; all ones when there is none.
+    /// Slot of the next older pair; all bits are set in the oldest pair.
     pub prev: u64,
-    /// Slot of the next newer pair; all ones when there is none.
+    /// Slot of the next newer pair; all bits are set in the newest pair.
     pub next: u64,
 }
 
-/// Sixteen slots of a dense Map or Dict and what each is used for.
+/// Block of 16 slots of a dense Map or Dict, with the state of each slot.
 #[repr(C)]
 pub struct TVMFFIMapBlock {
-    /// 0xFF empty, 0xFE protected; else bit 7 clear: head of a chain, set: body; low seven bits: jump to the next.
+    /// State of each slot: 0xFF if empty, 0xFE if protected. Otherwise bit 7 is clear for the head of a chain and set
+    /// for its other slots, and the low seven bits encode the distance to the next slot of the chain.
     pub meta: [u8; 16],
-    /// The slots.
+    /// Contents of the slots.
     pub items: [TVMFFIMapItem; 16],
 }
 
-/// How `update_backtrace` combines texts.
+/// Update mode of `update_backtrace`: replaces the backtrace.
 pub const kTVMFFIBacktraceUpdateModeReplace: i32 = 0;
-/// How `update_backtrace` combines texts.
+/// Update mode of `update_backtrace`: appends to the backtrace.
 pub const kTVMFFIBacktraceUpdateModeAppend: i32 = 1;
 
-/// Content of an Error (type 67). All byte arrays are owned by the error.
+/// Content of an Error (type 67). The error owns all of its byte arrays.
 #[repr(C)]
 pub struct TVMFFIErrorCell {
-    /// Kind, such as `ValueError`.
+    /// Kind of the error, such as `ValueError`.
     pub kind: TVMFFIByteArray,
-    /// Message.
+    /// Message of the error.
     pub message: TVMFFIByteArray,
-    /// Lines `  File "<file>", line <n>, in <function>`, the most recent call first.
+    /// Lines of the form `  File "<file>", line <n>, in <function>`, most recent call first.
     pub backtrace: TVMFFIByteArray,
-    /// Replaces (mode 0) or appends to (mode 1) the backtrace; the text is copied.
+    /// Replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied.
     pub update_backtrace: Option<
         unsafe extern "C" fn(self_: TVMFFIObjectHandle, backtrace: *const TVMFFIByteArray, update_mode: i32),
     >,
-    /// The error that caused this one, owned; NULL if none.
+    /// Error that caused this one, owned; NULL if absent.
     pub cause_chain: TVMFFIObjectHandle,
-    /// Further detail, owned; NULL if none.
+    /// Further details, an owned object; NULL if absent.
     pub extra_context: TVMFFIObjectHandle,
 }
 
@@ -117,35 +118,35 @@ pub struct TVMFFIErrorCell {
 pub struct TVMFFIFunctionCell {
     /// Calls the function; the first argument is the function object itself.
     pub safe_call: TVMFFISafeCallType,
-    /// For C++ callers of the same toolchain; always NULL in functions that anyfn makes.
+    /// Entry point for C++ callers built with the same toolchain; always NULL in functions that anyfn creates.
     pub cpp_call: *mut c_void,
 }
 
 /// Content of an OpaquePyObject (type 74).
 #[repr(C)]
 pub struct TVMFFIOpaqueObjectCell {
-    /// For Python, a `PyObject*`.
+    /// Handle of the wrapped object; a `PyObject*` for Python.
     pub handle: *mut c_void,
 }
 
-/// Content of a BigInt (type 78): two's complement, least significant word first, in `words` behind this.
+/// Content of a BigInt (type 78). The words follow: two's complement, least significant word first.
 #[repr(C)]
 pub struct TVMFFIBigIntCell {
     /// Number of 64-bit words.
     pub word_count: usize,
 }
 
-/// Word in front of an object that a custom allocator made.
+/// Word before the header of an object that a custom allocator allocated.
 #[repr(C)]
 pub struct TVMFFIObjectAllocHeader {
-    /// Frees the space of the object whose header follows.
+    /// Frees the memory of the object whose header follows.
     pub delete_space: Option<unsafe extern "C" fn(body: *mut c_void)>,
 }
 
-/// A way to allocate objects.
+/// Allocator for the memory of objects.
 #[repr(C)]
 pub struct TVMFFICustomAllocator {
-    /// Gives `size` bytes with a [`TVMFFIObjectAllocHeader`] right before them, or NULL.
+    /// Returns the address of `size` bytes with a [`TVMFFIObjectAllocHeader`] directly before them, or NULL.
     pub allocate: Option<
         unsafe extern "C" fn(
             size: usize,
@@ -154,6 +155,6 @@ pub struct TVMFFICustomAllocator {
             context: *mut c_void,
         ) -> *mut c_void,
     >,
-    /// Passed to `allocate`.
+    /// Context that is passed to `allocate`.
     pub context: *mut c_void,
 }

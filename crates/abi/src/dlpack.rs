@@ -1,4 +1,4 @@
-//! DLPack 1.x: how tensors are described and handed over.
+//! DLPack 1.x: the description and exchange of tensors.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -14,11 +14,11 @@ macro_rules! constants {
 }
 
 constants! { DEVICE_TYPES: i32 {
-    /// Main memory.
+    /// Host memory (CPU).
     kDLCPU = 1;
     /// CUDA GPU.
     kDLCUDA = 2;
-    /// Main memory pinned for CUDA.
+    /// Host memory pinned for CUDA.
     kDLCUDAHost = 3;
     /// OpenCL device.
     kDLOpenCL = 4;
@@ -30,7 +30,7 @@ constants! { DEVICE_TYPES: i32 {
     kDLVPI = 9;
     /// ROCm GPU.
     kDLROCM = 10;
-    /// Main memory pinned for ROCm.
+    /// Host memory pinned for ROCm.
     kDLROCMHost = 11;
     /// Reserved for extensions.
     kDLExtDev = 12;
@@ -57,7 +57,7 @@ constants! { DTYPE_CODES: u8 {
     kDLFloat = 2;
     /// Opaque pointer.
     kDLOpaqueHandle = 3;
-    /// bfloat16.
+    /// Floating point, bfloat16.
     kDLBfloat = 4;
     /// Complex number.
     kDLComplex = 5;
@@ -77,7 +77,7 @@ constants! { DTYPE_CODES: u8 {
     kDLFloat8_e5m2 = 12;
     /// 8-bit float e5m2, finite, unsigned zero.
     kDLFloat8_e5m2fnuz = 13;
-    /// 8-bit exponent.
+    /// 8-bit float e8m0, all of whose bits are exponent bits.
     kDLFloat8_e8m0fnu = 14;
     /// 6-bit float e2m3, finite.
     kDLFloat6_e2m3fn = 15;
@@ -96,92 +96,93 @@ pub const DLPACK_FLAG_BITMASK_READ_ONLY: u64 = 1;
 /// Flag of a [`DLManagedTensorVersioned`]: the producer made a copy.
 pub const DLPACK_FLAG_BITMASK_IS_COPIED: u64 = 2;
 
-/// Flag of a [`DLManagedTensorVersioned`]: elements of less than a byte have a whole one each; else they are packed.
+/// Flag of a [`DLManagedTensorVersioned`]: each element of less than a byte occupies a whole byte. Without it they are
+/// packed.
 pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 
-/// Version of DLPack.
+/// Version of the DLPack protocol.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// A different one cannot be read.
+    /// Major version; readers accept only the one that they know.
     pub major: u32,
-    /// A newer one can be read.
+    /// Minor version; readers accept newer ones.
     pub minor: u32,
 }
 
-/// A device: kind and number.
+/// A device: its kind and its index.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DLDevice {
-    /// Kind, one of the `kDL*` device constants.
+    /// Kind of the device, one of the `kDL*` device constants.
     pub device_type: DLDeviceType,
-    /// Number among the devices of its kind.
+    /// Index among the devices of this kind.
     pub device_id: i32,
 }
 
-/// Type of an element: code, bits and vector lanes.
+/// Data type of an element: type code, bits and vector lanes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DLDataType {
-    /// One of the `kDL*` type codes.
+    /// Type code, one of the `kDL*` constants.
     pub code: u8,
-    /// Bits of one lane.
+    /// Number of bits of one lane.
     pub bits: u8,
     /// Number of lanes; 1 for scalars.
     pub lanes: u16,
 }
 
-/// A tensor in memory, borrowed.
+/// Borrowed description of a tensor in memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DLTensor {
     /// Address of the data on its device.
     pub data: *mut c_void,
-    /// Where the data is.
+    /// Device that holds the data.
     pub device: DLDevice,
     /// Number of dimensions.
     pub ndim: i32,
-    /// Type of an element.
+    /// Data type of an element.
     pub dtype: DLDataType,
-    /// `ndim` extents.
+    /// Extents of all dimensions; `ndim` elements.
     pub shape: *mut i64,
-    /// `ndim` strides in elements; NULL means compact, row major.
+    /// Strides of all dimensions in elements; `ndim` elements. NULL means compact (row-major without gaps).
     pub strides: *mut i64,
     /// Offset of the first element from `data`, in bytes.
     pub byte_offset: u64,
 }
 
-/// A tensor with its release function, before DLPack 1.0.
+/// A tensor with its release function, as DLPack before version 1.0 defines it.
 #[repr(C)]
 pub struct DLManagedTensor {
-    /// The tensor.
+    /// Description of the tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own data.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
     /// Releases the tensor; called once by the consumer. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensor)>,
 }
 
-/// A tensor with its release function, DLPack 1.0 and later.
+/// A tensor with its release function, as DLPack 1.0 and later defines it.
 #[repr(C)]
 pub struct DLManagedTensorVersioned {
-    /// Version of the producer.
+    /// DLPack version that the producer uses.
     pub version: DLPackVersion,
-    /// The producer's own data.
+    /// Private data of the producer.
     pub manager_ctx: *mut c_void,
     /// Releases the tensor; called once by the consumer. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensorVersioned)>,
-    /// `DLPACK_FLAG_BITMASK_*`.
+    /// Flags of the tensor, a combination of `DLPACK_FLAG_BITMASK_*`.
     pub flags: u64,
-    /// The tensor.
+    /// Description of the tensor.
     pub dl_tensor: DLTensor,
 }
 
-/// Reports an error of an allocator: context, kind, message.
+/// Reports an error of a tensor allocator, with the context that the allocator received, a kind and a message.
 pub type DLPackSetError =
     unsafe extern "C" fn(error_ctx: *mut c_void, kind: *const c_char, message: *const c_char);
 
-/// Allocates a tensor like `prototype` (its `data` is ignored); 0 is success.
+/// Allocates a tensor like `prototype`, whose `data` is ignored. Returns 0 on success.
 pub type DLPackManagedTensorAllocator = unsafe extern "C" fn(
     prototype: *mut DLTensor,
     out: *mut *mut DLManagedTensorVersioned,

@@ -1,12 +1,13 @@
 //! The functions of the ABI.
 //!
-//! Each is declared here once: as an `extern` declaration, as a member of the function table that
-//! [`anyfn_api`] returns, and (by `xtask codegen`) in the C header.
+//! Each function is declared here once. Macros and `xtask codegen` derive from it an `extern` declaration, a member of
+//! the function table that [`anyfn_api`] returns, and a declaration in the C header.
 //!
-//! Functions that return `int` return 0 on success; -1 means that an error was put into this thread's raised slot,
-//! from where `TVMFFIErrorMoveFromRaised` takes it. All of them may be called from any thread, before any constructor
-//! of the library has run, and none lets a panic or an exception out. Input handles and values are borrowed; output
-//! handles and values are owned by the caller, unless the text says otherwise.
+//! Functions that return `int` return 0 on success and -1 if they raised an error, which `TVMFFIErrorMoveFromRaised`
+//! takes out of this thread's slot for the raised error. All functions may be called from any thread, even before the
+//! constructors of the library have run. No panic or exception propagates out of them. Input handles and values are
+//! borrowed. Output handles and values are owned by the caller unless the documentation of the function states
+//! otherwise.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -25,19 +26,19 @@ macro_rules! functions {
 
         /// All functions of the ABI as pointers, in the order of the header.
         ///
-        /// A frontend that must not depend on symbol resolution takes this table from [`anyfn_api`] and calls through
-        /// it. Members are only ever appended; `size` says how many there are.
+        /// A frontend that must not depend on symbol resolution obtains this table from [`anyfn_api`] and calls through
+        /// it. Members are only ever appended; `size` tells which of them exist.
         #[repr(C)]
         pub struct AnyfnApi {
             /// Size of the table in bytes.
             pub size: usize,
             /// Version of the ABI that the runtime implements.
             pub version: TVMFFIVersion,
-            /// Zero.
+            /// Reserved, always zero.
             pub reserved: u32,
-            /// NULL, or why this copy of the runtime must not be used (another copy is already loaded).
+            /// Reason why this copy of the runtime must not be used (another copy is already loaded), or NULL.
             pub conflict: *const c_char,
-            /// Absolute path of the file that holds this runtime, or NULL.
+            /// Absolute path of the file that contains this runtime, or NULL.
             pub path: *const c_char,
             $( $(#[$doc])* pub $name: unsafe extern "C" fn($($arg: $ty),*) $(-> $ret)?, )*
         }
@@ -54,7 +55,7 @@ macro_rules! functions {
 }
 
 unsafe extern "C" {
-    /// Returns the function table of the runtime; it lives as long as the library is loaded.
+    /// Returns the function table of the runtime. The table is valid as long as the library is loaded.
     pub fn anyfn_api() -> *const AnyfnApi;
 }
 
@@ -62,15 +63,16 @@ functions! {
     /// Writes the version of the ABI that the runtime implements.
     fn TVMFFIGetVersion(out_version: *mut TVMFFIVersion);
 
-    /// Adds a strong reference. Always 0; NULL is ignored.
+    /// Adds a strong reference. Always returns 0; NULL is ignored.
     fn TVMFFIObjectIncRef(obj: TVMFFIObjectHandle) -> c_int;
 
-    /// Gives a strong reference back; the last one releases the object. Always 0; NULL is ignored.
+    /// Releases a strong reference. Releasing the last one destroys the object. Always returns 0; NULL is ignored.
     fn TVMFFIObjectDecRef(obj: TVMFFIObjectHandle) -> c_int;
 
-    /// Makes an object that holds `handle` and calls `deleter(handle)` (if not NULL) when it is released.
+    /// Creates an object that holds `handle`. When it is destroyed, it calls `deleter(handle)` if `deleter` is not
+    /// NULL.
     ///
-    /// Only `kTVMFFIOpaquePyObject` is allowed as type.
+    /// `type_index` must be `kTVMFFIOpaquePyObject`.
     fn TVMFFIObjectCreateOpaque(
         handle: *mut c_void,
         type_index: i32,
@@ -78,19 +80,19 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Returns the allocator that objects are to be made with; never NULL. Borrowed.
+    /// Returns the allocator with which objects are to be allocated; never NULL. The result is borrowed.
     fn TVMFFIGetCustomAllocator() -> *mut TVMFFICustomAllocator;
 
-    /// Sets the allocator; NULL restores the built-in one. The struct must outlive its use.
+    /// Sets the allocator for objects; NULL restores the built-in one. The struct must outlive its use.
     fn TVMFFISetCustomAllocator(allocator: *mut TVMFFICustomAllocator) -> c_int;
 
-    /// Looks the index of a type up by its key. `InternalError` if there is none.
+    /// Looks up the index of a type by its key. Raises `InternalError` if the type does not exist.
     fn TVMFFITypeKeyToIndex(type_key: *const TVMFFIByteArray, out_tindex: *mut i32) -> c_int;
 
-    /// Makes a function. `deleter(self)` (if not NULL) is called when it is released.
+    /// Creates a function. When it is destroyed, it calls `deleter(self)` if `deleter` is not NULL.
     ///
-    /// `safe_call` receives `self` as its first argument; if both `self` and `deleter` are NULL it receives the
-    /// function object itself.
+    /// `safe_call` receives `self` as its first argument. If both `self` and `deleter` are NULL, it receives the
+    /// function object itself instead.
     fn TVMFFIFunctionCreate(
         self_: *mut c_void,
         safe_call: Option<TVMFFISafeCallType>,
@@ -98,19 +100,19 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Looks a global function up. A missing one is no error: `*out` is NULL then.
+    /// Looks up a global function. A missing function is not an error: `*out` is then NULL.
     fn TVMFFIFunctionGetGlobal(name: *const TVMFFIByteArray, out: *mut TVMFFIObjectHandle) -> c_int;
 
-    /// Makes an owned value of a view: borrowed strings are copied, an r-value reference is moved out of its slot.
+    /// Creates an owned value from a view. Borrowed strings are copied; an r-value reference is moved out of its slot.
     ///
-    /// A borrowed `DLTensor*` becomes a tensor object if the frontend that lends it can keep its memory alive, and an
+    /// A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
     /// opaque pointer otherwise.
     fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, out: *mut TVMFFIAny) -> c_int;
 
     /// Calls a function. `*result` must be None on entry.
     ///
-    /// This is the shortest way into a function, so `args` and `result` are passed on as they come: neither may be NULL
-    /// (but `args` when `num_args` is 0).
+    /// `args` and `result` are passed on to the function without checks, to keep calls fast. Neither may be NULL,
+    /// except that `args` may be NULL if `num_args` is 0.
     fn TVMFFIFunctionCall(
         func: TVMFFIObjectHandle,
         args: *mut TVMFFIAny,
@@ -118,19 +120,20 @@ functions! {
         result: *mut TVMFFIAny,
     ) -> c_int;
 
-    /// Takes the error out of this thread's raised slot; NULL if there is none.
+    /// Takes the error out of this thread's slot for the raised error. `*result` is NULL if no error was raised.
     fn TVMFFIErrorMoveFromRaised(result: *mut TVMFFIObjectHandle);
 
-    /// Puts an error into this thread's raised slot, replacing one that is there.
+    /// Raises an error: stores it in this thread's slot for the raised error and replaces an error that is already
+    /// there.
     fn TVMFFIErrorSetRaised(error: TVMFFIObjectHandle);
 
-    /// Raises an error of a kind (such as `ValueError`) with a message. NULL counts as an empty text.
+    /// Raises an error with a kind, such as `ValueError`, and a message. NULL is treated as an empty string.
     fn TVMFFIErrorSetRaisedFromCStr(kind: *const c_char, message: *const c_char);
 
-    /// Raises an error whose message is the concatenation of parts; NULL parts are skipped.
+    /// Raises an error whose message is the concatenation of the parts. NULL parts are skipped.
     fn TVMFFIErrorSetRaisedFromCStrParts(kind: *const c_char, message_parts: *mut *const c_char, num_parts: i32);
 
-    /// Makes an error. -1 means out of memory; nothing is raised then.
+    /// Creates an error. Returns -1 without raising an error if memory is exhausted.
     fn TVMFFIErrorCreate(
         kind: *const TVMFFIByteArray,
         message: *const TVMFFIByteArray,
@@ -138,7 +141,8 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Makes an error with a cause and further context, each an object or NULL. -1 means out of memory.
+    /// Creates an error with a cause and further context, each an object or NULL. Returns -1 without raising an error
+    /// if memory is exhausted.
     fn TVMFFIErrorCreateWithCauseAndExtraContext(
         kind: *const TVMFFIByteArray,
         message: *const TVMFFIByteArray,
@@ -148,10 +152,10 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Makes a tensor of a DLPack tensor and takes that one over on success.
+    /// Creates a tensor from a DLPack tensor, and takes ownership of `from` on success.
     ///
-    /// `require_alignment` is in bytes, 0 for none. `RuntimeError` if the data is not aligned or not contiguous as
-    /// required; the caller still owns `from` then.
+    /// `require_alignment` is in bytes; 0 requires none. Raises `RuntimeError` if the data is not aligned or not
+    /// contiguous as required. On an error the caller still owns `from`.
     fn TVMFFITensorFromDLPack(
         from: *mut DLManagedTensor,
         require_alignment: i32,
@@ -159,10 +163,10 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Exports a tensor; the result holds a reference until its deleter is called.
+    /// Exports a tensor. The result holds a reference to the tensor until its deleter is called.
     fn TVMFFITensorToDLPack(from: TVMFFIObjectHandle, out: *mut *mut DLManagedTensor) -> c_int;
 
-    /// Like `TVMFFITensorFromDLPack`, for DLPack 1.0 and later.
+    /// Creates a tensor from a tensor of DLPack 1.0 or later; otherwise like `TVMFFITensorFromDLPack`.
     fn TVMFFITensorFromDLPackVersioned(
         from: *mut DLManagedTensorVersioned,
         require_alignment: i32,
@@ -170,74 +174,76 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Like `TVMFFITensorToDLPack`, for DLPack 1.0 and later.
+    /// Exports a tensor for DLPack 1.0 or later; otherwise like `TVMFFITensorToDLPack`.
     fn TVMFFITensorToDLPackVersioned(from: TVMFFIObjectHandle, out: *mut *mut DLManagedTensorVersioned) -> c_int;
 
-    /// Makes a tensor that shows memory of `source` as `prototype` says and keeps `source` alive.
+    /// Creates a tensor that views the memory of `source` as `prototype` describes it and keeps `source` alive.
     ///
-    /// Shape and strides (required when there are dimensions) are copied; nothing is checked against `source`.
+    /// Shape and strides are copied. Strides are required unless `ndim` is 0. Nothing is checked against `source`.
     fn TVMFFITensorCreateUnsafeView(
         source: TVMFFIObjectHandle,
         prototype: *const DLTensor,
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Makes a string; up to 7 bytes live in the value itself. The bytes are copied.
+    /// Creates a string with a copy of the bytes. Up to 7 bytes are stored in the value itself.
     fn TVMFFIStringFromByteArray(input: *const TVMFFIByteArray, out: *mut TVMFFIAny) -> c_int;
 
-    /// Makes bytes; up to 7 live in the value itself. The bytes are copied.
+    /// Creates a bytes value with a copy of the bytes. Up to 7 bytes are stored in the value itself.
     fn TVMFFIBytesFromByteArray(input: *const TVMFFIByteArray, out: *mut TVMFFIAny) -> c_int;
 
-    /// Makes an integer of whole 64-bit words, two's complement, least significant word first.
+    /// Creates an integer from whole 64-bit words in two's complement, least significant word first.
     ///
-    /// The result is an int where it fits and a BigInt otherwise. `ValueError` for a partial word.
+    /// The result is an int if the integer fits and a BigInt otherwise. Raises `ValueError` if the last word is
+    /// incomplete.
     fn TVMFFIBigIntFromByteArray(input: *const TVMFFIByteArray, out: *mut TVMFFIAny) -> c_int;
 
-    /// The words of an int or BigInt; borrowed from `value`. Empty for other types.
+    /// Returns the words of an int or BigInt, borrowed from `value`. The result is empty for other types.
     fn TVMFFIBigIntGetContentByteArray(value: *const TVMFFIAny) -> TVMFFIByteArray;
 
-    /// Parses a data type such as `float32` or `int8x4`. `ValueError` if it is none.
+    /// Parses a data type such as `float32` or `int8x4`. Raises `ValueError` if the string is not a data type.
     fn TVMFFIDataTypeFromString(str_: *const TVMFFIByteArray, out: *mut DLDataType) -> c_int;
 
-    /// Prints a data type into an owned string.
+    /// Formats a data type as an owned string.
     fn TVMFFIDataTypeToString(dtype: *const DLDataType, out: *mut TVMFFIAny) -> c_int;
 
     /// Registers a global function and keeps a reference to it.
     ///
-    /// `RuntimeError` if the name is taken and `allow_override` is 0.
+    /// Raises `RuntimeError` if the name is taken and `allow_override` is 0.
     fn TVMFFIFunctionSetGlobal(
         name: *const TVMFFIByteArray,
         f: TVMFFIObjectHandle,
         allow_override: c_int,
     ) -> c_int;
 
-    /// Like `TVMFFIFunctionSetGlobal`, with documentation and metadata. The texts are copied.
+    /// Registers a global function with documentation and metadata, whose strings are copied; otherwise like
+    /// `TVMFFIFunctionSetGlobal`.
     fn TVMFFIFunctionSetGlobalFromMethodInfo(method_info: *const TVMFFIMethodInfo, allow_override: c_int) -> c_int;
 
-    /// Adds a field to a type. The texts are copied. `InternalError` if the type has a field of that name.
+    /// Adds a field to a type. Strings are copied. Raises `InternalError` if the type already has a field of that name.
     fn TVMFFITypeRegisterField(type_index: i32, info: *const TVMFFIFieldInfo) -> c_int;
 
-    /// Adds a method to a type and keeps a reference to the function. The texts are copied.
+    /// Adds a method to a type and keeps a reference to the function. Strings are copied.
     fn TVMFFITypeRegisterMethod(type_index: i32, info: *const TVMFFIMethodInfo) -> c_int;
 
-    /// Sets the metadata of a type, once. `RuntimeError` if it is set.
+    /// Sets the metadata of a type, once. Raises `RuntimeError` if the metadata is already set.
     fn TVMFFITypeRegisterMetadata(type_index: i32, metadata: *const TVMFFITypeMetadata) -> c_int;
 
-    /// Sets an attribute of a type, once; type index 0 only makes sure that the column exists.
+    /// Sets an attribute of a type, once. With type index 0 it only creates the column of the attribute.
     ///
-    /// `RuntimeError` if it is set.
+    /// Raises `RuntimeError` if the attribute is already set.
     fn TVMFFITypeRegisterAttr(
         type_index: i32,
         attr_name: *const TVMFFIByteArray,
         attr_value: *const TVMFFIAny,
     ) -> c_int;
 
-    /// Returns the column of an attribute, at a stable address; NULL if nothing has registered it so far.
+    /// Returns the column of an attribute, at a stable address; NULL if the attribute has not been registered yet.
     fn TVMFFIGetTypeAttrColumn(attr_name: *const TVMFFIByteArray) -> *const TVMFFITypeAttrColumn;
 
-    /// Describes the current place in a text that is valid until the next call on this thread.
+    /// Describes the current source location in a string that is valid until the next call on this thread.
     ///
-    /// The first line is made of `filename`, `lineno` and `func` (if given). Native frames follow only when the
+    /// The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
     /// environment variable `ANYFN_BACKTRACE` is 1.
     fn TVMFFIBacktrace(
         filename: *const c_char,
@@ -246,11 +252,11 @@ functions! {
         cross_ffi_boundary: c_int,
     ) -> *const TVMFFIByteArray;
 
-    /// Returns the index of a type and registers the type first if its key is new.
+    /// Returns the index of a type, and registers the type first if its key is new.
     ///
-    /// `static_type_index` is -1 for a type whose index is allotted now. `parent_type_index` is -1 for a root, and -2
-    /// to only ask for the index. The result is negative when the type does not exist (-2) or cannot be made (-1, and
-    /// an error is raised).
+    /// `static_type_index` is -1 for a type whose index is allocated at run time. `parent_type_index` is -1 for a root
+    /// type, or -2 to look up the index without registering the type. The result is negative if the type does not exist
+    /// (-2) or cannot be registered (-1, with an error raised).
     fn TVMFFITypeGetOrAllocIndex(
         type_key: *const TVMFFIByteArray,
         static_type_index: i32,
@@ -260,24 +266,26 @@ functions! {
         parent_type_index: i32,
     ) -> i32;
 
-    /// Returns what is known of a type, at a stable address; NULL (and an error is raised) for an unknown index.
+    /// Returns the type info of a type, at a stable address. Returns NULL and raises an error if the index is unknown.
     fn TVMFFIGetTypeInfo(type_index: i32) -> *const TVMFFITypeInfo;
 
-    /// Fills `*handle_addr` once by `init_func`, from whichever thread comes first.
+    /// Initialises `*handle_addr` with `init_func`, once. If several threads call this at the same time, one of them
+    /// does it.
     ///
-    /// A non-zero code of `init_func` is returned as it is. `RuntimeError` if it gives NULL.
+    /// Returns a non-zero code of `init_func` unchanged. Raises `RuntimeError` if `init_func` produces NULL.
     fn TVMFFIHandleInitOnce(
         handle_addr: *mut *mut c_void,
         init_func: Option<unsafe extern "C" fn(result: *mut *mut c_void) -> c_int>,
     ) -> c_int;
 
-    /// Takes the handle out of `*handle_addr` and, if it was not NULL, passes it to `deinit_func`.
+    /// Takes the handle out of `*handle_addr` and passes it to `deinit_func` unless it is NULL.
     fn TVMFFIHandleDeinitOnce(
         handle_addr: *mut *mut c_void,
         deinit_func: Option<unsafe extern "C" fn(handle: *mut c_void) -> c_int>,
     ) -> c_int;
 
-    /// Sets this thread's current stream of a device; `*opt_out_original_stream` (if not NULL) gets the old one.
+    /// Sets this thread's current stream of a device. Stores the previous one in `*opt_out_original_stream` unless that
+    /// is NULL.
     fn TVMFFIEnvSetStream(
         device_type: i32,
         device_id: i32,
@@ -288,9 +296,10 @@ functions! {
     /// Returns this thread's current stream of a device; NULL is the default stream.
     fn TVMFFIEnvGetStream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle;
 
-    /// Sets the tensor allocator of this thread and, if `write_to_global_context` is not 0, of all threads.
+    /// Sets the tensor allocator of this thread and, if `write_to_global_context` is not 0, also the global one.
     ///
-    /// `*opt_out_original_allocator` (if not NULL) gets this thread's old one.
+    /// The global allocator applies to threads that have not set their own. The previous allocator of this thread is
+    /// stored in `*opt_out_original_allocator` unless that is NULL.
     fn TVMFFIEnvSetDLPackManagedTensorAllocator(
         allocator: Option<DLPackManagedTensorAllocator>,
         write_to_global_context: c_int,
@@ -300,30 +309,36 @@ functions! {
     /// Returns the tensor allocator of this thread, else the global one, else NULL.
     fn TVMFFIEnvGetDLPackManagedTensorAllocator() -> Option<DLPackManagedTensorAllocator>;
 
-    /// Allocates a tensor like `prototype` by the current allocator. `RuntimeError` if there is none.
+    /// Allocates a tensor like `prototype` with the current allocator. Raises `RuntimeError` if no allocator is set.
     fn TVMFFIEnvTensorAlloc(prototype: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
 
-    /// Lets the host language handle pending signals; -1 when it raised, with its own error set.
+    /// Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
+    /// keeps, or if the call that this thread runs was cancelled.
     fn TVMFFIEnvCheckSignals() -> c_int;
 
     /// Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
     ///
-    /// Under the name `AnyfnTensorOwner` a frontend registers `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`: it is asked
-    /// when native code keeps a borrowed tensor, and gives a tensor object that keeps the memory of one which this
-    /// thread's calls lend at that moment, or leaves `*out` NULL. `ValueError` for other names.
+    /// Under the name `AnyfnTensorOwner` a frontend registers an `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`.
+    /// The runtime calls it when native code keeps a borrowed tensor. If a call of this thread currently borrows `view`
+    /// from the frontend, the function sets `*out` to a tensor object that keeps its memory alive; otherwise it leaves
+    /// `*out` NULL.
+    ///
+    /// The names `AnyfnPlace`, `AnyfnFunctionName` and `AnyfnCheckCancelled` are for anyfn's own components. Raises
+    /// `ValueError` for other names.
     fn TVMFFIEnvRegisterCAPI(name: *const c_char, symbol: *mut c_void) -> c_int;
 
-    /// Looks a function up in the imports of a library, then among the global functions.
+    /// Looks up a function in the imports of a library, then among the global functions.
     ///
-    /// `library_ctx` is what the loader wrote into `__tvm_ffi__library_ctx`. The function in `*out` is borrowed: the
-    /// module keeps it. `RuntimeError` if there is none.
+    /// `library_ctx` is the value that the loader wrote into `__tvm_ffi__library_ctx`. The function in `*out` is
+    /// borrowed: the module keeps it. Raises `RuntimeError` if the function does not exist.
     fn TVMFFIEnvModLookupFromImports(
         library_ctx: TVMFFIObjectHandle,
         func_name: *const c_char,
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Makes each library loaded from now on get `symbol` in its pointer variable `name`, if it has one.
+    /// Registers a context symbol: libraries loaded from now on receive `symbol` in their pointer variable `name`, if
+    /// they have one.
     fn TVMFFIEnvModRegisterContextSymbol(name: *const c_char, symbol: *mut c_void) -> c_int;
 
     /// Registers a symbol of a statically linked library.

@@ -1,4 +1,4 @@
-//! Type indices: which type a value has. The lists below are facts of the ABI and never change.
+//! Type indices, which identify the type of a value. The lists below are part of the ABI and never change.
 
 macro_rules! indices {
     ($( $(#[$doc:meta])* $name:ident = $value:literal $( $key:literal )?; )*) => {
@@ -11,37 +11,37 @@ macro_rules! indices {
 }
 
 indices! {
-    /// Any type; only in field metadata.
+    /// Any type; used only in field metadata.
     kTVMFFIAny = -1;
-    /// No value.
+    /// None, the absence of a value.
     kTVMFFINone = 0 "None";
     /// 64-bit signed integer.
     kTVMFFIInt = 1 "int";
-    /// Boolean, 0 or 1 in `v_int64`.
+    /// Boolean; 0 or 1 in `v_int64`.
     kTVMFFIBool = 2 "bool";
     /// 64-bit floating-point number.
     kTVMFFIFloat = 3 "float";
-    /// Pointer without a type.
+    /// Pointer to data of unknown type.
     kTVMFFIOpaquePtr = 4 "void*";
-    /// `DLDataType`.
+    /// Data type, a `DLDataType`.
     kTVMFFIDataType = 5 "DataType";
-    /// `DLDevice`.
+    /// Device, a `DLDevice`.
     kTVMFFIDevice = 6 "Device";
     /// Borrowed `DLTensor*`.
     kTVMFFIDLTensorPtr = 7 "DLTensor*";
-    /// Borrowed, NUL-terminated string; only in views.
+    /// Borrowed, NUL-terminated string; used only in views.
     kTVMFFIRawStr = 8 "const char*";
-    /// Borrowed `TVMFFIByteArray*` holding bytes; only in views.
+    /// Borrowed `TVMFFIByteArray*` that holds bytes; used only in views.
     kTVMFFIByteArrayPtr = 9 "TVMFFIByteArray*";
-    /// Address of a slot whose object the callee may take; only in views.
+    /// Address of a slot whose object the callee may take; used only in views.
     kTVMFFIObjectRValueRef = 10 "ObjectRValueRef";
-    /// String of at most 7 bytes, held in the value.
+    /// String of at most 7 bytes, stored in the value.
     kTVMFFISmallStr = 11 "ffi.SmallStr";
-    /// Bytes, at most 7, held in the value.
+    /// Bytes, at most 7, stored in the value.
     kTVMFFISmallBytes = 12 "ffi.SmallBytes";
-    /// Result of a structural mutation that keeps the original.
+    /// Result of a structural mutation that leaves the original unchanged.
     kTVMFFIUnchanged = 13 "ffi.Unchanged";
-    /// First index of object types.
+    /// First index of the object types.
     kTVMFFIStaticObjectBegin = 64;
     /// Root of all object types.
     kTVMFFIObject = 64 "ffi.Object";
@@ -53,28 +53,28 @@ indices! {
     kTVMFFIError = 67 "ffi.Error";
     /// Function object.
     kTVMFFIFunction = 68 "ffi.Function";
-    /// Shape object: a list of 64-bit integers.
+    /// Shape object, a sequence of 64-bit integers.
     kTVMFFIShape = 69 "ffi.Shape";
     /// Tensor object.
     kTVMFFITensor = 70 "ffi.Tensor";
-    /// Immutable sequence with copy on write.
+    /// Immutable sequence with copy-on-write.
     kTVMFFIArray = 71 "ffi.Array";
-    /// Immutable mapping with copy on write.
+    /// Immutable mapping with copy-on-write.
     kTVMFFIMap = 72 "ffi.Map";
-    /// Module: compiled code.
+    /// Module object, such as compiled code.
     kTVMFFIModule = 73 "ffi.Module";
-    /// A Python object held by native code.
+    /// Python object that native code holds.
     kTVMFFIOpaquePyObject = 74 "ffi.OpaquePyObject";
     /// Mutable sequence.
     kTVMFFIList = 75 "ffi.List";
     /// Mutable mapping.
     kTVMFFIDict = 76 "ffi.Dict";
-    /// What a structural visit returns to stop early.
+    /// Object that a structural visit returns to stop early.
     kTVMFFIVisitInterrupt = 77 "ffi.VisitInterrupt";
-    /// Integer of any size.
+    /// Integer of arbitrary size.
     kTVMFFIBigInt = 78 "ffi.BigInt";
     /// One past the last static object type.
     kTVMFFIStaticObjectEnd = 79;
-    /// First index that is given out at run time.
+    /// First index that is allocated at run time.
     kTVMFFIDynObjectBegin = 128;
 }

@@ -1,7 +1,7 @@
 //! Sizes and offsets of all structs, in one table.
 //!
-//! The table is checked here when the crate is compiled for a 64-bit target, and `xtask codegen` writes the same
-//! checks in C from it.
+//! The table is checked when this crate is compiled for a 64-bit target. `xtask codegen` writes the same checks in C
+//! from it.
 
 use core::mem::{offset_of, size_of};
 
@@ -11,15 +11,15 @@ use crate::*;
 pub struct Layout {
     /// Name of the struct.
     pub name: &'static str,
-    /// Size of the struct.
+    /// Size of the struct in bytes.
     pub size: usize,
-    /// Name and offset of each field.
+    /// Name and offset in bytes of each field.
     pub fields: &'static [(&'static str, usize)],
 }
 
 macro_rules! layouts {
     ($( $name:ident = $size:literal { $( $field:ident @ $offset:literal ),* $(,)? } )*) => {
-        /// The layout of each struct on 64-bit targets.
+        /// Layout of each struct on 64-bit targets.
         pub const LAYOUTS: &[Layout] = &[$( Layout {
             name: stringify!($name),
             size: $size,

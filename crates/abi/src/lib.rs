@@ -1,13 +1,13 @@
-//! The stable C ABI of anyfn, as data.
+//! The stable C ABI of anyfn: declarations only.
 //!
-//! Everything that crosses a language boundary is one of the `repr(C)` structs below or a call of one of the
-//! functions in [`functions`]. The crate holds no code besides layout checks: the one implementation lives in
-//! `anyfn-core`, the safe Rust view in `anyfn`, and the C header is generated from these files.
+//! Everything that crosses a language boundary is one of the `repr(C)` structs below or a call of one of the functions
+//! in [`functions`]. This crate contains no code except layout checks. `anyfn-core` implements the functions, `anyfn`
+//! is the safe Rust API, and the C header is generated from these files.
 //!
-//! The ABI is binary compatible with the tvm-ffi stable ABI 0.1, so names are the ones used there.
+//! The ABI is binary compatible with the stable ABI of tvm-ffi 0.1 and uses its names.
 //!
-//! Reading order: [`TVMFFIAny`] (a value), [`TVMFFIObject`] (what every object begins with), the cells of the
-//! built-in objects ([`cells`]), [`TVMFFITypeInfo`] (reflection), [`functions`] (what can be called).
+//! Reading order: [`TVMFFIAny`] (a value), [`TVMFFIObject`] (the header of every object), the content of the built-in
+//! objects ([`cells`]), [`TVMFFITypeInfo`] (reflection), [`functions`].
 #![no_std]
 #![allow(non_snake_case, reason = "the names are the ABI's names, shared with the C header")]
 #![allow(non_upper_case_globals, reason = "the names are the ABI's names, shared with the C header")]
@@ -36,21 +36,21 @@ pub use object::{
 };
 pub use reflection::*;
 
-/// Handle to an object: the address of its [`TVMFFIObject`] header.
+/// Handle of an object: the address of its [`TVMFFIObject`] header.
 pub type TVMFFIObjectHandle = *mut core::ffi::c_void;
 
-/// Handle to a stream of a device, as the device's own runtime defines it.
+/// Handle of a stream of a device, as the device's own runtime defines it.
 pub type TVMFFIStreamHandle = *mut core::ffi::c_void;
 
 /// Version of the ABI that a runtime implements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TVMFFIVersion {
-    /// Changes when old clients stop working.
+    /// Major version; changes when existing clients stop working.
     pub major: u32,
-    /// Changes when functions or structs are added.
+    /// Minor version; changes when functions or structs are added.
     pub minor: u32,
-    /// Changes with every release.
+    /// Patch version; changes with every release.
     pub patch: u32,
 }
 

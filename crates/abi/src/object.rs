@@ -1,60 +1,62 @@
-//! What every object begins with.
+//! The header of every object.
 
 use core::ffi::{c_int, c_void};
 
 use crate::TVMFFIAny;
 
-/// Releases an object: `flags` says whether the content, the memory, or both go.
+/// Deleter of an object: releases its content, its memory or both, as `flags` states.
 pub type TVMFFIObjectDeleter = unsafe extern "C" fn(self_: *mut c_void, flags: c_int);
 
 /// Header of every object, 24 bytes.
 ///
 /// A new object has the combined count `0x1_0000_0001`: one strong reference, and one weak reference that all strong
-/// ones hold together. References are counted with atomic operations, from any thread.
+/// references hold together. References are counted with atomic operations, from any thread.
 #[repr(C)]
 pub struct TVMFFIObject {
-    /// Strong count in the low, weak count in the high 32 bits. Only to be changed with atomic operations.
+    /// Strong count in the low 32 bits, weak count in the high 32 bits; changed only with atomic operations.
     pub combined_ref_count: u64,
-    /// Type of the object.
+    /// Type index of the object.
     pub type_index: i32,
-    /// Zero in objects of other runtimes. anyfn keeps the `OBJECT_FLAG_*` bits here; no client depends on them.
+    /// Flags, zero in objects of other runtimes. anyfn keeps the `OBJECT_FLAG_*` bits here; no client depends on them.
     pub flags: u32,
-    /// Releases the object; NULL for objects that are never freed.
+    /// Destroys the object; NULL for objects that are never freed.
     pub deleter: Option<TVMFFIObjectDeleter>,
 }
 
-/// Flag: some thread is inside an operation on this List or Dict, or changes the trace of this Error.
+/// Flag: a thread is executing an operation on this List or Dict, or is changing the backtrace of this Error.
 pub const OBJECT_FLAG_LOCKED: u32 = 1;
-/// Flag: some thread reads the trace of this Error or calls its `update_backtrace`, whoever has made it.
+/// Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`, whichever runtime created
+/// it.
 pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
-/// Flag: this Function carries a `const AnyfnFunctionExt*` right behind its [`crate::TVMFFIFunctionCell`].
+/// Flag: a `const AnyfnFunctionExt*` directly follows the [`crate::TVMFFIFunctionCell`] of this Function.
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
 /// Flag: the memory of this Tensor must not be written.
 pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
-/// Not part of the stable ABI: in the word beside the type index of a `DLTensor*`, says that the memory must not be written. Other
-/// makers leave the word zero and need not look at it; a value that outlives the call never has it.
+/// Flag, not part of the stable ABI: in the word beside the type index of a `DLTensor*`, marks memory that must not be
+/// written. Other producers leave the word zero and need not read it. A value that outlives the call never has this
+/// flag.
 pub const TENSOR_VIEW_READ_ONLY: u32 = 1;
 
-/// Deleter flag: all strong references are gone, drop the content.
+/// Deleter flag: no strong reference remains, so the content is destroyed.
 pub const kTVMFFIObjectDeleterFlagBitMaskStrong: c_int = 1;
-/// Deleter flag: all weak references are gone too, free the memory.
+/// Deleter flag: no weak reference remains either, so the memory is freed.
 pub const kTVMFFIObjectDeleterFlagBitMaskWeak: c_int = 2;
-/// Deleter flags: drop the content and free the memory.
+/// Deleter flags: the content is destroyed and the memory is freed.
 pub const kTVMFFIObjectDeleterFlagBitMaskBoth: c_int = 3;
 
-/// Flag of a function: it runs long or blocks, so callers release locks such as Python's around it.
+/// Flag of a function: it may run for a long time or block, so callers release locks such as Python's around the call.
 pub const FUNCTION_FLAG_BLOCKING: u64 = 1;
-/// Flag of a function: it trusts an address, or a number that stands for one, which its caller passes. Clients whose
+/// Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
 /// languages promise memory safety, and remote peers, cannot look it up.
 pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
 
-/// What a function made by anyfn tells about itself.
+/// Additional properties of a function that anyfn created.
 #[repr(C)]
 pub struct AnyfnFunctionExt {
     /// Size of this struct in bytes; fields beyond it are absent.
     pub size: usize,
-    /// The `FUNCTION_FLAG_*` bits.
+    /// Flags, a combination of `FUNCTION_FLAG_*`.
     pub flags: u64,
-    /// Gives the signature as a JSON string, or None; see `docs/signature.md`. May be NULL.
+    /// Returns the signature as a JSON string, or None (see `docs/signature.md`). May be NULL.
     pub signature: Option<unsafe extern "C" fn(func: *mut c_void, result: *mut TVMFFIAny) -> c_int>,
 }

@@ -1,4 +1,4 @@
-//! What a type tells about itself.
+//! Type info: fields, methods, metadata and attributes of types.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,42 +15,42 @@ macro_rules! flags {
 flags! { FIELD_FLAGS {
     /// The field can be set.
     kTVMFFIFieldFlagBitMaskWritable = 1;
-    /// The field has a default.
+    /// The field has a default value.
     kTVMFFIFieldFlagBitMaskHasDefault = 1 << 1;
-    /// The method takes no object.
+    /// The method is static: it takes no object.
     kTVMFFIFieldFlagBitMaskIsStaticMethod = 1 << 2;
-    /// Structural equality and hash pass over the field.
+    /// The field is ignored by structural equality and hash.
     kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3;
-    /// The field defines variables, as a pattern.
+    /// The field is a definition region: it defines the variables in its value, at any depth.
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4;
-    /// The default is a function that makes a value.
+    /// The default is a function that creates a value.
     kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5;
-    /// Not shown when printed.
+    /// The field is omitted from the printed representation.
     kTVMFFIFieldFlagBitMaskReprOff = 1 << 6;
-    /// Not compared.
+    /// The field is ignored by comparison.
     kTVMFFIFieldFlagBitMaskCompareOff = 1 << 7;
-    /// Not hashed.
+    /// The field is ignored by the hash.
     kTVMFFIFieldFlagBitMaskHashOff = 1 << 8;
-    /// Not an argument of the constructor.
+    /// The field is not an argument of the constructor.
     kTVMFFIFieldFlagBitMaskInitOff = 1 << 9;
-    /// Keyword-only argument of the constructor.
+    /// The field is a keyword-only argument of the constructor.
     kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10;
-    /// `setter` is a Function object.
+    /// The `setter` of the field is a Function object.
     kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11;
-    /// The field defines variables, one each.
+    /// The field is a definition region, but the fields of the variables that it defines are uses of variables.
     kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12;
 }}
 
 flags! { SEQ_HASH_KINDS {
-    /// No structural equality or hash.
+    /// No structural equality and hash.
     kTVMFFISEqHashKindUnsupported = 0;
     /// Compared by content.
     kTVMFFISEqHashKindTreeNode = 1;
-    /// A variable, mapped to its counterpart.
+    /// Free variable, mapped to its counterpart.
     kTVMFFISEqHashKindFreeVar = 2;
-    /// Compared by content and by sharing.
+    /// Compared by content and by which nodes are shared.
     kTVMFFISEqHashKindDAGNode = 3;
-    /// Compared by content, immutable.
+    /// Compared by content; the objects are immutable.
     kTVMFFISEqHashKindConstTreeNode = 4;
     /// Compared by address.
     kTVMFFISEqHashKindUniqueInstance = 5;
@@ -60,34 +60,34 @@ flags! { SEQ_HASH_KINDS {
 pub type TVMFFIFieldGetter = unsafe extern "C" fn(field: *mut c_void, result: *mut TVMFFIAny) -> c_int;
 /// Sets the field at an address from a view.
 pub type TVMFFIFieldSetter = unsafe extern "C" fn(field: *mut c_void, value: *const TVMFFIAny) -> c_int;
-/// Makes an object with default content.
+/// Creates an object with default content.
 pub type TVMFFIObjectCreator = unsafe extern "C" fn(result: *mut TVMFFIObjectHandle) -> c_int;
 
 /// A field of an object type.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIFieldInfo {
-    /// Name.
+    /// Name of the field.
     pub name: TVMFFIByteArray,
-    /// Documentation.
+    /// Documentation of the field.
     pub doc: TVMFFIByteArray,
-    /// JSON; `type_schema` describes the type.
+    /// Metadata as JSON; its key `type_schema` describes the type.
     pub metadata: TVMFFIByteArray,
-    /// `kTVMFFIFieldFlagBit*`.
+    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
     /// Size of the field in bytes.
     pub size: i64,
     /// Alignment of the field in bytes.
     pub alignment: i64,
-    /// Offset from the object header in bytes.
+    /// Offset of the field from the object header in bytes.
     pub offset: i64,
-    /// Reads the field.
+    /// Function that reads the field.
     pub getter: Option<TVMFFIFieldGetter>,
-    /// A `TVMFFIFieldSetter`, or a Function handle when flag bit 11 is set.
+    /// Function that sets the field: a `TVMFFIFieldSetter`, or a Function handle if flag bit 11 is set.
     pub setter: *mut c_void,
-    /// Default value, or the function that makes it when flag bit 5 is set.
+    /// Default value, or the function that creates it if flag bit 5 is set.
     pub default_value_or_factory: TVMFFIAny,
-    /// Type index when it is known statically, else `kTVMFFIAny`.
+    /// Type index of the field if it is known statically, else `kTVMFFIAny`.
     pub field_static_type_index: i32,
 }
 
@@ -95,36 +95,37 @@ pub struct TVMFFIFieldInfo {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIMethodInfo {
-    /// Name.
+    /// Name of the method.
     pub name: TVMFFIByteArray,
-    /// Documentation.
+    /// Documentation of the method.
     pub doc: TVMFFIByteArray,
-    /// JSON; `type_schema` describes the type.
+    /// Metadata as JSON; its key `type_schema` describes the type.
     pub metadata: TVMFFIByteArray,
-    /// `kTVMFFIFieldFlagBit*`.
+    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
-    /// View of the Function.
+    /// View of the function object.
     pub method: TVMFFIAny,
 }
 
-/// What a type registers once about itself.
+/// Metadata of a type, which the type registers once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFITypeMetadata {
-    /// Documentation.
+    /// Documentation of the type.
     pub doc: TVMFFIByteArray,
-    /// Makes an object with default content; NULL when that is not possible.
+    /// Creates an object with default content; NULL if that is not possible.
     pub creator: Option<TVMFFIObjectCreator>,
     /// Size of an object in bytes.
     pub total_size: i32,
-    /// How structural equality and hash treat the type.
+    /// Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`.
     pub structural_eq_hash_kind: i32,
 }
 
-/// One attribute of all types: the entry of type `t` is `data[t - begin_index]`, None or out of range when absent.
+/// Values of one attribute for all types. The entry of type `t` is `data[t - begin_index]`; it is `None` or out of range
+/// if the type does not have the attribute.
 #[repr(C)]
 pub struct TVMFFITypeAttrColumn {
-    /// Entries.
+    /// Entries of the column.
     pub data: *const TVMFFIAny,
     /// Number of entries.
     pub size: i32,
@@ -132,27 +133,27 @@ pub struct TVMFFITypeAttrColumn {
     pub begin_index: i32,
 }
 
-/// A type. Lives at a stable address as long as the process.
+/// Type info of a type, at an address that is valid for the lifetime of the process.
 #[repr(C)]
 pub struct TVMFFITypeInfo {
-    /// Index of the type.
+    /// Type index of the type.
     pub type_index: i32,
     /// Number of ancestors.
     pub type_depth: i32,
-    /// Unique name.
+    /// Type key, the unique name of the type.
     pub type_key: TVMFFIByteArray,
-    /// Ancestors, the root first.
+    /// Type infos of all ancestors, the root first.
     pub type_ancestors: *const *const TVMFFITypeInfo,
-    /// Hash of the name.
+    /// Hash of the type key.
     pub type_key_hash: u64,
-    /// Number of fields of this type itself.
+    /// Number of fields of this type, without those of its ancestors.
     pub num_fields: i32,
-    /// Number of methods of this type itself.
+    /// Number of methods of this type, without those of its ancestors.
     pub num_methods: i32,
-    /// Fields of this type itself.
+    /// Fields of this type, without those of its ancestors.
     pub fields: *const TVMFFIFieldInfo,
-    /// Methods of this type itself.
+    /// Methods of this type, without those of its ancestors.
     pub methods: *const TVMFFIMethodInfo,
-    /// NULL until registered.
+    /// Metadata of the type; NULL until registered.
     pub metadata: *const TVMFFITypeMetadata,
 }

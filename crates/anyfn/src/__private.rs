@@ -1,4 +1,5 @@
-//! What the macros of this crate expand to. Not part of the public interface: it may change at any time.
+//! Items that the expansions of this crate's macros use. They are not part of the public interface and may change at
+//! any time.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -20,15 +21,15 @@ use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
-/// One function that `#[register]` has collected.
+/// A function that `#[register]` has collected.
 pub struct Entry {
-    /// Global name.
+    /// Name of the global function.
     pub name: &'static str,
-    /// Replaces a function of the same name.
+    /// True if it replaces a function of the same name.
     pub overrides: bool,
-    /// Documentation.
+    /// Documentation of the function.
     pub doc: &'static str,
-    /// Makes the function.
+    /// Creates the function.
     pub make: fn() -> PackedFunc,
 }
 
@@ -36,18 +37,19 @@ pub struct Entry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [Entry];
-/// The unit tests of this crate hold it twice, and one file cannot have two collections of one name.
+/// Empty collection for the unit tests. They contain this crate twice, and one file cannot have two collections of the same
+/// name.
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];
 
-/// One pointer variable of compiled libraries that the loader fills.
+/// A context symbol: a pointer variable of compiled libraries that the loader fills.
 pub struct ContextSymbol {
     name: &'static core::ffi::CStr,
     address: fn() -> *mut core::ffi::c_void,
 }
 
 impl ContextSymbol {
-    /// The variable `name`, which gets `address`.
+    /// Creates a context symbol: the variable `name` receives `address`.
     ///
     /// ```compile_fail,E0133
     /// use anyfn::__private::ContextSymbol;
@@ -56,7 +58,8 @@ impl ContextSymbol {
     /// ```
     ///
     /// # Safety
-    /// The address must be that of what compiled code takes the variable for, for as long as the process lives.
+    /// The address must be of the kind that compiled code expects in the variable, and stay valid for the lifetime of
+    /// the process.
     #[must_use]
     pub const unsafe fn new(
         name: &'static core::ffi::CStr,
@@ -65,30 +68,31 @@ impl ContextSymbol {
         ContextSymbol { name, address }
     }
 
-    /// Name of the variable.
+    /// Returns the name of the variable.
     #[must_use]
     pub fn name(&self) -> &'static core::ffi::CStr {
         self.name
     }
 
-    /// The address that the variable gets.
+    /// Returns the address that the variable receives.
     #[must_use]
     pub fn address(&self) -> *mut core::ffi::c_void {
         (self.address)()
     }
 }
 
-/// Context symbols of this program or library beside those of core; only what is linked with core counts.
+/// Context symbols of this program or library in addition to those of the core. They have an effect only if they are
+/// linked together with the core.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
-/// As for [`REGISTRATIONS`].
+/// Empty collection for the unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// One type with `#[derive(Object)]`.
+/// A type with `#[derive(Object)]`.
 pub struct TypeEntry {
-    /// Makes sure that the table of types knows all of it; gives why it cannot.
+    /// Registers all parts of the type in the type table; returns the reason if that is not possible.
     pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
@@ -96,7 +100,7 @@ pub struct TypeEntry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
-/// As for [`REGISTRATIONS`].
+/// Empty collection for the unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
@@ -104,18 +108,19 @@ pub static TYPES: [TypeEntry; 0] = [];
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
-/// As for [`REGISTRATIONS`].
+/// Empty collection for the unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];
 
-/// Makes sure that the table of types knows all types of this program or library; see [`TypeIndex::define`].
+/// Registers all types of this program or library in the type table; see [`TypeIndex::define`].
 ///
 /// # Errors
-/// The first type that is another one's. It is an error where it is used, too; the others are defined.
+/// Returns the first error, such as a type whose key belongs to another type. The other types are still registered.
+/// Using the type that failed is an error, too.
 pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
     let mut result = Ok(());
     for entry in TYPES.iter() {
-        // The schema of a field may be a user's code.
+        // The schema of a field may run user code.
         panics::swallow(|| {
             let defined = (entry.define)(again);
             if result.is_ok() {
@@ -134,7 +139,8 @@ pub use crate::define::{
 };
 pub use crate::signature::unsigned;
 
-/// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
+/// Returns a copy of a name that is never freed, for error messages of a function registered under it. Equal names are
+/// stored once.
 #[must_use]
 #[cfg(feature = "std")]
 pub fn intern(name: &str) -> &'static str {
@@ -152,29 +158,29 @@ pub fn intern(name: &str) -> &'static str {
     }
 }
 
-/// Keeps a name for ever, for error texts of a function that is registered under it.
+/// Returns a copy of a name that is never freed, for error messages of a function registered under it.
 #[must_use]
 #[cfg(not(feature = "std"))]
 pub fn intern(name: &str) -> &'static str {
     alloc::boxed::Box::leak(name.into())
 }
 
-/// What is known of a wrong value: the context of its error.
+/// Details about a wrong value: the context of its error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detail<'a> {
     /// Name of the function that was called.
     pub function: &'a str,
-    /// Name of its argument, or the index.
+    /// Name or index of the argument.
     pub argument: &'a str,
-    /// Where inside the argument, such as `[3]["w"]`.
+    /// Path inside the argument, such as `[3]["w"]`.
     pub path: &'a str,
-    /// What was expected.
+    /// Description of the expected type.
     pub expected: &'a str,
-    /// What was there.
+    /// Description of the actual value.
     pub got: &'a str,
 }
 
-/// Adds what is known of a wrong value to its error.
+/// Adds details about a wrong value to its error.
 pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
     let pairs = [
         ("function", detail.function),
@@ -183,21 +189,22 @@ pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
         ("expected", detail.expected),
         ("got", detail.got),
     ];
-    // Without memory for the detail the error itself still goes out.
+    // If memory for the details is exhausted, the error is returned without them.
     match crate::Map::<Any, Any>::try_from_iter(pairs) {
         Ok(context) => error.with_context(context.into_object()),
         Err(_) => error,
     }
 }
 
-/// The candidate nearest to `name`, if one is near enough to be meant: about a third of what follows the namespace that
-/// both have may differ.
+/// Returns the candidate nearest to `name`, if one is near enough: about a third of what follows the common namespace
+/// may differ.
 ///
-/// For error texts: the work is bounded, so that long names and many candidates do not make an error slow.
+/// It is used for error messages. The work is limited, so that long names and many candidates do not make an error
+/// slow.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// Longer names are not compared.
+    /// Maximum length of a name that is compared, in bytes.
     const LONGEST: usize = 128;
-    /// Bytes compared in all.
+    /// Maximum number of byte comparisons in total.
     const WORK: usize = 1 << 22;
     if name.len() > LONGEST {
         return None;
@@ -225,13 +232,14 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     best
 }
 
-/// Length of the namespace of two names, up to the last dot of what they begin with.
+/// Returns the length of the common namespace of two names: everything up to the last dot of their common prefix.
 fn common_namespace(a: &str, b: &str) -> usize {
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     a.as_bytes()[..same].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1)
 }
 
-/// Number of edits between two names, two letters in the wrong order being one; `None` if there are more than `limit`.
+/// Returns the number of edits between two names, where swapping two adjacent letters is one edit; `None` if there are
+/// more than `limit`.
 fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut above: Vec<usize> = vec![0; b.len() + 1];
@@ -254,7 +262,7 @@ fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     Some(row[b.len()]).filter(|edits| *edits <= limit)
 }
 
-/// A name as messages show it: a very long one is cut.
+/// Shortens a name for messages if it is very long.
 pub fn shorten(name: &str) -> Cow<'_, str> {
     const SHOWN_MAX: usize = 200;
     if name.len() <= SHOWN_MAX {
@@ -267,7 +275,7 @@ pub fn shorten(name: &str) -> Cow<'_, str> {
 /// Calls an exported function.
 ///
 /// # Safety
-/// `args` must be `num_args` valid views for the call, `result` writable and holding nothing.
+/// `args` must point to `num_args` valid views for the call. `result` must be writable and hold nothing.
 pub unsafe fn call_exported<S, F: PackableFn<S>>(
     names: &Names,
     function: F,
@@ -285,7 +293,7 @@ pub unsafe fn call_exported<S, F: PackableFn<S>>(
     })
 }
 
-/// Gives the signature of an exported function as JSON.
+/// Writes the signature of an exported function as JSON to `result`.
 ///
 /// # Safety
 /// `result` must be writable and hold nothing.
@@ -298,7 +306,7 @@ pub unsafe fn exported_metadata<S, F: PackableFn<S>>(
     unsafe { write_text(result, &crate::typed::signature_json::<F, S>(names)) }
 }
 
-/// Gives the documentation of an exported function.
+/// Writes the documentation of an exported function to `result`.
 ///
 /// # Safety
 /// `result` must be writable and hold nothing.
@@ -317,32 +325,33 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// What [`registrations`] has made and the loader has not given back.
+/// Result of [`registrations`] that the loader has not returned yet.
 struct Table {
     infos: Vec<TVMFFIMethodInfo>,
-    /// What the entries borrow from.
+    /// Functions and signatures from which the entries borrow.
     _functions: Vec<(PackedFunc, Option<crate::String>)>,
 }
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// What a library tells its loader of `#[register]`: one entry per function. Its types are registered, so that others
-/// know them before there is an object of one.
+/// Returns the functions with `#[register]` of a library to its loader, one entry per function. The types of the
+/// library are registered as well, so that they are known before the first object exists.
 ///
-/// The entries stay until the function is called again; with NULL it only takes them back, so that no object of the
-/// library stays behind. A type that is another one's is a count of -1, and an error is raised.
+/// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
+/// the library remains. If a type cannot be registered, because its key belongs to another type, the count is -1 and an
+/// error is raised.
 ///
 /// # Safety
-/// `count` must be NULL or writable; of several callers at once none may use entries.
+/// `count` must be NULL or writable. If several threads call this at the same time, none of them may use the entries.
 pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     use core::sync::atomic::Ordering;
     let taken_back = |old: *mut Table| {
         if !old.is_null() {
-            // SAFETY: made below by `Box`, and taken out of its place by one caller.
+            // SAFETY: the table was created below by `Box`, and only one caller took it out of its slot.
             drop(unsafe { Box::from_raw(old) });
         }
     };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `count` is NULL or writable.
     let Some(count) = (unsafe { count.as_mut() }) else {
         taken_back(TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel));
         return core::ptr::null();
@@ -373,18 +382,18 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     *count = infos.len() as i32;
     let table = Box::into_raw(Box::new(Table { infos, _functions: functions }));
     taken_back(TABLE.swap(table, Ordering::AcqRel));
-    // SAFETY: made just now; the caller says that nobody takes it back meanwhile.
+    // SAFETY: the table was just created, and the caller guarantees that no other thread frees it at the same time.
     unsafe { (*table).infos.as_ptr() }
 }
 
-/// The schema of a field, from its metadata; empty if that tells none.
+/// Returns the schema of a field from its metadata; empty if the metadata has none.
 #[must_use]
 pub fn field_schema(metadata: &str) -> alloc::string::String {
     let metadata = crate::json::Json::parse(metadata);
     metadata.and_then(|json| json.get("type_schema")?.text().map(Into::into)).unwrap_or_default()
 }
 
-/// An ELF note: what a library was built for.
+/// An ELF note that states for which ABI a library was built.
 #[repr(C, align(4))]
 pub struct Note {
     name_size: u32,
@@ -395,7 +404,7 @@ pub struct Note {
     minimum_core: [u32; 3],
 }
 
-/// The note that `export!` puts into a library: owner `anyfn`, type 1, the ABI version and the oldest core that works.
+/// Note that `export!` adds to a library: owner `anyfn`, type 1, the ABI version and the oldest core that works.
 pub const NOTE: Note = Note {
     name_size: 6,
     desc_size: 24,
@@ -405,54 +414,56 @@ pub const NOTE: Note = Note {
     minimum_core: [0, 1, 0],
 };
 
-/// Runs the body of a function that C code calls: an error or a panic is raised on this thread and gives -1.
+/// Runs the body of a function that C code calls. An error or a panic is raised on this thread, and the result is then
+/// -1.
 ///
-/// This is the one trampoline of all functions that Rust code shows to C.
+/// This is the trampoline of all functions that Rust code provides to C.
 #[inline]
 pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
     panics::trampoline(body)
 }
 
-// What the implementation of the ABI needs of this crate, beyond its public interface.
+// Items of this crate that the implementation of the ABI needs in addition to the public interface.
 
-/// Flag of a field whose place holds a value that does not change once it is set.
+/// Flag of a field that stores a 16-byte value that does not change once it is set.
 pub const LENDS_VALUE: i64 = crate::reflection::LENDS_VALUE;
-/// A flag of fields: the setter stores what it is given and runs no code of others.
+/// Flag of a field whose setter only stores the value and runs no foreign code.
 pub const STORES_ONLY: i64 = crate::reflection::STORES_ONLY;
 
-/// Count of a new object: one strong reference.
+/// Combined reference count of a new object: one strong reference.
 pub const UNIQUE: u64 = crate::refcount::UNIQUE;
 
-/// Runs `body`; a panic becomes an error.
+/// Runs `body` and converts a panic into an error.
 ///
 /// # Errors
-/// What `body` gives, or its panic.
+/// Returns the error of `body`, or its panic as an error.
 pub fn catch<T>(body: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
     panics::catch(body)
 }
 
-/// Makes later panics of this library remember where they happened.
+/// Installs a hook that records the source location of later panics of this library.
 pub fn remember_places() {
     panics::remember_places();
 }
 
-/// Makes an object of a type with this content behind its header.
+/// Creates an object of a type whose content is `content`.
 ///
 /// ```compile_fail,E0133
 /// let function = anyfn::__private::new_object(anyfn::abi::kTVMFFIFunction, ());
 /// ```
 ///
 /// # Safety
-/// Objects of the type must have a content like this one, which any thread may use as its type promises.
+/// Objects of the type must have a content of type `T`, which any thread may use in the way that the object type
+/// allows.
 pub unsafe fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crate::ObjectRef {
-    // SAFETY: the caller guarantees the content; no flag promises more.
+    // SAFETY: the caller guarantees the content, and no flag is set.
     unsafe { new_object_with_flags(type_index, 0, content) }
 }
 
-/// Makes an object of a type with these `OBJECT_FLAG_*` and this content behind its header.
+/// Creates an object of a type with these `OBJECT_FLAG_*` whose content is `content`.
 ///
 /// # Safety
-/// As [`new_object`]; and the flags must hold.
+/// The requirements of [`new_object`] apply, and the flags must be correct for the object.
 pub unsafe fn new_object_with_flags<T: Send + 'static>(
     type_index: i32,
     flags: u32,
@@ -461,46 +472,50 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// What a type has registered under the name of an attribute.
+/// Returns the value that a type has registered for an attribute.
 #[must_use]
 pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
-    // SAFETY: an entry that is set holds its value for ever.
+    // SAFETY: an entry that is set holds its value for the lifetime of the process.
     crate::types::attribute(name, type_index)
         .map(|value| unsafe { crate::AnyView::from_raw(*value) }.to_owned())
 }
 
-/// Counts an object that is not made by [`new_object`], once it is at its address.
+/// Counts an object that was not created by [`new_object`], once it is at its final address.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_created(&7, 64);
 /// ```
 ///
 /// # Safety
-/// It must be such an object, of that type, and be counted once: a library is unmapped when it has no objects.
+/// `object` must be such an object of this type, and it must be counted only once: a library is unmapped when it has no
+/// objects.
 pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Counts the end of an object that is not made by [`new_object`], before its memory is given back.
+/// Counts the end of an object that was not created by [`new_object`], before its memory is freed.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
 /// ```
 ///
 /// # Safety
-/// It must be an object that [`object_created`] has counted, whose end has not been counted.
+/// `object` must have been counted by [`object_created`], and its end must not have been counted yet.
 pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Releases the content of an object that is not made by [`new_object`], for its deleter: runs `release`, or puts the
-/// deleter off if releases are nested too deep. `false` if it was put off; then the deleter returns at once.
+/// Destroys the content of an object that was not created by [`new_object`], for its deleter.
+///
+/// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
+/// it must then return immediately.
 ///
 /// # Safety
-/// Called by the deleter of `object` with the flags that it got, one of which is that the content goes.
+/// Only the deleter of `object` may call this, with the flags that it received, which must include the flag for the
+/// content.
 pub unsafe fn release_content(object: *mut core::ffi::c_void, flags: c_int, release: impl FnOnce()) -> bool {
     if !crate::nesting::enter() {
-        // SAFETY: the deleter hands the object over and does not touch it again.
+        // SAFETY: the deleter hands over the object and does not access it again.
         unsafe { crate::nesting::defer(object.cast(), flags) };
         return false;
     }
@@ -509,43 +524,43 @@ pub unsafe fn release_content(object: *mut core::ffi::c_void, flags: c_int, rele
     true
 }
 
-/// A string value with a copy of `bytes`; `None` when memory is short.
+/// Returns a string value with a copy of `bytes`; `None` if memory allocation fails.
 pub fn try_string(bytes: &[u8]) -> Option<Any> {
     crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallStr, anyfn_abi::kTVMFFIStr)
 }
 
-/// A bytes value with a copy of `bytes`; `None` when memory is short.
+/// Returns a bytes value with a copy of `bytes`; `None` if memory allocation fails.
 pub fn try_bytes(bytes: &[u8]) -> Option<Any> {
     crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallBytes, anyfn_abi::kTVMFFIBytes)
 }
 
-/// A String object with a copy of `bytes`, however short; `None` when memory is short.
+/// Returns a String object with a copy of `bytes`, whatever its length; `None` if memory allocation fails.
 pub fn try_heap_string(bytes: &[u8]) -> Option<crate::ObjectRef> {
     crate::bytes_object::BytesObject::try_allocate(bytes, anyfn_abi::kTVMFFIStr)
 }
 
-/// Mixes a value into a hash, as the ABI says.
+/// Combines a hash and a value, as the ABI defines.
 #[inline]
 #[must_use]
 pub const fn hash_combine(hash: u64, value: u64) -> u64 {
     crate::hash::combine(hash, value)
 }
 
-/// Hash of the content of a string or bytes, as the ABI says.
+/// Returns the hash of the content of a string or bytes, as the ABI defines.
 #[inline]
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     crate::hash::hash_bytes(bytes)
 }
 
-/// Hash of a value as a map key, as the ABI says.
+/// Returns the hash of a value as a Map key, as the ABI defines.
 #[inline]
 #[must_use]
 pub fn any_hash(view: &AnyView<'_>) -> u64 {
     crate::hash::any_hash(view)
 }
 
-/// The content of a string or of bytes; nothing for other types.
+/// Returns the content of a string or bytes value; empty for other types.
 #[inline]
 #[must_use]
 pub fn bytes_of(value: &Any) -> &[u8] {
@@ -558,28 +573,28 @@ pub fn bytes_of(value: &Any) -> &[u8] {
     }
 }
 
-/// The pair of a Map or Dict at a place, which moves on to the next one; `None` at the end.
+/// Returns the pair of a Map or Dict at a position, and advances the position; `None` at the end.
 ///
 /// # Safety
-/// `object` must be a Map or Dict, which does not change as long as the result lives.
+/// `object` must be a Map or Dict that does not change while the result is alive.
 pub unsafe fn next_pair<'a>(
     object: &'a crate::ObjectRef,
     place: &mut crate::MapPlace,
 ) -> Option<(&'a Any, &'a Any)> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     unsafe { crate::containers::next_pair(object, place) }
 }
 
-/// Puts another value into the pair that [`next_pair`] gives for a place; gives the old one.
+/// Replaces the value of the pair that [`next_pair`] returns for a position, and returns the old value.
 ///
 /// # Safety
-/// `object` must be a Map or Dict, and nothing else may use its content meanwhile.
+/// `object` must be a Map or Dict, and no other code may use its content during the call.
 pub unsafe fn replace_value(object: &crate::ObjectRef, place: crate::MapPlace, value: Any) -> Option<Any> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     unsafe { crate::containers::replace_value(object, place, value) }
 }
 
-/// A number that no other running thread has; 0 where nothing is known of threads.
+/// Returns a number that no other running thread has; 0 if the build has no support for threads.
 #[must_use]
 pub fn thread_token() -> usize {
     #[cfg(feature = "std")]

@@ -1,4 +1,4 @@
-//! A value of any type, owned or borrowed.
+//! Values of any type, owned or borrowed.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,7 +14,8 @@ use crate::{Error, ObjectRef, Result, types};
 
 /// An owned value of any type: 16 bytes.
 ///
-/// Numbers, short strings and the like live in the value; everything else is a counted reference to an object.
+/// Numbers, short strings and the like are stored in the value itself. Everything else is a strong reference to an
+/// object.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -28,23 +29,23 @@ use crate::{Error, ObjectRef, Result, types};
 #[repr(transparent)]
 pub struct Any(TVMFFIAny);
 
-// SAFETY: plain data, or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is just a number
-// here; using it is unsafe and up to whoever does so.
+// SAFETY: the value is plain data or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is only
+// a number here; using it as a pointer is unsafe and the user's responsibility.
 unsafe impl Send for Any {}
-// SAFETY: plain data, or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is just a number
-// here; a shared `Any` gives read access only.
+// SAFETY: the value is plain data or an object reference, which is `Sync` (see `ObjectRef`). An opaque pointer is only
+// a number here; a shared `Any` gives read access only.
 unsafe impl Sync for Any {}
 
 /// A borrowed value of any type: 16 bytes, valid for `'a`.
 ///
-/// The views that C code passes may also hold borrowed strings and bytes, which an [`Any`] never does.
+/// Views that C code passes may also hold borrowed strings and bytes, which an [`Any`] never does.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct AnyView<'a>(TVMFFIAny, PhantomData<&'a TVMFFIAny>);
 
-// SAFETY: as for `Any`; what is borrowed outlives `'a` on any thread.
+// SAFETY: the argument for `Any` applies; the borrowed data outlives `'a` on any thread.
 unsafe impl Send for AnyView<'_> {}
-// SAFETY: as for `Any`; what is borrowed outlives `'a` on any thread.
+// SAFETY: the argument for `Any` applies; the borrowed data outlives `'a` on any thread.
 unsafe impl Sync for AnyView<'_> {}
 
 #[inline]
@@ -56,34 +57,35 @@ impl Any {
     /// The value `None`.
     pub const NONE: Any = Any(TVMFFIAny::NONE);
 
-    /// Makes a value of a Rust value.
+    /// Converts a Rust value into a value of any type.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// Returns the error of [`IntoAny::into_any`].
     #[inline]
     pub fn new(value: impl IntoAny) -> Result<Any> {
         value.into_any()
     }
 
-    /// Reads the value as a Rust type; see [`FromArg`] for which types are accepted as which.
+    /// Reads the value as a Rust type; see [`FromArg`] for the values that each type accepts.
     ///
     /// # Errors
-    /// `TypeError` naming the expected and the actual type; `OverflowError` for an integer that does not fit.
+    /// Returns `TypeError`, which names the expected and the actual type, if the value has another type. Returns
+    /// `OverflowError` if an integer does not fit.
     #[inline]
     pub fn get<'a, T: FromArg>(&'a self) -> Result<T::Arg<'a>> {
         T::from_arg(self.view_ref()).map_err(Error::from)
     }
 
-    /// Takes a value over that C code has made.
+    /// Takes ownership of a value that C code created.
     ///
     /// # Safety
-    /// `raw` must be a valid owned value, and the caller gives its reference (if it holds one) away.
+    /// `raw` must be a valid owned value, and the caller must transfer its reference (if it holds one).
     #[inline]
     pub const unsafe fn from_raw(raw: TVMFFIAny) -> Any {
         Any(raw)
     }
 
-    /// Gives the value to C code, which must release it.
+    /// Transfers the value to C code, which must release it.
     #[inline]
     pub const fn into_raw(self) -> TVMFFIAny {
         let raw = self.0;
@@ -91,26 +93,26 @@ impl Any {
         raw
     }
 
-    /// The object, if the value is one.
+    /// Converts the value into an object reference; `None` if it is not an object.
     #[inline]
     pub fn into_object(self) -> Option<ObjectRef> {
         if !is_object(self.0.type_index) {
             return None;
         }
         let raw = self.into_raw();
-        // SAFETY: the type index says that the union holds an object pointer.
+        // SAFETY: the type index guarantees that the union holds an object pointer.
         let handle = unsafe { raw.value.v_obj };
         // SAFETY: an owned value holds one reference, which moves out here.
         unsafe { ObjectRef::from_owned_or_null(handle.cast()) }
     }
 
-    /// The value as a view.
+    /// Returns a view of the value.
     #[inline]
     pub fn as_view(&self) -> AnyView<'_> {
         AnyView(self.0, PhantomData)
     }
 
-    /// Values as views, as calls take them.
+    /// Returns values as views, which is how calls take them.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -123,8 +125,8 @@ impl Any {
     /// ```
     #[inline]
     pub fn as_views(values: &[Any]) -> &[AnyView<'_>] {
-        // SAFETY: both are one `TVMFFIAny` and nothing else, and each bit pattern of an owned value is one of a view; the views
-        // live as long as the values are borrowed.
+        // SAFETY: both types are transparent over `TVMFFIAny`, and each bit pattern of an owned value is a valid view.
+        // The views live as long as the values are borrowed.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }
@@ -133,46 +135,46 @@ impl<'a> AnyView<'a> {
     /// The value `None`.
     pub const NONE: AnyView<'static> = AnyView(TVMFFIAny::NONE, PhantomData);
 
-    /// Takes a view that C code passes.
+    /// Wraps a view that C code passes.
     ///
     /// # Safety
-    /// `raw` must be valid, and what it borrows must stay so for `'a`.
+    /// `raw` must be valid, and everything that it borrows must stay valid for `'a`.
     #[inline]
     pub const unsafe fn from_raw(raw: TVMFFIAny) -> AnyView<'a> {
         AnyView(raw, PhantomData)
     }
 
-    /// The views that C code passes as an array.
+    /// Returns the views that C code passes as an array.
     ///
     /// # Safety
-    /// `data` must point to `len` valid views that stay so for `'a`; it may be NULL when `len` is not positive.
+    /// `data` must point to `len` valid views that stay valid for `'a`. It may be NULL if `len` is not positive.
     #[inline]
     pub unsafe fn slice_from_raw(data: *const TVMFFIAny, len: i32) -> &'a [AnyView<'a>] {
         match usize::try_from(len) {
-            // SAFETY: the caller guarantees the array, and `AnyView` is transparent over its element.
+            // SAFETY: the caller guarantees the array, and `AnyView` is transparent over its element type.
             Ok(len) if len > 0 && !data.is_null() => unsafe { core::slice::from_raw_parts(data.cast(), len) },
             _ => &[],
         }
     }
 
-    /// The struct of the ABI, borrowed.
+    /// Returns a reference to the ABI struct.
     #[inline]
     pub const fn as_raw(&self) -> &TVMFFIAny {
         &self.0
     }
 
-    /// Index of the value's type.
+    /// Returns the type index of the value.
     #[inline]
     pub const fn type_index(&self) -> i32 {
         self.0.type_index
     }
 
-    /// Key of the value's type, such as `int` or `ffi.Array`.
+    /// Returns the type key of the value, such as `int` or `ffi.Array`.
     pub fn type_key(&self) -> &'static str {
         types::type_key(self.0.type_index)
     }
 
-    /// Whether the value is `None`.
+    /// Returns true if the value is `None`.
     #[inline]
     pub const fn is_none(&self) -> bool {
         self.0.type_index == kTVMFFINone
@@ -181,13 +183,13 @@ impl<'a> AnyView<'a> {
     /// Reads the value as a Rust type.
     ///
     /// # Errors
-    /// As [`Any::get`].
+    /// Returns the errors of [`Any::get`].
     #[inline]
     pub fn get<T: FromArg>(&'a self) -> Result<T::Arg<'a>> {
         T::from_arg(self).map_err(Error::from)
     }
 
-    /// The object, borrowed, if the value is one.
+    /// Returns the value as a borrowed object reference; `None` if it is not an object.
     #[inline]
     pub fn as_object(&self) -> Option<&ObjectRef> {
         if !is_object(self.0.type_index) {
@@ -198,10 +200,11 @@ impl<'a> AnyView<'a> {
         unsafe { (&raw const self.0.value.v_obj).cast::<Option<ObjectRef>>().as_ref() }?.as_ref()
     }
 
-    /// An owned value: objects get a new reference, borrowed strings and bytes are copied.
+    /// Creates an owned value: adds a reference to an object, copies borrowed strings and bytes.
     ///
-    /// A borrowed tensor becomes a tensor object if the frontend that lends it can keep its memory alive (as Python can
-    /// with the arrays of a call), and an opaque pointer otherwise: an owned value never points to a tensor that may go.
+    /// A borrowed tensor becomes a tensor object if the frontend that owns it can keep its memory alive, as Python can
+    /// for the arrays of a call. Otherwise it becomes an opaque pointer, so an owned value never refers to a tensor
+    /// that may be freed.
     #[inline]
     pub fn to_owned(&self) -> Any {
         match self.0.type_index {
@@ -215,7 +218,7 @@ impl<'a> AnyView<'a> {
         }
     }
 
-    /// The eight bytes that the value has beside its type.
+    /// Returns the payload of the value, the eight bytes beside its type.
     #[doc(hidden)]
     #[inline]
     pub fn bits(&self) -> u64 {
@@ -223,7 +226,7 @@ impl<'a> AnyView<'a> {
         unsafe { self.0.bits() }
     }
 
-    /// The view of a described tensor, with the mark that its memory must not be written.
+    /// Returns this view of a `DLTensor` marked as read-only.
     pub(crate) fn read_only_tensor(self) -> Self {
         debug_assert_eq!(self.0.type_index, kTVMFFIDLTensorPtr);
         AnyView(TVMFFIAny { small_str_len: TENSOR_VIEW_READ_ONLY, ..self.0 }, self.1)
@@ -232,7 +235,7 @@ impl<'a> AnyView<'a> {
     #[cold]
     fn copied(self) -> Any {
         let mut out = TVMFFIAny::NONE;
-        // SAFETY: the view is valid and `out` is writable; on failure (out of memory) `out` stays None.
+        // SAFETY: the view is valid and `out` is writable. On failure (memory exhausted) `out` stays None.
         let code = unsafe { TVMFFIAnyViewToOwnedAny(&self.0, &mut out) };
         if code != 0 {
             drop(Error::take_raised());
@@ -243,33 +246,33 @@ impl<'a> AnyView<'a> {
 }
 
 impl Any {
-    /// Index of the value's type.
+    /// Returns the type index of the value.
     #[inline]
     pub const fn type_index(&self) -> i32 {
         self.0.type_index
     }
 
-    /// Key of the value's type, such as `int` or `ffi.Array`.
+    /// Returns the type key of the value, such as `int` or `ffi.Array`.
     pub fn type_key(&self) -> &'static str {
         types::type_key(self.0.type_index)
     }
 
-    /// Whether the value is `None`.
+    /// Returns true if the value is `None`.
     #[inline]
     pub const fn is_none(&self) -> bool {
         self.0.type_index == kTVMFFINone
     }
 
-    /// The object, borrowed, if the value is one.
+    /// Returns the value as a borrowed object reference; `None` if it is not an object.
     #[inline]
     pub fn as_object(&self) -> Option<&ObjectRef> {
         self.view_ref().as_object()
     }
 
-    /// The value as a view, by reference: what is read from it borrows from `self`.
+    /// Returns a reference to a view of the value, so that everything read from it borrows from `self`.
     #[inline]
     pub(crate) fn view_ref(&self) -> &AnyView<'_> {
-        // SAFETY: both are transparent over the same struct, and the view borrows for as long as `self` is borrowed.
+        // SAFETY: both types are transparent over the same struct, and the view is borrowed as long as `self` is.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
 }
@@ -288,9 +291,9 @@ impl Drop for Any {
     #[inline]
     fn drop(&mut self) {
         if is_object(self.0.type_index) {
-            // SAFETY: the type index says that the union holds an object pointer.
+            // SAFETY: the type index guarantees that the union holds an object pointer.
             let handle = unsafe { self.0.value.v_obj };
-            // SAFETY: an owned value holds one reference, which goes here.
+            // SAFETY: an owned value holds one reference, which is released here.
             drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
         }
     }
@@ -344,7 +347,7 @@ impl fmt::Debug for Any {
     }
 }
 
-/// Values are equal as map keys are: same type and same bits, strings and bytes by content.
+/// Values are equal if they are equal as Map keys: same type and same bits, strings and bytes by content.
 impl PartialEq for AnyView<'_> {
     fn eq(&self, other: &AnyView<'_>) -> bool {
         crate::hash::any_equal(self, other)

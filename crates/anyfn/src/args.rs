@@ -1,4 +1,4 @@
-//! Arguments of a call.
+//! Arguments of calls.
 
 use alloc::string::String as StdString;
 
@@ -11,25 +11,26 @@ use crate::{
 
 /// A Rust value that can be passed as an argument.
 ///
-/// Everything that is [`IntoAny`] and common can be passed by value; objects and [`Any`] also by reference, which
-/// costs no reference count.
+/// Every common type that implements [`IntoAny`] can be passed by value. Objects and [`Any`] can also be passed by
+/// reference, which does not change a reference count.
 ///
 /// # Safety
-/// `into_arg` must give an owned value when `OWNED`, and otherwise a view of something that outlives `self`'s borrow.
+/// `into_arg` must return an owned value if `OWNED` is true, and otherwise a view of data that outlives the borrow in
+/// `self`.
 pub unsafe trait IntoArg {
-    /// Whether the result owns what it holds.
+    /// True if the result of `into_arg` is an owned value.
     const OWNED: bool;
 
-    /// Makes the argument.
+    /// Converts the value into an argument.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns the error of the conversion, such as `MemoryError` if memory allocation fails.
     fn into_arg(self) -> Result<TVMFFIAny>;
 }
 
 macro_rules! by_value {
     ($owned:literal: $( $({$($generics:tt)*})? $ty:ty ),* $(,)?) => { $(
-        // SAFETY: an owned value, or one that owns nothing and so is its own view.
+        // SAFETY: the result is an owned value, or a value that owns nothing and is therefore its own view.
         unsafe impl$(<$($generics)*>)? IntoArg for $ty {
             const OWNED: bool = $owned;
             #[inline]
@@ -41,14 +42,14 @@ macro_rules! by_value {
 }
 
 by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, f32, f64, bool, (), OpaquePtr, DType, Device);
-// The widest integers may become objects.
+// The widest integer types may become objects.
 by_value!(true: i128, u64, u128, usize, &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
     {T: IntoAny} Option<T>);
 
-/// Arguments that are objects: by value the reference moves, by reference nothing is counted.
+/// Implements [`IntoArg`] for an object type: by value the reference is moved, by reference no count changes.
 macro_rules! object_arg {
     ($name:ident) => {
-        // SAFETY: the reference moves into the value.
+        // SAFETY: the reference is moved into the value.
         unsafe impl $crate::args::IntoArg for $name {
             const OWNED: bool = true;
             #[inline]
@@ -56,7 +57,7 @@ macro_rules! object_arg {
                 Ok($crate::Any::from(self.into_object()).into_raw())
             }
         }
-        // SAFETY: a view of an object that the borrow keeps alive.
+        // SAFETY: the result is a view of an object that the borrow keeps alive.
         unsafe impl $crate::args::IntoArg for &$name {
             const OWNED: bool = false;
             #[inline]
@@ -70,7 +71,7 @@ pub(crate) use object_arg;
 
 macro_rules! by_view {
     ($( [$($generics:tt)*] $ty:ty => |$self:ident| $view:expr ),* $(,)?) => { $(
-        // SAFETY: a view of something that the borrow keeps alive.
+        // SAFETY: the result is a view of data that the borrow keeps alive.
         unsafe impl<$($generics)*> IntoArg for $ty {
             const OWNED: bool = false;
             #[inline]
@@ -94,10 +95,10 @@ by_view!(
 
 /// Arguments of a call: a tuple of up to 12 values, or a slice.
 pub trait IntoArgs {
-    /// Calls `then` with the arguments as views and releases them afterwards.
+    /// Calls `then` with views of the arguments and releases the arguments afterwards.
     ///
     /// # Errors
-    /// What an argument's conversion or `then` gives.
+    /// Returns the error of an argument's conversion or of `then`.
     fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R>;
 }
 
@@ -109,7 +110,7 @@ impl IntoArgs for &[AnyView<'_>] {
 
 impl IntoArgs for &[Any] {
     fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
-        // SAFETY: both are transparent over the same struct, and the views borrow from the slice.
+        // SAFETY: both types are transparent over the same struct, and the views borrow from the slice.
         then(unsafe { &*(core::ptr::from_ref(self) as *const [AnyView<'_>]) })
     }
 }
@@ -120,7 +121,7 @@ impl<T: IntoArgs + Copy> IntoArgs for &T {
     }
 }
 
-/// The arguments of one call while they are made; owned ones are released at the end.
+/// Arguments of one call during their conversion. Owned values are released on drop.
 struct Lowered<const N: usize> {
     values: [TVMFFIAny; N],
     owned: [bool; N],
@@ -146,7 +147,7 @@ impl<const N: usize> Drop for Lowered<N> {
     fn drop(&mut self) {
         for (value, owned) in self.values.iter().zip(&self.owned) {
             if *owned {
-                // SAFETY: `IntoArg` says that this value is owned; it is released once, here.
+                // SAFETY: `IntoArg` guarantees that this value is owned, and it is released only here.
                 drop(unsafe { Any::from_raw(*value) });
             }
         }

@@ -1,4 +1,4 @@
-//! Integers beyond 64 bits, which are objects, as Rust types.
+//! Conversions between Rust integers and integers beyond 64 bits, which are objects.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use anyfn_abi::{
 
 use crate::{Any, AnyView, Error, FromArg, Mismatch, Result};
 
-/// The words of a BigInt, borrowed from a value: two's complement, the least significant one first.
+/// Words of a BigInt, borrowed from a value: two's complement, least significant word first.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
@@ -19,9 +19,9 @@ impl<'a> Words<'a> {
         if view.type_index() != kTVMFFIBigInt {
             return None;
         }
-        // SAFETY: a valid value, from which the result borrows.
+        // SAFETY: the view holds a valid value, and the result borrows from the view.
         let words = unsafe { TVMFFIBigIntGetContentByteArray(view.as_raw()) };
-        // SAFETY: a valid value, from which the result borrows.
+        // SAFETY: the view holds a valid value, and the result borrows from the view.
         Some(Words(unsafe { words.as_slice() }))
     }
 
@@ -29,7 +29,7 @@ impl<'a> Words<'a> {
         self.0.len() / 8
     }
 
-    /// The word at an index; the words behind the last one repeat the sign.
+    /// Returns the word at an index. Words beyond the last one repeat the sign.
     fn word(&self, index: usize) -> u64 {
         match self.0.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()) {
             Some(bytes) => u64::from_ne_bytes(bytes),
@@ -55,7 +55,7 @@ impl<'a> Words<'a> {
         (fits && !self.is_negative()).then(|| self.low())
     }
 
-    /// Word of the absolute value, given whether all words below are zero.
+    /// Returns a word of the absolute value, given whether all lower words are zero.
     fn magnitude(&self, index: usize, zero_below: bool) -> u64 {
         match (self.is_negative(), zero_below) {
             (false, _) => self.word(index),
@@ -64,9 +64,10 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The nearest float; infinite beyond its range.
+    /// Returns the nearest float; infinite if the integer is out of range.
     fn to_f64(&self) -> f64 {
-        // The three highest words have all bits that count; what lies below them only matters by not being zero.
+        // The two highest words contain all significant bits. For rounding, only whether the lower words are all zero
+        // matters.
         let (mut top, mut sticky, mut zero_below, mut highest) = (0u128, false, true, 0);
         for index in 0..self.len() {
             let word = self.magnitude(index, zero_below);
@@ -98,7 +99,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The digits, or the size of an integer of very many.
+/// Formats the digits of integers up to 128 bits, and only the size of larger integers.
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.to_u128(), self.to_i128()) {
@@ -109,7 +110,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Reads what is no int of 64 bits as a narrower or wider integer.
+/// Reads a value that is not a 64-bit int as a narrower or wider integer.
 #[cold]
 pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     view: &AnyView<'_>,
@@ -120,7 +121,7 @@ pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     value.ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Reads what is neither a float nor an int of 64 bits as a float.
+/// Reads a value that is neither a float nor a 64-bit int as a float.
 #[cold]
 pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<T>(view)) };
@@ -131,7 +132,7 @@ pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, 
     Err(Mismatch::new("OverflowError", "float".to_string(), words.to_string()))
 }
 
-/// Reads an integer of 128 bits without sign.
+/// Reads an unsigned 128-bit integer.
 #[cold]
 pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<u128>(view)) };
@@ -139,15 +140,15 @@ pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     words.to_u128().ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Makes a BigInt of the low 128 bits and the word that all higher ones are equal to: 0 or all ones.
+/// Creates a BigInt from its low 128 bits and the word to which all higher words are equal: zero or all ones.
 #[cold]
 pub(crate) fn make(low: u128, sign: u64) -> Result<Any> {
     let words = [low as u64, (low >> 64) as u64, sign];
-    // SAFETY: plain words.
+    // SAFETY: the slice covers the array, which consists of plain integers.
     let bytes = unsafe { core::slice::from_raw_parts(words.as_ptr().cast::<u8>(), size_of_val(&words)) };
     let bytes = TVMFFIByteArray::from_slice(bytes);
     let mut out = TVMFFIAny::NONE;
-    // SAFETY: the bytes are borrowed for the call, `out` is writable.
+    // SAFETY: the bytes are borrowed for the call, and `out` is writable.
     match unsafe { TVMFFIBigIntFromByteArray(&bytes, &mut out) } {
         // SAFETY: on success the result is an owned value.
         0 => Ok(unsafe { Any::from_raw(out) }),
@@ -155,7 +156,7 @@ pub(crate) fn make(low: u128, sign: u64) -> Result<Any> {
     }
 }
 
-/// Shows a BigInt for debugging.
+/// Formats a BigInt for debugging.
 pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match Words::of(view) {
         Some(words) => write!(f, "{words}"),

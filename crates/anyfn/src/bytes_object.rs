@@ -1,4 +1,4 @@
-//! Objects with bytes behind their header, in one allocation: long strings, long bytes, shapes.
+//! Objects whose bytes follow the header in the same allocation: long strings and long bytes.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWe
 use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
-/// Header and byte array; the bytes follow, ended by a NUL that is not counted.
+/// Header and byte array. The bytes follow, terminated by a NUL that is not counted.
 #[repr(C)]
 pub(crate) struct BytesObject {
     header: TVMFFIObject,
@@ -26,7 +26,7 @@ impl BytesObject {
         Layout::from_size_align(size, align_of::<BytesObject>()).ok()
     }
 
-    /// Makes an object with a copy of `bytes`, or `None` when memory is short.
+    /// Creates an object with a copy of `bytes`; returns `None` if memory allocation fails.
     #[inline]
     pub(crate) fn try_allocate(bytes: &[u8], type_index: i32) -> Option<ObjectRef> {
         let layout = Self::layout(bytes.len())?;
@@ -35,7 +35,7 @@ impl BytesObject {
         if this.is_null() {
             return None;
         }
-        // SAFETY: the allocation has `bytes.len() + 1` bytes behind the struct.
+        // SAFETY: the allocation has `bytes.len() + 1` bytes after the struct.
         let data: *mut u8 = unsafe { this.add(1) }.cast();
         let head = BytesObject {
             header: TVMFFIObject {
@@ -46,20 +46,20 @@ impl BytesObject {
             },
             content: TVMFFIByteArray { data: data.cast(), size: bytes.len() },
         };
-        // SAFETY: fresh memory, large and aligned enough for the struct.
+        // SAFETY: the memory is newly allocated, and large and aligned enough for the struct.
         unsafe { this.write(head) };
-        // SAFETY: fresh memory behind the struct, as long as `bytes`.
+        // SAFETY: the memory after the struct is newly allocated and has at least `bytes.len()` bytes.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
-        // SAFETY: the last byte of the allocation.
+        // SAFETY: this is the address of the last byte of the allocation.
         let end = unsafe { data.add(bytes.len()) };
-        // SAFETY: the last byte of the allocation.
+        // SAFETY: this is the address of the last byte of the allocation.
         unsafe { end.write(0) };
         live::created(this, type_index);
-        // SAFETY: a valid object with one reference, which the result takes.
+        // SAFETY: the object is valid and has one reference, which moves to the result.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
 
-    /// Makes an object with a copy of `bytes`.
+    /// Creates an object with a copy of `bytes`.
     #[inline]
     pub(crate) fn allocate(bytes: &[u8], type_index: i32) -> ObjectRef {
         match Self::try_allocate(bytes, type_index) {
@@ -75,26 +75,26 @@ impl BytesObject {
             return Ended::NONE;
         }
         let this: *mut BytesObject = object.cast();
-        // SAFETY: the object is ours and its memory is released by this call only.
+        // SAFETY: `allocate` created the object, and its memory is freed only by this call.
         let len = unsafe { (*this).content.size };
         let Some(layout) = Self::layout(len) else { return Ended::NONE };
-        // SAFETY: the memory is still there.
+        // SAFETY: the memory has not been freed yet.
         let ended = live::ending(this, unsafe { (*this).header.type_index });
-        // SAFETY: allocated with this very layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(this.cast(), layout) };
         ended
     }
 }
 
-/// The bytes of a String or Bytes object of any maker.
+/// Returns the bytes of a String or Bytes object, whichever library created it.
 ///
 /// # Safety
-/// `object` must be such an object and stay alive for `'a`.
+/// `object` must be a String or Bytes object and stay alive for `'a`.
 #[inline]
 pub(crate) unsafe fn content_of<'a>(object: *const TVMFFIObject) -> &'a [u8] {
-    // SAFETY: these objects have a byte array right behind the header.
+    // SAFETY: in these objects a byte array directly follows the header.
     let array: *const TVMFFIByteArray = unsafe { object.add(1) }.cast();
-    // SAFETY: these objects have a byte array right behind the header.
+    // SAFETY: in these objects a byte array directly follows the header.
     let array = unsafe { &*array };
     // SAFETY: the object owns the bytes and never changes them.
     unsafe { array.as_slice() }

@@ -1,4 +1,4 @@
-//! Fields that may be set at any time, of any type.
+//! Fields of any type that can be set at any time.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -10,11 +10,11 @@ use crate::record::Slot;
 use crate::reflection::Lent;
 use crate::{Any, AnyView, FieldValue, FromArg, IntoAny, Mismatch, Result, Schema};
 
-/// A field that everybody may set at any time, of a type that functions take and return.
+/// A field that can be set at any time and holds a value of type `T`.
 ///
-/// Any thread may read and set it meanwhile; a reader gets a value of its own. The lock is held while 16 bytes are copied
-/// and a reference is counted, never while code of a type or of another language runs. Numbers and truth values are
-/// faster as atomics, such as [`AtomicI64`](core::sync::atomic::AtomicI64).
+/// Any number of threads may read and set it concurrently; a reader receives its own copy of the value. The lock is
+/// held only while 16 bytes are copied and a reference is counted, never while code of a type or of another language
+/// runs. For integers and booleans, atomics such as [`AtomicI64`](core::sync::atomic::AtomicI64) are faster.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -36,23 +36,24 @@ use crate::{Any, AnyView, FieldValue, FromArg, IntoAny, Mismatch, Result, Schema
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 ///
-/// Objects that reach themselves by way of such fields are not freed: set one of the fields to break the cycle.
+/// A cycle of objects that refer to each other through such fields is not freed: set one of the fields to break the
+/// cycle.
 #[repr(transparent)]
 pub struct Cell<T> {
     slot: UnsafeCell<Slot>,
     value: PhantomData<fn() -> T>,
 }
 
-// SAFETY: the slot holds an `Any`, which any thread may use, and is read and written under its own lock.
+// SAFETY: the slot holds an `Any`, which any thread may use. It is read and written under its own lock.
 unsafe impl<T> Send for Cell<T> {}
-// SAFETY: the slot holds an `Any`, which any thread may use, and is read and written under its own lock.
+// SAFETY: the slot holds an `Any`, which any thread may use. It is read and written under its own lock.
 unsafe impl<T> Sync for Cell<T> {}
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
-    /// A cell with this value.
+    /// Creates a cell with this value.
     ///
     /// # Panics
-    /// When memory is short.
+    /// Panics if memory allocation fails.
     pub fn new(value: T) -> Cell<T> {
         match value.into_any() {
             Ok(value) => Cell::of(value),
@@ -60,30 +61,30 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Panics
-    /// If `T` is a type of your own that does not read back what it has written.
+    /// Panics if `T` is a user-defined type whose [`FromArg`] does not accept the result of its [`IntoAny`].
     pub fn get(&self) -> T {
         Cell::read(&self.any())
     }
 
-    /// Sets the value; the old one is dropped.
+    /// Sets the value and drops the previous one.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn set(&self, value: T) -> Result<()> {
         self.put(value.into_any()?);
         Ok(())
     }
 
-    /// Sets the value and gives the old one.
+    /// Sets the value and returns the previous one.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     ///
     /// # Panics
-    /// As [`get`](Self::get).
+    /// Panics in the same cases as [`get`](Self::get).
     pub fn replace(&self, value: T) -> Result<T> {
         Ok(Cell::read(&self.put(value.into_any()?)))
     }
@@ -102,12 +103,12 @@ impl<T> Cell<T> {
     }
 
     fn any(&self) -> Any {
-        // SAFETY: the slot is alive, and used by `Slot` only.
+        // SAFETY: the slot is live, and only `Slot` accesses it.
         unsafe { Slot::read(self.slot.get()) }.unwrap_or_default()
     }
 
     fn put(&self, value: Any) -> Any {
-        // SAFETY: the slot is alive, and used by `Slot` only.
+        // SAFETY: the slot is live, and only `Slot` accesses it.
         unsafe { Slot::swap(self.slot.get(), value) }
     }
 }
@@ -130,7 +131,7 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> From<T> for Cell<T> {
     }
 }
 
-/// Another cell with the same value.
+/// Creates another cell with the same value.
 impl<T> Clone for Cell<T> {
     fn clone(&self) -> Cell<T> {
         Cell::of(self.any())
@@ -176,7 +177,7 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T>
     }
 }
 
-/// A value as `T` would write it.
+/// Converts a value into the form in which `T` stores it.
 #[inline]
 fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
     T::from_arg(value)?.into_any().map_err(|error| {

@@ -23,7 +23,7 @@ use crate::{
     Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc, types,
 };
 
-/// A Rust type that a value can be read as: an argument, a result, an element.
+/// A Rust type that a value can be read as: the type of an argument, result or element.
 ///
 /// | Rust type | accepts |
 /// |---|---|
@@ -43,9 +43,9 @@ use crate::{
 /// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], `&T`, [`ObjectRef`] | such an object |
 /// | [`Any`], [`AnyView`] | everything |
 ///
-/// A type of your own implements it by way of one of these: by value as a tuple, a list or text, by reference as the
-/// [`Ref`] of an [`Object`](crate::Object) that holds it. [`value_type!`](crate::value_type) writes the two
-/// implementations, which look like this:
+/// A user-defined type implements this trait by delegating to one of these types: to a tuple, a list or a string if it
+/// is passed by value, or to the [`Ref`] of an [`Object`](crate::Object) that contains it if it is passed by reference.
+/// [`value_type!`](crate::value_type) generates the two implementations, which look like this:
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -78,29 +78,30 @@ use crate::{
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub trait FromArg {
-    /// The type, borrowing from the value where it can.
+    /// The type that reading returns, which borrows from the value if possible.
     type Arg<'a>;
 
-    /// Whether every value is accepted, so that the elements of a container need no check.
+    /// True if every value is accepted, so that the elements of a container need no check.
     const ALL: bool = false;
 
-    /// Whether reading runs code that this crate does not have. Another type's is of no use.
+    /// States whether reading runs code outside this crate. The constant of another type cannot be used here.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
-    /// What signatures and error texts call the type.
+    /// Returns the type as signatures and error messages show it.
     fn schema() -> Schema;
 
     /// Reads a value.
     ///
     /// # Errors
-    /// The [`Mismatch`] between what is expected and what `view` holds.
+    /// Returns the [`Mismatch`] between the expected type and the value in `view`.
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self::Arg<'a>, Mismatch>;
 }
 
-/// A Rust type that can become a value: a result, an element, an argument that owns what it holds.
+/// A Rust type that can be converted into a value: the type of a result, an element or an owned argument.
 pub trait IntoAny {
-    /// How fields of the type lie in memory, for those who read them often. Another type's is of no use:
+    /// Memory representation of fields of this type, which allows faster reads. The constant of another type cannot be
+    /// used here:
     ///
     /// ```compile_fail,E0326
     /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
@@ -118,17 +119,17 @@ pub trait IntoAny {
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
-    /// What signatures call the type.
+    /// Returns the type as signatures show it.
     fn schema() -> Schema;
 
-    /// Makes an owned value.
+    /// Converts `self` into an owned value.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; for `Result<T>` its own error.
+    /// Returns `MemoryError` if memory allocation fails, and the error of a `Result` that is `Err`.
     fn into_any(self) -> Result<Any>;
 }
 
-/// Why a value could not be read as a type.
+/// Reason why a value cannot be read as a type.
 #[derive(Debug)]
 pub struct Mismatch(Box<Detail>);
 
@@ -141,7 +142,7 @@ struct Detail {
 }
 
 impl Mismatch {
-    /// The value has another type than `T`.
+    /// Creates the mismatch for a value whose type is not `T`.
     #[cold]
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
         let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
@@ -149,7 +150,7 @@ impl Mismatch {
         Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 
-    /// A mismatch of the given kind.
+    /// Creates a mismatch of the given kind.
     #[cold]
     pub fn new(kind: &'static str, expected: StdString, got: StdString) -> Mismatch {
         Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new() }))
@@ -160,27 +161,27 @@ impl Mismatch {
         Self::new("OverflowError", range(), format!("int {got}"))
     }
 
-    /// Kind of the error: `TypeError` or `OverflowError`.
+    /// Returns the kind of the error, such as `TypeError` or `OverflowError`.
     pub fn kind(&self) -> &'static str {
         self.0.kind
     }
 
-    /// What was expected, such as `Array<int>`.
+    /// Returns a description of the expected type, such as `Array<int>`.
     pub fn expected(&self) -> &str {
         &self.0.expected
     }
 
-    /// What was there, such as `str`.
+    /// Returns a description of the actual value, such as `str`.
     pub fn got(&self) -> &str {
         &self.0.got
     }
 
-    /// Where inside the value, such as `[3].key`; empty for the value itself.
+    /// Returns the path to the mismatch inside the value, such as `[3].key`. It is empty for the value itself.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// The mismatch of an element as one of its container: `expected` and `got` describe the container.
+    /// Converts the mismatch of an element into a mismatch of its container, which `expected` and `got` describe.
     #[must_use]
     pub fn inside(mut self, step: &str, expected: StdString, got: StdString) -> Mismatch {
         self.0.path.insert_str(0, step);
@@ -206,18 +207,18 @@ impl From<Mismatch> for Error {
 
 #[inline]
 fn int_of(view: &AnyView<'_>) -> Option<i64> {
-    // SAFETY: ints and bools have their value in `v_int64`.
+    // SAFETY: the value of an int or bool is in `v_int64`.
     matches!(view.type_index(), kTVMFFIInt | kTVMFFIBool).then(|| unsafe { view.as_raw().value.v_int64 })
 }
 
-/// A value that owns nothing.
+/// Returns a value that owns nothing.
 #[inline]
 pub(crate) fn plain(type_index: i32, value: TVMFFIAnyValue) -> Any {
-    // SAFETY: only called with types that own nothing, and with the union member of that type.
+    // SAFETY: the function is called only with types that own nothing, and with the union member of that type.
     unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len: 0, value }) }
 }
 
-/// What messages say that an integer type holds.
+/// Returns the range of an integer type for error messages.
 macro_rules! range_of {
     ($ty:ty) => {
         || format!("{} ({} to {})", stringify!($ty), <$ty>::MIN, <$ty>::MAX)
@@ -246,7 +247,7 @@ macro_rules! integers {
             fn into_any(self) -> Result<Any> {
                 match i64::try_from(self) {
                     Ok(value) => Ok(plain(kTVMFFIInt, TVMFFIAnyValue { v_int64: value })),
-                    // Only what has no sign bit of its own gets here, and `i128`.
+                    // Only unsigned types and `i128` reach this branch.
                     Err(_) => bigint::make(self as u128, if i128::try_from(self).is_ok_and(i128::is_negative) { u64::MAX } else { 0 }),
                 }
             }
@@ -291,7 +292,7 @@ macro_rules! floats {
             #[inline]
             fn from_arg(view: &AnyView<'_>) -> Result<$ty, Mismatch> {
                 if view.type_index() == kTVMFFIFloat {
-                    // SAFETY: floats have their value in `v_float64`.
+                    // SAFETY: the value of a float is in `v_float64`.
                     return Ok(unsafe { view.as_raw().value.v_float64 } as $ty);
                 }
                 match int_of(view) {
@@ -397,7 +398,7 @@ impl<T: IntoAny, E: Into<Error>> IntoAny for Result<T, E> {
     }
 }
 
-/// The bytes of a string or bytes view, whichever `allowed` says.
+/// Returns the bytes of a view whose type is one of the three given types.
 #[inline]
 fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) -> Option<&'a [u8]> {
     let index = view.type_index();
@@ -413,14 +414,14 @@ fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) 
         if text.is_null() {
             return None;
         }
-        // SAFETY: the ABI says that it is NUL-terminated and lives as long as the view.
+        // SAFETY: the ABI guarantees that the string is NUL-terminated and lives as long as the view.
         return Some(unsafe { CStr::from_ptr(text) }.to_bytes());
     }
     // SAFETY: a byte array view holds the address of a byte array.
     let array = unsafe { view.as_raw().value.v_ptr }.cast::<TVMFFIByteArray>();
-    // SAFETY: NULL (against the rules), or an array that lives as long as the view.
+    // SAFETY: the pointer is NULL (against the ABI) or refers to an array that lives as long as the view.
     let array = unsafe { array.as_ref() }?;
-    // SAFETY: NULL (against the rules), or an array that lives as long as the view, its bytes too.
+    // SAFETY: the array and its bytes live as long as the view.
     Some(unsafe { array.as_slice() })
 }
 
@@ -473,7 +474,7 @@ impl FromArg for String {
         match view.type_index() {
             kTVMFFISmallStr | kTVMFFIStr => Ok(String::from_any_unchecked(view.to_owned())),
             kTVMFFIRawStr => match view.to_owned() {
-                // The string is NULL, or memory is short.
+                // The string is NULL, or memory is exhausted.
                 none if none.is_none() => Err(Mismatch::of_type::<Self>(view)),
                 owned => Ok(String::from_any_unchecked(owned)),
             },
@@ -492,7 +493,7 @@ impl FromArg for Bytes {
         match view.type_index() {
             kTVMFFISmallBytes | kTVMFFIBytes => Ok(Bytes::from_any_unchecked(view.to_owned())),
             kTVMFFIByteArrayPtr => match view.to_owned() {
-                // The address is NULL, or memory is short.
+                // The address is NULL, or memory is exhausted.
                 none if none.is_none() => Err(Mismatch::of_type::<Self>(view)),
                 owned => Ok(Bytes::from_any_unchecked(owned)),
             },
@@ -580,27 +581,27 @@ impl IntoAny for &Any {
     }
 }
 
-/// The object that a view holds, with a reference of its own, if `accept` takes its type.
+/// Returns a new reference to the object in a view if `accept` returns true for its type.
 ///
-/// An r-value reference gives its object away.
+/// The object of an r-value reference is moved out of its slot.
 #[inline]
 pub(crate) fn take_object(view: &AnyView<'_>, accept: impl Fn(i32) -> bool) -> Option<ObjectRef> {
     if view.type_index() != kTVMFFIObjectRValueRef {
         return view.as_object().filter(|object| accept(object.type_index())).cloned();
     }
     let raw = view.as_raw();
-    // SAFETY: an r-value reference holds the address of a slot with an object handle.
+    // SAFETY: an r-value reference holds the address of a slot that holds an object handle.
     let slot = unsafe { raw.value.v_ptr }.cast::<*mut core::ffi::c_void>();
-    // SAFETY: the caller of the function keeps the slot for the call. Views may be shared among threads, so the slot is
-    // emptied by one atomic operation.
+    // SAFETY: the caller of the function keeps the slot alive for the call. Views may be shared among threads, so one
+    // atomic operation empties the slot.
     let slot = unsafe { AtomicPtr::from_ptr(slot) };
     let handle = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: the slot owned a reference to a valid object, which moves out here, or was empty.
+    // SAFETY: the slot owned a reference to a valid object, which is moved out here, or was empty.
     let object = unsafe { ObjectRef::from_owned_or_null(handle) }?;
     if accept(object.type_index()) {
         return Some(object);
     }
-    // Not wanted: the caller keeps it.
+    // The object was not accepted, so the caller keeps it.
     slot.store(object.into_handle(), Ordering::Release);
     None
 }
@@ -642,7 +643,7 @@ impl<T: Object> FromArg for Ref<T> {
     }
 }
 
-/// A method's receiver: `Counter::add` with `fn add(&self, ..)` takes an object of type `Counter` first.
+/// Receiver of a method: `Counter::add` with `fn add(&self, ..)` takes an object of type `Counter` as first argument.
 impl<T: Object> FromArg for &T {
     type Arg<'a> = &'a T;
     fn schema() -> Schema {
@@ -686,7 +687,7 @@ impl<S> IntoAny for TypedPackedFunc<S> {
     }
 }
 
-/// Conversions of a wrapper around [`ObjectRef`] whose `try_from_object` accepts type `$index`.
+/// Implements the conversions of a wrapper around [`ObjectRef`] whose `try_from_object` accepts type `$index`.
 macro_rules! object_wrapper {
     ($name:ident, $index:expr, $key:literal) => {
         impl $crate::FromArg for $name {

@@ -1,4 +1,4 @@
-//! Devices.
+//! Devices: the type that identifies one, and its conversions.
 
 use core::fmt;
 
@@ -7,16 +7,16 @@ use anyfn_abi::{DEVICE_TYPES, DLDevice, TVMFFIAnyValue, kDLCPU, kTVMFFIDevice};
 use crate::convert::plain;
 use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
-/// A device: kind and number, such as `cuda:1`.
+/// A device: a kind and an index, such as `cuda:1`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Device(pub DLDevice);
 
 impl Device {
-    /// The main memory and its processors.
+    /// The host: the CPU and its memory.
     pub const CPU: Device = Device::new(kDLCPU, 0);
 
-    /// A device of a kind (one of the `kDL*` constants) and a number.
+    /// Creates a device from a kind (one of the `kDL*` constants) and an index.
     pub const fn new(device_type: i32, device_id: i32) -> Device {
         Device(DLDevice { device_type, device_id })
     }
@@ -56,7 +56,7 @@ impl FromArg for Device {
         if view.type_index() != kTVMFFIDevice {
             return Err(Mismatch::of_type::<Self>(view));
         }
-        // SAFETY: devices have their value in `v_device`.
+        // SAFETY: the value of a device is in `v_device`.
         Ok(Device(unsafe { view.as_raw().value.v_device }))
     }
 }

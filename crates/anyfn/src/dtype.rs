@@ -13,7 +13,7 @@ use anyfn_abi::{
 use crate::convert::plain;
 use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
 
-/// Type of a tensor's elements: code, bits and vector lanes, such as `float32` or `int8x4`.
+/// Data type of a tensor's elements: code, bits and lanes, such as `float32` or `int8x4`.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -29,31 +29,31 @@ use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
 pub struct DType(pub DLDataType);
 
 impl DType {
-    /// `float32`.
+    /// The data type `float32`.
     pub const FLOAT32: DType = DType::new(kDLFloat, 32, 1);
-    /// `float64`.
+    /// The data type `float64`.
     pub const FLOAT64: DType = DType::new(kDLFloat, 64, 1);
-    /// `int32`.
+    /// The data type `int32`.
     pub const INT32: DType = DType::new(kDLInt, 32, 1);
-    /// `int64`.
+    /// The data type `int64`.
     pub const INT64: DType = DType::new(kDLInt, 64, 1);
-    /// `uint8`.
+    /// The data type `uint8`.
     pub const UINT8: DType = DType::new(kDLUInt, 8, 1);
-    /// `bool`.
+    /// The data type `bool`.
     pub const BOOL: DType = DType::new(kDLBool, 8, 1);
 
-    /// A data type of its parts.
+    /// Creates a data type from its code, its bits per lane and its number of lanes.
     pub const fn new(code: u8, bits: u8, lanes: u16) -> DType {
         DType(DLDataType { code, bits, lanes })
     }
 
-    /// Bits of an element, all lanes together.
+    /// Returns the number of bits of an element, including all lanes.
     pub const fn bits(&self) -> u64 {
         self.0.bits as u64 * self.0.lanes as u64
     }
 }
 
-/// The name, such as `float32x4`; codes without a name show as `dtype(code, bits, lanes)`.
+/// Formats the name, such as `float32x4`. Codes without a name are shown as `dtype(code, bits, lanes)`.
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DLDataType { code, bits, lanes } = self.0;
@@ -72,7 +72,7 @@ impl fmt::Display for DType {
         for c in name.chars() {
             write!(f, "{}", c.to_ascii_lowercase())?;
         }
-        // The names of the small floats say how many bits they have.
+        // The names of the small float types already contain their number of bits.
         if code < kDLBool && code != kDLOpaqueHandle || (code == kDLBool && bits != 8) {
             write!(f, "{bits}")?;
         }
@@ -93,7 +93,7 @@ impl fmt::Debug for DType {
 impl FromStr for DType {
     type Err = Error;
     fn from_str(text: &str) -> Result<DType> {
-        // The function of the ABI knows no name for them.
+        // The function of the ABI does not know the names of complex types.
         if let Some(bits) = text.strip_prefix("complex") {
             match bits {
                 "32" => return Ok(DType::new(kDLComplex, 32, 1)),
@@ -104,7 +104,7 @@ impl FromStr for DType {
         }
         let text = TVMFFIByteArray::from_slice(text.as_bytes());
         let mut out = DLDataType { code: 0, bits: 0, lanes: 0 };
-        // SAFETY: the text is borrowed for the call, `out` is writable.
+        // SAFETY: the string is borrowed for the call, and `out` is writable.
         match unsafe { TVMFFIDataTypeFromString(&text, &mut out) } {
             0 => Ok(DType(out)),
             _ => Err(Error::take_raised()),
@@ -120,7 +120,7 @@ impl FromArg for DType {
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<DType, Mismatch> {
         if view.type_index() == kTVMFFIDataType {
-            // SAFETY: data types have their value in `v_dtype`.
+            // SAFETY: the value of a data type is in `v_dtype`.
             return Ok(DType(unsafe { view.as_raw().value.v_dtype }));
         }
         let Ok(name) = <&str>::from_arg(view) else { return Err(Mismatch::of_type::<Self>(view)) };
@@ -135,7 +135,7 @@ impl IntoAny for DType {
     }
     #[inline]
     fn into_any(self) -> Result<Any> {
-        // The upper half of the union is zero, as equality and hash need it.
+        // The upper half of the union is zero, as equality and hash require.
         let mut value = TVMFFIAnyValue { v_uint64: 0 };
         value.v_dtype = self.0;
         Ok(plain(kTVMFFIDataType, value))

@@ -1,4 +1,4 @@
-//! Errors: one object for all languages.
+//! Errors, represented as one object for all languages.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -23,13 +23,13 @@ use crate::live::Ended;
 use crate::string::text_of;
 use crate::{Any, Array, Map, ObjectRef, live, nesting, refcount};
 
-/// Result of everything that may fail across languages.
+/// Result of an operation that may fail with an [`Error`] of any language.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// An error of any language: kind, message, trace, cause.
+/// An error of any language: kind, message, backtrace, cause and context.
 ///
-/// The kind is a stable name such as `ValueError`; frontends map it to their own classes. The trace lists the calls
-/// that the error passed through, the most recent first.
+/// The kind is a stable name such as `ValueError`, which frontends map to their own classes. The backtrace lists the
+/// calls that the error passed through, most recent call first.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -42,35 +42,35 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[repr(transparent)]
 pub struct Error(ObjectRef);
 
-/// Memory of an error that this crate makes: kind, message and trace follow in the same allocation.
+/// Memory of an error that this crate creates. Kind, message and backtrace follow in the same allocation.
 #[repr(C)]
 struct ErrorObject {
     header: TVMFFIObject,
     cell: TVMFFIErrorCell,
-    /// Size of the whole allocation.
+    /// Size of the whole allocation in bytes.
     size: usize,
-    /// The allocation of the trace once it has been changed; the cell points into it then. NULL before.
+    /// Allocation of the backtrace once it has been changed, to which the cell then points. NULL before that.
     grown: *mut [u8],
 }
 
-/// Frees the allocation of a trace.
+/// Frees the allocation of a backtrace.
 ///
 /// # Safety
-/// `grown` must be NULL or made by `Box`, and nothing may use it any more.
+/// `grown` must be NULL or an unused allocation of a `Box`.
 unsafe fn free(grown: *mut [u8]) {
     if !grown.is_null() {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees an unused allocation of a `Box`.
         drop(unsafe { Box::from_raw(grown) });
     }
 }
 
-/// Where an error was raised, for the first line of its trace.
+/// Source location where an error was raised, for the first line of its backtrace.
 struct Place<'a> {
     file: &'a str,
     line: u32,
 }
 
-/// Kind, message and trace, and the texts' common allocation.
+/// Kind, message and backtrace of an error to be created.
 struct Texts<'a> {
     kind: &'a [u8],
     message: [&'a [u8]; 2],
@@ -86,7 +86,7 @@ impl Texts<'_> {
         Layout::from_size_align(size, align_of::<ErrorObject>()).ok()
     }
 
-    /// Makes the error, or `None` when memory is short.
+    /// Creates the error; returns `None` if memory allocation fails.
     fn try_allocate(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Option<Error> {
         let layout = self.layout()?;
         // SAFETY: the layout is not empty.
@@ -94,20 +94,20 @@ impl Texts<'_> {
         if this.is_null() {
             return None;
         }
-        // SAFETY: the texts' space begins behind the struct, in the same allocation.
+        // SAFETY: the space for the strings follows the struct in the same allocation.
         let mut at: *mut u8 = unsafe { this.add(1) }.cast();
         let mut put = |parts: &[&[u8]]| {
             let start = at;
             for part in parts {
-                // SAFETY: `layout` has room for all parts and one NUL per text.
+                // SAFETY: `layout` has room for all parts and one NUL per string.
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), at, part.len()) };
-                // SAFETY: `layout` has room for all parts and one NUL per text.
+                // SAFETY: `layout` has room for all parts and one NUL per string.
                 at = unsafe { at.add(part.len()) };
             }
-            // SAFETY: `layout` has room for one NUL per text.
+            // SAFETY: `layout` has room for one NUL per string.
             unsafe { at.write(0) };
             let size = at.addr() - start.addr();
-            // SAFETY: `layout` has room for that NUL, so this is at most one past the end.
+            // SAFETY: `layout` has room for this NUL, so the result is at most one past the end.
             at = unsafe { at.add(1) };
             TVMFFIByteArray { data: start.cast(), size }
         };
@@ -130,10 +130,10 @@ impl Texts<'_> {
             size: layout.size(),
             grown: ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0),
         };
-        // SAFETY: fresh memory, large and aligned enough.
+        // SAFETY: the memory is newly allocated, and large and aligned enough.
         unsafe { this.write(object) };
         live::created(this, kTVMFFIError);
-        // SAFETY: a valid object with one reference, which the result takes.
+        // SAFETY: the object is valid and has one reference, which moves to the result.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }.map(Error)
     }
 
@@ -152,18 +152,19 @@ impl ErrorObject {
         let this: *mut ErrorObject = object.cast();
         if flags & STRONG != 0 {
             if !nesting::enter() {
-                // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+                // SAFETY: this crate created the object, and it is unused. Its content, and its memory if flagged, are
+                // handed over.
                 unsafe { nesting::defer(object.cast(), flags) };
                 return Ended::NONE;
             }
-            // SAFETY: no strong reference is left, so nothing else uses the trace. The header, whose weak count others
-            // change, is not referred to.
+            // SAFETY: no strong reference is left, so no other code uses the backtrace. No reference to the header is
+            // created, because other threads may change its weak count.
             let grown = unsafe { (*this).grown };
-            // SAFETY: the error's own allocation, which nothing else frees.
+            // SAFETY: this is the error's own allocation, and no other code frees it.
             unsafe { free(grown) };
-            // SAFETY: the memory is still there, and the cause does not change.
+            // SAFETY: the memory has not been freed yet, and the cause does not change.
             let cause = unsafe { (*this).cell.cause_chain };
-            // SAFETY: the memory is still there, and the context does not change.
+            // SAFETY: the memory has not been freed yet, and the context does not change.
             let context = unsafe { (*this).cell.extra_context };
             // SAFETY: the error owns one reference to its cause.
             drop(unsafe { ObjectRef::from_owned_or_null(cause) });
@@ -174,11 +175,11 @@ impl ErrorObject {
         if flags & WEAK == 0 {
             return Ended::NONE;
         }
-        // SAFETY: the memory is still there.
+        // SAFETY: the memory has not been freed yet.
         let size = unsafe { (*this).size };
         let Ok(layout) = Layout::from_size_align(size, align_of::<ErrorObject>()) else { return Ended::NONE };
         let ended = live::ending(this, kTVMFFIError);
-        // SAFETY: allocated with this very layout; the content is gone.
+        // SAFETY: the memory was allocated with this layout, and the content has been destroyed.
         unsafe { dealloc(this.cast(), layout) };
         ended
     }
@@ -187,19 +188,20 @@ impl ErrorObject {
         let this: *mut ErrorObject = error.cast();
         // SAFETY: the caller passes a valid byte array or NULL.
         let Some(text) = (unsafe { text.as_ref() }) else { return };
-        // SAFETY: the caller's text is valid for the call.
+        // SAFETY: the caller's string is valid for the call.
         let text = unsafe { text.as_slice() };
         let mut trace = Vec::new();
-        // SAFETY: called with an error of ours, which the caller keeps alive.
+        // SAFETY: this crate created the error, and the caller keeps it alive.
         let _locked = unsafe { lock_bit(this.cast(), OBJECT_FLAG_LOCKED) };
-        // Both are reached by their address: others may hold references to the texts beside them.
+        // Both fields are accessed through their addresses, because other code may hold references to the strings
+        // beside them.
         // SAFETY: the error is alive.
         let shown: *mut TVMFFIByteArray = unsafe { &raw mut (*this).cell.backtrace };
         // SAFETY: the error is alive.
         let grown: *mut *mut [u8] = unsafe { &raw mut (*this).grown };
-        // SAFETY: the trace is read and changed under the lock only.
+        // SAFETY: the backtrace is read and changed only under the lock.
         let old = unsafe { shown.read() };
-        // SAFETY: the error's own text, which this function alone frees, under the lock.
+        // SAFETY: the error owns this string, and only this function frees it, under the lock.
         let old = unsafe { old.as_slice() };
         let keep = if mode == kTVMFFIBacktraceUpdateModeAppend { old } else { &[] };
         if trace.try_reserve_exact(keep.len() + text.len() + 1).is_err() {
@@ -210,16 +212,16 @@ impl ErrorObject {
         trace.push(0);
         let size = trace.len() - 1;
         let data = Box::into_raw(trace.into_boxed_slice());
-        // SAFETY: the trace is read and changed under the lock only.
+        // SAFETY: the backtrace is read and changed only under the lock.
         unsafe { shown.write(TVMFFIByteArray { data: data.cast(), size }) };
-        // SAFETY: read and changed under the lock only.
+        // SAFETY: the field is read and changed only under the lock.
         let old = unsafe { grown.replace(data) };
-        // SAFETY: the old allocation, which nothing points to any more.
+        // SAFETY: this is the old allocation, to which nothing points any more.
         unsafe { free(old) };
     }
 }
 
-/// Writes a number in decimal without the formatting machinery.
+/// Formats a number in decimal without the formatting machinery of the standard library.
 fn decimal(mut number: u32, buffer: &mut [u8; 10]) -> &[u8] {
     let mut at = buffer.len();
     loop {
@@ -233,7 +235,7 @@ fn decimal(mut number: u32, buffer: &mut [u8; 10]) -> &[u8] {
 }
 
 impl Error {
-    /// Makes an error of a kind (such as `ValueError`) with a message; its trace begins with the caller's line.
+    /// Creates an error with a kind, such as `ValueError`, and a message. Its backtrace begins with the caller's line.
     #[track_caller]
     #[cold]
     pub fn new(kind: &str, message: &str) -> Error {
@@ -241,13 +243,14 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
     }
 
-    /// Like [`Error::new`] without a trace: for mistakes of the caller, about which a line of the callee says nothing.
+    /// Creates an error without a backtrace, for mistakes of the caller, which a line of the callee does not help to
+    /// find.
     #[cold]
     pub fn untraced(kind: &str, message: &str) -> Error {
         Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
     }
 
-    /// Like [`Error::new`] with the message made of two parts.
+    /// Creates an error like [`Error::new`], with a message that is the concatenation of two parts.
     #[track_caller]
     #[cold]
     pub fn from_parts(kind: &str, first: &str, second: &str) -> Error {
@@ -255,7 +258,7 @@ impl Error {
         Self::at(kind, [first.as_bytes(), second.as_bytes()], &Place { file: at.file(), line: at.line() })
     }
 
-    /// Makes an error whose trace begins with the given place.
+    /// Creates an error whose backtrace begins with the given source location.
     #[cfg(feature = "std")]
     pub(crate) fn with_place(kind: &str, message: &str, file: &str, line: u32) -> Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file, line })
@@ -273,7 +276,7 @@ impl Error {
         Texts { kind: kind.as_bytes(), message, trace: &trace }.allocate()
     }
 
-    /// Makes an error of its texts; `None` when memory is short.
+    /// Creates an error from its parts; returns `None` if memory allocation fails.
     pub fn try_from_texts(
         kind: &[u8],
         message: &[u8],
@@ -286,123 +289,126 @@ impl Error {
 
     /// Takes the error that a failed call has raised on this thread.
     ///
-    /// A callee that fails without raising an error breaks the rules of the ABI; that gives an `InternalError`.
+    /// Returns an `InternalError` if no error is raised: a callee that fails without raising an error violates the ABI.
     #[cold]
     pub fn take_raised() -> Error {
         Error::take_raised_if_any()
             .unwrap_or_else(|| Error::new("InternalError", "a function failed without raising an error"))
     }
 
-    /// As [`Error::take_raised`]; `None` if no error is raised.
+    /// Takes the error that is raised on this thread; `None` if no error is raised.
     pub(crate) fn take_raised_if_any() -> Option<Error> {
         let mut handle: TVMFFIObjectHandle = ptr::null_mut();
         // SAFETY: `handle` is writable.
         unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
-        // SAFETY: the slot gives an owned error or NULL.
+        // SAFETY: the slot returns an owned error or NULL.
         unsafe { ObjectRef::from_owned_or_null(handle) }.map(Error)
     }
 
     /// Raises the error on this thread, for a function that returns to C.
     #[cold]
     pub fn raise(&self) {
-        // SAFETY: the handle is a valid error; the slot takes a reference of its own.
+        // SAFETY: the handle is a valid error, and the slot takes its own reference.
         unsafe { TVMFFIErrorSetRaised(self.0.as_handle()) };
     }
 
-    /// The kind, such as `ValueError`.
+    /// Returns the kind, such as `ValueError`.
     pub fn kind(&self) -> &str {
-        // SAFETY: the error keeps the cell alive, and a maker never changes this part of it.
+        // SAFETY: the error keeps the cell alive, and this part of it never changes.
         let kind = unsafe { &(*self.cell()).kind };
-        // SAFETY: the error owns its texts.
+        // SAFETY: the error owns the string.
         unsafe { text_of(kind) }
     }
 
-    /// The message.
+    /// Returns the message of the error.
     pub fn message(&self) -> &str {
-        // SAFETY: the error keeps the cell alive, and a maker never changes this part of it.
+        // SAFETY: the error keeps the cell alive, and this part of it never changes.
         let message = unsafe { &(*self.cell()).message };
-        // SAFETY: the error owns its texts.
+        // SAFETY: the error owns the string.
         unsafe { text_of(message) }
     }
 
-    /// The trace: lines `  File "<file>", line <n>, in <function>`, the most recent call first.
+    /// Returns the backtrace: lines `  File "<file>", line <n>, in <function>`, most recent call first.
     pub fn backtrace(&self) -> StdString {
-        // SAFETY: the closure only copies the text.
+        // SAFETY: the closure only copies the string.
         self.with_backtrace(|trace| unsafe { text_of(trace) }.to_string())
     }
 
-    /// The trace as it is, whatever its encoding.
+    /// Returns the bytes of the backtrace, whatever their encoding.
     #[doc(hidden)]
     pub fn backtrace_bytes(&self) -> Vec<u8> {
-        // SAFETY: the closure only copies the text.
+        // SAFETY: the closure only copies the bytes.
         self.with_backtrace(|trace| unsafe { trace.as_slice() }.to_vec())
     }
 
-    /// Reads the trace, which nobody changes meanwhile.
+    /// Calls `read` with the backtrace, which does not change during the call.
     fn with_backtrace<T>(&self, read: impl FnOnce(&TVMFFIByteArray) -> T) -> T {
         // SAFETY: `self` keeps the error alive.
         let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
         // SAFETY: `self` keeps the error alive.
         let _own = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_LOCKED) };
-        // SAFETY: an error has its cell behind the header; the trace is changed under the locks.
+        // SAFETY: in an error the cell follows the header, and the backtrace changes only under the locks.
         let trace = unsafe { (*self.cell()).backtrace };
         read(&trace)
     }
 
-    /// Adds lines to the end of the trace.
+    /// Appends lines to the backtrace.
     pub fn append_backtrace(&self, lines: &str) {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeAppend);
     }
 
-    /// Sets the trace, for who knows the whole of it.
+    /// Replaces the backtrace, for callers that know all of it.
     pub fn replace_backtrace(&self, lines: &str) {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeReplace);
     }
 
     fn update_backtrace(&self, lines: &str, mode: i32) {
         let text = TVMFFIByteArray::from_slice(lines.as_bytes());
-        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        // SAFETY: in an error the cell follows the header, and this part of it never changes.
         if let Some(update) = unsafe { (*self.cell()).update_backtrace } {
-            // Another maker's function takes no lock.
+            // The function of an error that another library created takes no lock.
             // SAFETY: `self` keeps the error alive.
             let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
-            // SAFETY: the error's own function, with a valid text that it copies. No reference to the cell is alive.
+            // SAFETY: this is the error's own function, and the string, which it copies, is valid. No reference to the
+            // cell is alive.
             unsafe { update(self.0.as_handle(), &text, mode) };
         }
     }
 
-    /// The error that caused this one.
+    /// Returns the error that caused this one.
     pub fn cause(&self) -> Option<Error> {
-        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        // SAFETY: in an error the cell follows the header, and this part of it never changes.
         let cause = unsafe { (*self.cell()).cause_chain };
         // SAFETY: the error owns a reference to its cause, if it has one.
         let object = unsafe { ObjectRef::from_borrowed_or_null(cause) }?;
         Error::try_from_object(object).ok()
     }
 
-    /// Further detail: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, a foreign exception
-    /// object, or both: then the Map has the object under `exception`.
+    /// Returns further details: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, or a foreign
+    /// exception object. If there are both, the Map contains the exception object under the key `exception`.
     pub fn context(&self) -> Option<ObjectRef> {
-        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        // SAFETY: in an error the cell follows the header, and this part of it never changes.
         let context = unsafe { (*self.cell()).extra_context };
         // SAFETY: the error owns a reference to its context, if it has one.
         unsafe { ObjectRef::from_borrowed_or_null(context) }
     }
 
-    /// The same error with a cause.
+    /// Returns a copy of the error with a cause.
     #[must_use]
     pub fn with_cause(self, cause: &Error) -> Error {
         self.rebuilt(Some(cause.0.clone()), self.context())
     }
 
-    /// The same error with further detail.
+    /// Returns a copy of the error with a context.
     #[must_use]
     pub fn with_context(self, context: ObjectRef) -> Error {
         self.rebuilt(self.cause().map(Error::into_object), Some(context))
     }
 
-    /// The same error with a remark of who passed it on, such as where it happened: a text in the list `notes` of its
-    /// context. Python shows it below the message. Without memory the remark is left out.
+    /// Returns a copy of the error with a note from code that passed it on, such as where it happened.
+    ///
+    /// Notes are strings in the list `notes` of the context, and Python shows them below the message. The note is
+    /// omitted if memory allocation fails or if the context is an object of another kind.
     #[must_use]
     pub fn with_note(self, note: &str) -> Error {
         match self.detail_with_note(note) {
@@ -434,25 +440,26 @@ impl Error {
         Self::try_from_texts(kind, message, trace.as_bytes(), cause, context).unwrap_or_else(|| self.clone())
     }
 
-    /// The error as an object.
+    /// Converts the error into an object reference.
     pub fn into_object(self) -> ObjectRef {
         self.0
     }
 
-    /// The error as an object, borrowed.
+    /// Returns the error as a borrowed object reference.
     pub fn as_object(&self) -> &ObjectRef {
         &self.0
     }
 
-    /// An error object as an error.
+    /// Casts an error object to an error.
     ///
     /// # Errors
-    /// The object itself, if it is none.
+    /// Returns the object if it is not an error.
     pub fn try_from_object(object: ObjectRef) -> Result<Error, ObjectRef> {
         if object.is_instance(kTVMFFIError) { Ok(Error(object)) } else { Err(object) }
     }
 
-    /// Address of the cell, which lies behind the header. There is no reference to all of it, since the trace changes.
+    /// Returns the address of the cell, which follows the header. No reference to the whole cell is created, because
+    /// the backtrace changes.
     fn cell(&self) -> *const TVMFFIErrorCell {
         self.0.header().wrapping_add(1).cast()
     }
@@ -472,7 +479,7 @@ impl fmt::Debug for Error {
 
 impl core::error::Error for Error {}
 
-/// Returns early with an [`Error`]: kind, then a format string with its arguments.
+/// Returns early with an [`Error`], given a kind and a format string with its arguments.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -491,7 +498,7 @@ macro_rules! bail {
     };
 }
 
-/// Makes an [`Error`]: kind, then a format string with its arguments.
+/// Creates an [`Error`] from a kind and a format string with its arguments.
 #[macro_export]
 macro_rules! error {
     ($kind:expr, $($format:tt)+) => {

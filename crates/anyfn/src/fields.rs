@@ -1,4 +1,4 @@
-//! Fields and methods of an object whose type is not known: by name, and all of them.
+//! Access to fields and methods of objects without static knowledge of their types.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -8,12 +8,13 @@ use anyfn_abi::{kTVMFFIBool, kTVMFFIFloat, kTVMFFIInt, kTVMFFISmallStr, kTVMFFIS
 use crate::reflection::{Field, TypeInfo};
 use crate::{Any, AnyView, Error, IntoAny, IntoArgs, ObjectRef, Result, String};
 
-/// What is done with each field of an object: see [`ObjectRef::visit_fields`].
+/// A visitor of the fields of an object; see [`ObjectRef::visit_fields`].
 ///
-/// A closure that takes the field and a view of its value is one. A type that implements the trait has a function for each
-/// common type of values; those that it leaves out end in [`visit_other`](Self::visit_other).
+/// A closure that takes the field and a view of its value implements this trait. A type that implements it has one
+/// function for each common type of values. Functions that it does not override call
+/// [`visit_other`](Self::visit_other).
 pub trait FieldVisitor {
-    /// Visits a value of another type, None included.
+    /// Visits a value of another type, including None.
     ///
     /// # Errors
     /// An error ends the visit.
@@ -22,7 +23,7 @@ pub trait FieldVisitor {
     /// Visits an int.
     ///
     /// # Errors
-    /// As [`visit_other`](Self::visit_other).
+    /// An error ends the visit.
     fn visit_int(&mut self, field: Field, value: i64) -> Result<()> {
         self.visit_other(field, &value.into_any()?.as_view())
     }
@@ -30,15 +31,15 @@ pub trait FieldVisitor {
     /// Visits a float.
     ///
     /// # Errors
-    /// As [`visit_other`](Self::visit_other).
+    /// An error ends the visit.
     fn visit_float(&mut self, field: Field, value: f64) -> Result<()> {
         self.visit_other(field, &value.into_any()?.as_view())
     }
 
-    /// Visits a truth value.
+    /// Visits a boolean.
     ///
     /// # Errors
-    /// As [`visit_other`](Self::visit_other).
+    /// An error ends the visit.
     fn visit_bool(&mut self, field: Field, value: bool) -> Result<()> {
         self.visit_other(field, &value.into_any()?.as_view())
     }
@@ -46,15 +47,15 @@ pub trait FieldVisitor {
     /// Visits a string.
     ///
     /// # Errors
-    /// As [`visit_other`](Self::visit_other).
+    /// An error ends the visit.
     fn visit_str(&mut self, field: Field, value: &String) -> Result<()> {
         self.visit_other(field, &value.as_any().as_view())
     }
 
-    /// Visits an object, but for strings: a node, a container, a function.
+    /// Visits an object that is not a string: a node, a container, a function.
     ///
     /// # Errors
-    /// As [`visit_other`](Self::visit_other).
+    /// An error ends the visit.
     fn visit_object(&mut self, field: Field, value: &ObjectRef) -> Result<()> {
         self.visit_other(field, &AnyView::from(value))
     }
@@ -67,17 +68,17 @@ impl<F: FnMut(Field, &AnyView<'_>) -> Result<()>> FieldVisitor for F {
     }
 }
 
-/// Hands a value to the function for its type.
+/// Passes a value to the function for its type.
 #[inline]
 fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Result<()> {
     let view = value.view_ref();
     let raw = view.as_raw();
     match view.type_index() {
-        // SAFETY: ints have their value in `v_int64`.
+        // SAFETY: the value of an int is in `v_int64`.
         kTVMFFIInt => visitor.visit_int(field, unsafe { raw.value.v_int64 }),
-        // SAFETY: floats have their value in `v_float64`.
+        // SAFETY: the value of a float is in `v_float64`.
         kTVMFFIFloat => visitor.visit_float(field, unsafe { raw.value.v_float64 }),
-        // SAFETY: truth values have theirs in `v_int64`.
+        // SAFETY: the value of a boolean is in `v_int64`.
         kTVMFFIBool => visitor.visit_bool(field, unsafe { raw.value.v_int64 } != 0),
         kTVMFFISmallStr | kTVMFFIStr => visitor.visit_str(field, String::of_any_unchecked(value)),
         _ => match view.as_object() {
@@ -87,7 +88,7 @@ fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Re
     }
 }
 
-/// The error for a name that a type does not have.
+/// Returns the error for a field or method name that a type does not have.
 #[cold]
 fn no_such<'a>(info: TypeInfo, what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let near = crate::__private::nearest(name, known);
@@ -103,32 +104,33 @@ impl ObjectRef {
         info.field(name).ok_or_else(|| no_such(info, "field", name, names()))
     }
 
-    /// Value of a field, by name.
+    /// Returns the value of a field by name.
     ///
     /// # Errors
-    /// `AttributeError` if the type has no such field; it names the nearest one.
+    /// Returns `AttributeError`, which names the nearest field, if the type has no such field. Returns the error of the
+    /// getter.
     pub fn get_field(&self, name: &str) -> Result<Any> {
         let field = self.field(name)?;
-        // SAFETY: a field of the object's own type.
+        // SAFETY: the field belongs to the object's type.
         unsafe { field.get_unchecked(self) }
     }
 
-    /// Sets a field, by name.
+    /// Sets a field by name.
     ///
     /// # Errors
-    /// `AttributeError` if the type has no such field or it is read-only; that of the field if it does not take the
-    /// value.
+    /// Returns `AttributeError` if the type has no such field or the field is read-only, and the error of the setter if
+    /// the field does not accept the value.
     pub fn set_field(&self, name: &str, value: impl IntoAny) -> Result<()> {
         let field = self.field(name)?;
         if !field.is_writable() {
             crate::bail!("AttributeError", "field `{name}` of {} is read-only", self.type_key());
         }
         let value = Any::new(value)?;
-        // SAFETY: a field of the object's own type, and a writable one.
+        // SAFETY: the field belongs to the object's type and is writable.
         unsafe { field.set_unchecked(self, &value.as_view()) }
     }
 
-    /// Calls a method of any language, by name; a static method, too.
+    /// Calls a method of any language by name; the method may be static.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -154,9 +156,10 @@ impl ObjectRef {
     /// ```
     ///
     /// # Errors
-    /// `AttributeError` if the type has no such method; it names the nearest one. What the method raises.
+    /// Returns `AttributeError`, which names the nearest method, if the type has no such method. Returns the error of
+    /// the method.
     pub fn call_method(&self, name: &str, args: impl IntoArgs) -> Result<Any> {
-        /// Arguments that need no memory.
+        /// Maximum number of arguments, including the object, that are passed without allocating memory.
         const INLINE: usize = 8;
         let info = TypeInfo::of(self);
         let Some(method) = info.method(name) else {
@@ -178,8 +181,8 @@ impl ObjectRef {
         })
     }
 
-    /// Visits all fields, those of the parents first. Nothing is allocated but what a field's own function makes, and fields
-    /// that never change are lent without counting a reference.
+    /// Visits all fields, those of the ancestors first. Only the getters of fields may allocate memory, and the values
+    /// of immutable fields are borrowed without counting a reference.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -222,14 +225,15 @@ impl ObjectRef {
     /// ```
     ///
     /// # Errors
-    /// The first one of the visitor or of a field that cannot be read; the visit ends there.
+    /// Returns the first error of the visitor or of a field that cannot be read, which ends the visit.
     pub fn visit_fields(&self, visitor: &mut impl FieldVisitor) -> Result<()> {
         for field in TypeInfo::of(self).fields() {
-            // SAFETY: a field of the object's own type; the value is used while `self` keeps the object alive.
+            // SAFETY: the field belongs to the object's type, and the value is used only while `self` keeps the object
+            // alive.
             if let Some(value) = unsafe { field.lend_unchecked(self) } {
                 visit_value(visitor, field, &value)?;
             } else {
-                // SAFETY: a field of the object's own type; the value is used while `self` keeps the object alive.
+                // SAFETY: the field belongs to the object's type.
                 let value = unsafe { field.get_unchecked(self) }?;
                 visit_value(visitor, field, &value)?;
             }

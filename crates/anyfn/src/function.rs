@@ -1,4 +1,4 @@
-//! Functions of any language.
+//! Packed functions: functions of any language.
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
@@ -14,7 +14,7 @@ use crate::{
     Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, observe, panics, typed,
 };
 
-/// A function of any language, called by values of any type.
+/// A function of any language with dynamically typed arguments and result.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -31,25 +31,26 @@ use crate::{
 #[repr(transparent)]
 pub struct PackedFunc(ObjectRef);
 
-/// The arguments of a call, borrowed for its duration.
+/// Arguments of a call, borrowed for its duration.
 #[derive(Clone, Copy)]
 pub struct Args<'a>(&'a [AnyView<'a>]);
 
 impl<'a> Args<'a> {
-    /// Number of arguments.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Argument `index` as a Rust type.
+    /// Reads argument `index` as a Rust type.
     ///
     /// # Errors
-    /// `TypeError` if there is no such argument or it is of another type, `OverflowError` if an integer does not fit.
+    /// Returns `TypeError` if there is no such argument or it has another type, and `OverflowError` if an integer does
+    /// not fit.
     pub fn get<T: crate::FromArg>(&self, index: usize) -> Result<T::Arg<'a>> {
         let Some(view) = self.0.get(index) else {
             crate::bail!("TypeError", "argument #{index} is missing: the call has {} arguments", self.0.len());
@@ -64,13 +65,13 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// The arguments as a slice.
+    /// Returns the arguments as a slice.
     pub fn as_slice(&self) -> &'a [AnyView<'a>] {
         self.0
     }
 }
 
-/// A function of any arguments, under the signature that metadata calls packed.
+/// A function that accepts any arguments. Metadata describes its signature as packed.
 impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,
@@ -88,7 +89,7 @@ where
     }
 }
 
-/// A function object that this crate makes; the ABI fixes everything before `body`.
+/// Content of a function object that this crate creates; the ABI defines everything before `body`.
 #[repr(C)]
 pub(crate) struct FunctionContent<F> {
     cell: TVMFFIFunctionCell,
@@ -96,9 +97,9 @@ pub(crate) struct FunctionContent<F> {
     body: F,
 }
 
-/// What a Rust function object does when it is called.
+/// Behaviour of a Rust function object.
 pub(crate) trait Callable: Send + Sync + 'static {
-    /// What the function tells about itself.
+    /// Additional properties of the function.
     const EXT: AnyfnFunctionExt;
     fn call(&self, args: &[AnyView<'_>]) -> Result<Any>;
 }
@@ -121,7 +122,7 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
     }
 }
 
-/// A function with a signature that is made when somebody asks for it.
+/// A function with a signature that is created on request.
 struct Described<F, D, const BLOCKING: bool> {
     body: F,
     describe: D,
@@ -150,16 +151,16 @@ where
     D: Fn() -> alloc::string::String + Send + Sync + 'static,
 {
     panics::trampoline(|| {
-        // SAFETY: the function object is of this very type: the callback was taken from it.
+        // SAFETY: the function object is of this type, because the callback was taken from it.
         let content = unsafe { ObjectBox::<FunctionContent<Described<F, D, BLOCKING>>>::content_of(func) };
         let text = (content.body().describe)();
-        // SAFETY: the caller passes a writable result that holds nothing.
+        // SAFETY: the caller passes a writable result location that holds nothing.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
         Ok(())
     })
 }
 
-/// The `safe_call` of a function object made by [`PackedFunc::from_callable`].
+/// The `safe_call` of a function object that [`PackedFunc::from_callable`] created.
 unsafe extern "C" fn safe_call<C: Callable>(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -167,24 +168,26 @@ unsafe extern "C" fn safe_call<C: Callable>(
     result: *mut TVMFFIAny,
 ) -> c_int {
     panics::trampoline(|| {
-        // SAFETY: `handle` is the function object, whose content is `FunctionContent<C>`; the caller keeps it alive.
+        // SAFETY: `handle` is the function object, whose content is `FunctionContent<C>`, and the caller keeps it
+        // alive.
         let content = unsafe { ObjectBox::<FunctionContent<C>>::content_of(handle) };
         // SAFETY: the ABI passes `num_args` valid views for the duration of the call.
         let args = unsafe { AnyView::slice_from_raw(args, num_args) };
         let value = content.body.call(args)?;
-        // SAFETY: the ABI passes a writable result that holds nothing.
+        // SAFETY: the ABI passes a writable result location that holds nothing.
         unsafe { result.write(value.into_raw()) };
         Ok(())
     })
 }
 
 impl PackedFunc {
-    /// Makes a function of a closure that takes any arguments.
+    /// Creates a function from a closure that takes any arguments.
     pub fn new(body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static) -> PackedFunc {
         Self::from_callable(Packed(body))
     }
 
-    /// As [`PackedFunc::new`], with a signature: its JSON, which `describe` makes each time somebody asks.
+    /// Creates a function with a signature, which `describe` returns as JSON on each request; otherwise like
+    /// [`PackedFunc::new`].
     #[doc(hidden)]
     pub fn described(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -193,7 +196,8 @@ impl PackedFunc {
         Self::from_callable(Described::<_, _, false> { body, describe })
     }
 
-    /// As [`PackedFunc::described`], for a function that runs long or waits; see [`crate::Blocking`].
+    /// Creates a function that runs for a long time or blocks (see [`crate::Blocking`]); otherwise like
+    /// [`PackedFunc::described`].
     #[doc(hidden)]
     pub fn described_blocking(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -212,19 +216,20 @@ impl PackedFunc {
         PackedFunc(ObjectBox::allocate(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, content))
     }
 
-    /// Calls the function. Arguments are a tuple of Rust values; see [`crate::IntoArg`] for what can be passed.
+    /// Calls the function. Arguments are a tuple of Rust values; see [`crate::IntoArg`] for the types that can be
+    /// passed.
     ///
     /// # Errors
-    /// What the function raises; `OverflowError` for an argument beyond 64 signed bits.
+    /// Returns the error of the function or of the conversion of an argument.
     #[inline]
     pub fn call(&self, args: impl IntoArgs) -> Result<Any> {
         args.with_views(|views| self.call_views(views))
     }
 
-    /// Calls the function with arguments that are views already.
+    /// Calls the function with arguments that are already views.
     ///
     /// # Errors
-    /// What the function raises.
+    /// Returns the error of the function.
     #[inline]
     pub fn call_views(&self, args: &[AnyView<'_>]) -> Result<Any> {
         let mut result = TVMFFIAny::NONE;
@@ -233,10 +238,10 @@ impl PackedFunc {
         };
         let (handle, values) = (self.0.as_handle(), args.as_ptr().cast());
         let code = if observe::is_on() {
-            // SAFETY: the object is a function; the views live for the call, and `result` is a None that holds nothing.
+            // SAFETY: the object is a function. The views live for the call, and `result` is a None that holds nothing.
             unsafe { observe::call(observe::door::RUST, handle, values, count, &mut result) }
         } else {
-            // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct
+            // SAFETY: the object is a function, so its cell is valid. The views are transparent over the ABI's struct
             // and live for the call, and `result` is a None that holds nothing.
             unsafe { (self.cell().safe_call)(handle, values, count, &mut result) }
         };
@@ -244,14 +249,14 @@ impl PackedFunc {
             return Err(Error::take_raised());
         }
         if (kTVMFFIDLTensorPtr..=kTVMFFIObjectRValueRef).contains(&result.type_index) {
-            // SAFETY: a callee that returns a view breaks the rules; its content is copied at once.
+            // SAFETY: a callee that returns a view violates the ABI; the content of the view is copied immediately.
             return Ok(unsafe { AnyView::from_raw(result) }.to_owned());
         }
         // SAFETY: on success the result is an owned value.
         Ok(unsafe { Any::from_raw(result) })
     }
 
-    /// The same function with a Rust signature, checked when it is called.
+    /// Returns the same function with a Rust signature, which is checked at each call.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -265,11 +270,11 @@ impl PackedFunc {
         typed::TypedPackedFunc::from_packed(self)
     }
 
-    /// The signature as JSON, if the function carries one.
+    /// Returns the signature as JSON, if the function has one.
     pub fn signature(&self) -> Option<crate::String> {
         let ext = self.ext()?;
         let mut out = TVMFFIAny::NONE;
-        // SAFETY: the function's own callback, called with the function and a writable None.
+        // SAFETY: this is the function's own callback, called with the function and a writable None.
         let code = unsafe { ext.signature?(self.0.as_handle(), &mut out) };
         if code != 0 {
             drop(Error::take_raised());
@@ -280,7 +285,7 @@ impl PackedFunc {
         value.get::<crate::String>().ok()
     }
 
-    /// Returns true for a function that trusts an address which its caller passes; see [`crate::Unsafe`].
+    /// Returns true if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     #[inline]
     pub fn is_unsafe(&self) -> bool {
         self.ext().is_some_and(|ext| ext.flags & FUNCTION_FLAG_UNSAFE != 0)
@@ -292,37 +297,38 @@ impl PackedFunc {
         if flags & OBJECT_FLAG_FUNCTION_EXT == 0 {
             return None;
         }
-        // SAFETY: the flag says that the pointer lies right behind the cell.
+        // SAFETY: the flag guarantees that the pointer directly follows the cell.
         let ext: *const *const AnyfnFunctionExt = unsafe { core::ptr::from_ref(self.cell()).add(1) }.cast();
-        // SAFETY: the flag says that the pointer lies right behind the cell.
+        // SAFETY: the flag guarantees that the pointer directly follows the cell.
         let ext = unsafe { *ext };
-        // SAFETY: it points to static data of the library that made the function, which the function keeps loaded.
+        // SAFETY: the pointer refers to static data of the library that created the function, and the function keeps
+        // the library mapped.
         unsafe { ext.as_ref() }.filter(|ext| ext.size >= size_of::<AnyfnFunctionExt>())
     }
 
     #[inline]
     fn cell(&self) -> &TVMFFIFunctionCell {
-        // SAFETY: a function object has the cell right behind the header.
+        // SAFETY: in a function object the cell directly follows the header.
         let cell = unsafe { self.0.header().add(1) };
-        // SAFETY: a function object has the cell right behind the header; `self` keeps it alive.
+        // SAFETY: in a function object the cell directly follows the header; `self` keeps the object alive.
         unsafe { &*cell.cast() }
     }
 
-    /// The function as an object.
+    /// Converts the function into an object reference.
     pub fn into_object(self) -> ObjectRef {
         self.0
     }
 
-    /// The function as an object, borrowed.
+    /// Returns the function as a borrowed object reference.
     #[inline]
     pub fn as_object(&self) -> &ObjectRef {
         &self.0
     }
 
-    /// A function object as a function.
+    /// Casts a function object to a function.
     ///
     /// # Errors
-    /// The object itself, if it is none.
+    /// Returns the object if it is not a function.
     #[inline]
     pub fn try_from_object(object: ObjectRef) -> Result<PackedFunc, ObjectRef> {
         if object.type_index() == kTVMFFIFunction { Ok(PackedFunc(object)) } else { Err(object) }

@@ -1,4 +1,4 @@
-//! Equality and hash of values as map keys.
+//! Equality and hash of values as Map keys.
 //!
 //! Every client computes them inline on the same memory, so they are part of the ABI and must agree bit for bit.
 
@@ -14,7 +14,7 @@ use crate::string::{bytes_of, pack};
 use crate::types::attribute;
 use crate::{AnyView, PackedFunc};
 
-/// Mixes `value` into `key`.
+/// Combines `key` and `value` into one hash.
 #[inline]
 pub(crate) const fn combine(key: u64, value: u64) -> u64 {
     key ^ (value.wrapping_add(0x9e37_79b9).wrapping_add(key << 6).wrapping_add(key >> 2))
@@ -22,7 +22,7 @@ pub(crate) const fn combine(key: u64, value: u64) -> u64 {
 
 const MODULUS: u64 = 2_147_483_647;
 
-/// Hash of the content of a string or bytes.
+/// Returns the hash of the content of a string or bytes.
 #[inline]
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 1_099_511_628_211;
@@ -40,13 +40,13 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// Hash of a small string as a map key, given its word.
+/// Returns the hash of a small string as a Map key, given its payload.
 #[inline]
 pub fn small_str_hash(bits: u64) -> u64 {
     combine(kTVMFFIStr as u64, u64::from_le(bits) % MODULUS)
 }
 
-/// What a hook is: a native adapter, or a function of any language.
+/// Implementation of a hook: a native adapter, or a function of any language.
 enum Hook<'a> {
     Native(*mut core::ffi::c_void),
     Function(&'a PackedFunc),
@@ -54,22 +54,23 @@ enum Hook<'a> {
 
 fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
     match entry.type_index {
-        // SAFETY: opaque pointers have their value in `v_ptr`.
+        // SAFETY: the value of an opaque pointer is in `v_ptr`.
         kTVMFFIOpaquePtr => Some(Hook::Native(unsafe { entry.value.v_ptr })),
         kTVMFFIFunction => {
             let object: *const *mut anyfn_abi::TVMFFIObject = (&raw const entry.value).cast();
-            // SAFETY: `PackedFunc` is a transparent object pointer, and the column keeps the function for ever.
+            // SAFETY: `PackedFunc` is a transparent object pointer, and the column keeps the function for the lifetime
+            // of the process.
             Some(Hook::Function(unsafe { &*object.cast::<PackedFunc>() }))
         }
         _ => None,
     }
 }
 
-/// Result of a native hook: an `Any` in two registers, an error object for failure.
+/// Native hooks. The result is an `Any` in two registers; an error object means failure.
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 
-/// Hash of a value as a map key.
+/// Returns the hash of a value as a Map key.
 pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
     match view.type_index() {
         // The content of a small string is one word.
@@ -88,9 +89,9 @@ fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
     let entry = attribute("__any_hash__", view.type_index())?;
     let result = match resolve(entry)? {
         Hook::Native(code) => {
-            // SAFETY: an opaque pointer in this column is a native hash hook by the column's definition.
+            // SAFETY: by the column's definition, an opaque pointer in it is a native hash hook.
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeHash>(code) };
-            // SAFETY: called with a valid value.
+            // SAFETY: the hook is called with a valid value.
             let raw = unsafe { code(view.as_raw()) };
             // SAFETY: a hook returns an owned value.
             unsafe { crate::Any::from_raw(raw) }
@@ -100,8 +101,8 @@ fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
     result.get::<i64>().ok().map(|hash| hash as u64)
 }
 
-/// Whether two values are the same map key: bits equal, or strings or bytes of equal content, or equal by the type's
-/// own hook.
+/// Returns true if two values are the same Map key: their bits are equal, they are strings or bytes of equal content,
+/// or the hook of their type considers them equal.
 #[inline]
 pub(crate) fn any_equal(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let (l, r) = (left.as_raw(), right.as_raw());
@@ -117,7 +118,7 @@ fn equal_slow(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let is_bytes = |index| matches!(index, kTVMFFISmallBytes | kTVMFFIBytes);
     let (l, r) = (left.type_index(), right.type_index());
     if l == r && matches!(l, kTVMFFISmallStr | kTVMFFISmallBytes) {
-        // Filled up with zeros, so equal content has equal bits, which have been compared.
+        // Small strings are padded with zeros, so equal content implies equal bits, which have already been compared.
         return false;
     }
     if (is_str(l) && is_str(r)) || (is_bytes(l) && is_bytes(r)) {
@@ -131,9 +132,9 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let Some(hook) = attribute("__any_equal__", left.type_index()).and_then(resolve) else { return false };
     let result = match hook {
         Hook::Native(code) => {
-            // SAFETY: an opaque pointer in this column is a native equality hook by the column's definition.
+            // SAFETY: by the column's definition, an opaque pointer in it is a native equality hook.
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeEqual>(code) };
-            // SAFETY: called with valid values.
+            // SAFETY: the hook is called with valid values.
             let raw = unsafe { code(left.as_raw(), right.as_raw()) };
             // SAFETY: a hook returns an owned value.
             Ok(unsafe { crate::Any::from_raw(raw) })
@@ -143,21 +144,21 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     result.and_then(|value| value.get::<bool>()).unwrap_or(false)
 }
 
-/// Whether equality of this value with others is decided by a hook, that is by foreign code.
+/// Returns true if a hook, which is foreign code, decides whether this value equals others.
 pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
         && attribute("__any_equal__", view.type_index()).is_some()
 }
 
-/// Whether the hash of this value is computed by a hook, that is by foreign code.
+/// Returns true if a hook, which is foreign code, computes the hash of this value.
 pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
         && attribute("__any_hash__", view.type_index()).is_some()
 }
 
-/// Shows a value for debugging; objects by type and address.
+/// Formats a value for debugging; objects are shown by type and address.
 pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match view.type_index() {
         kTVMFFINone => f.write_str("None"),

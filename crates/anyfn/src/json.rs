@@ -1,4 +1,4 @@
-//! JSON, as far as signatures need it.
+//! A JSON reader and writer for signatures.
 
 use core::fmt::Write;
 
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::{Any, Array, Map, Result};
 
-/// A value of JSON. Numbers without a fraction or an exponent that fit 64 bits are ints.
+/// A JSON value. Numbers without a fraction or an exponent that fit 64 bits are ints.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
@@ -16,15 +16,15 @@ pub(crate) enum Json {
     Float(f64),
     Str(String),
     Array(Vec<Json>),
-    /// In the order of the text.
+    /// Key-value pairs in the order of the source.
     Object(Vec<(String, Json)>),
 }
 
-/// How deep a text may nest.
+/// Maximum nesting depth of arrays and objects.
 const DEPTH_MAX: usize = 64;
 
 impl Json {
-    /// Reads a text; `None` if it is not JSON or nests too deep.
+    /// Parses a string; returns `None` if it is not JSON or is nested too deeply.
     pub(crate) fn parse(text: &str) -> Option<Json> {
         let mut reader = Reader { text, at: 0 };
         let value = reader.value(DEPTH_MAX)?;
@@ -32,7 +32,7 @@ impl Json {
         (reader.at == text.len()).then_some(value)
     }
 
-    /// What an object has under a key.
+    /// Returns the value of an object under a key.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(pairs) => pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -40,7 +40,7 @@ impl Json {
         }
     }
 
-    /// The elements of an array; none of anything else.
+    /// Returns the elements of an array; empty for other values.
     pub(crate) fn items(&self) -> &[Json] {
         match self {
             Json::Array(items) => items,
@@ -48,7 +48,7 @@ impl Json {
         }
     }
 
-    /// The text of a string.
+    /// Returns the content of a string; `None` for other values.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Json::Str(text) => Some(text),
@@ -56,7 +56,7 @@ impl Json {
         }
     }
 
-    /// The value as functions get it: arrays as Array, objects as Map.
+    /// Converts the value into the form that functions receive: arrays into Array, objects into Map.
     pub(crate) fn to_any(&self) -> Result<Any> {
         match self {
             Json::Null => Ok(Any::NONE),
@@ -89,7 +89,7 @@ impl Reader<'_> {
         self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
-    /// Goes behind `token`, if it comes next.
+    /// Skips white space and then `token`; returns `None` if something else follows.
     fn take(&mut self, token: &str) -> Option<()> {
         self.space();
         self.rest().starts_with(token).then(|| self.at += token.len())
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
         let len = self.rest().find(|c| !is_part(c)).unwrap_or(self.rest().len());
         let text = &self.rest()[..len];
-        // What Rust reads and JSON does not have.
+        // Rust parses some numbers that are not valid JSON.
         let starts_well = text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit());
         let value = match text.parse::<i64>() {
             _ if !starts_well => return None,
@@ -137,7 +137,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The character of an escape, behind its backslash.
+    /// Reads the character of an escape sequence, after its backslash.
     fn escaped(&mut self) -> Option<char> {
         let letter = self.rest().chars().next()?;
         self.at += letter.len_utf8();
@@ -153,7 +153,7 @@ impl Reader<'_> {
                 if !(0xd800..0xdc00).contains(&first) {
                     return Some(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
                 }
-                // The first half of a pair; alone it stands for no character.
+                // This is the first half of a surrogate pair, which does not represent a character on its own.
                 let before = self.at;
                 let second = self.rest().starts_with("\\u").then(|| self.at += 2).and_then(|()| self.hex());
                 match second {
@@ -210,7 +210,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a JSON string.
+/// Writes a quoted JSON string.
 pub fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

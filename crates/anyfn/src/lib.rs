@@ -1,16 +1,16 @@
 //! Define a function in any language, call it from any other.
 //!
-//! This crate is what Rust programs and plugins write against: the safe view of anyfn's C ABI. It calls the functions
-//! of the ABI and never contains their implementation, so a plugin depends on this crate alone and finds the
-//! implementation in the process that loads it, while a program adds `use anyfn_host as _;`.
+//! Rust programs and plugins are written against this crate, the safe API over anyfn's C ABI. It calls the functions of
+//! the ABI and never contains their implementation. A plugin therefore depends on this crate alone and uses the
+//! implementation in the process that loads it. A program adds `use anyfn_host as _;`.
 //!
 //! Main types, in reading order:
 //! - [`Any`] and [`AnyView`]: a value of any type, owned or borrowed.
-//! - [`PackedFunc`]: a function of any language; [`TypedPackedFunc`]: the same with its Rust signature.
+//! - [`PackedFunc`]: a function of any language; [`TypedPackedFunc`]: a packed function with a checked Rust signature.
 //! - [`registry`]: functions by name, for all languages of the process.
-//! - [`Error`]: what a failed call gives, with its kind, message and trace.
-//! - [`ObjectRef`], [`Ref`]: counted references to objects; [`String`], [`Bytes`], [`Shape`], [`Array`], [`List`],
-//!   [`Map`], [`Dict`], [`Tensor`], [`Module`]: the built-in ones.
+//! - [`Error`]: the error of a failed call, with its kind, message and backtrace.
+//! - [`ObjectRef`], [`Ref`]: strong references to objects; [`String`], [`Bytes`], [`Shape`], [`Array`], [`List`],
+//!   [`Map`], [`Dict`], [`Tensor`], [`Module`]: the built-in object types.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -29,7 +29,7 @@
 extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
-// The crate names itself in what its macros expand to.
+// The expansions of the macros refer to the crate by its name, which must also resolve inside the crate.
 #[cfg(test)]
 extern crate anyfn_core as _;
 extern crate self as anyfn;

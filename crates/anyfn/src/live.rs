@@ -1,15 +1,15 @@
-//! Counts the objects that this copy of the crate has made and not freed yet.
+//! Counts the live objects that this copy of the crate has created.
 //!
-//! Each library that contains the crate counts its own objects, so a loader can tell whether code of the library is
-//! still needed. An atomic addition costs as much as the allocation that it counts, so the first threads that make or
-//! free objects have a count each, which only they write; threads beyond those share one. A count is never given back:
-//! that would take a destructor of the thread, and such a destructor keeps a library loaded.
+//! Each library that contains this crate counts its own objects, so that a loader can tell whether code of the library
+//! is still needed. An atomic addition costs as much as the allocation that it counts. Therefore the first threads that
+//! create or free objects have one count each, which only they write; further threads share one count. A count is never
+//! returned: that would need a destructor of the thread, and such a destructor keeps a library mapped.
 //!
-//! The end of an object is counted by code outside of the library, which its deleter jumps to as the last thing that it does:
-//! see [`deleter`]. So who reads that nothing is alive knows that no deleter of the library runs any more.
+//! Code outside the library counts the end of an object. The object's deleter jumps to that code as its last action:
+//! see [`deleter`]. Therefore, once the counts show no live object, no deleter of the library is running.
 //!
-//! Who looks for the maker of an object has a *ledger* told of each object: see [`Ledger`]. Without one, making and freeing
-//! an object costs the load of a pointer that is NULL.
+//! To find out who created an object, a *ledger* can be notified of each object: see [`Ledger`]. Without a ledger,
+//! creating or freeing an object costs the load of a pointer that is NULL.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -17,8 +17,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
 
-/// What threads have made and freed, in a cache line of its own. Apart from each other, so that objects that are made on
-/// one thread and freed on another never hide one that is alive: see [`live_objects`].
+/// Numbers of objects that a thread has created and freed, in a separate cache line. The two numbers are separate, so
+/// that objects that are created on one thread and freed on another never hide a live object: see [`live_objects`].
 #[repr(align(64))]
 struct Count {
     made: AtomicUsize,
@@ -43,15 +43,15 @@ mod imp {
     const COUNTS: usize = 64;
 
     static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
-    /// How many of the counts have a thread.
+    /// Number of counts that belong to a thread.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
-        // Without a destructor, so it is there as long as the thread.
+        // It has no destructor, so it exists as long as the thread.
         static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
     }
 
-    /// The count of this thread, which no other one writes; `None` for the shared one.
+    /// Returns the count of this thread, which no other thread writes; `None` if the thread uses the shared count.
     #[inline(always)]
     pub(super) fn mine() -> Option<&'static Count> {
         MINE.get().or_else(take)
@@ -87,7 +87,7 @@ mod imp {
     }
 }
 
-/// A count for each type, in debug builds: says what is left when something is.
+/// One count for each type, in debug builds, to report the types of the remaining objects.
 #[cfg(debug_assertions)]
 mod ledger {
     use core::sync::atomic::{AtomicIsize, Ordering};
@@ -126,9 +126,9 @@ mod ledger {
     }
 }
 
-/// What is told of each object that a library makes and frees, when somebody looks for the makers of objects.
+/// Receiver of notifications about each object that a library creates and frees, to find out who created it.
 ///
-/// Its functions are called by safe code, so to make one of any functions is unsafe:
+/// Safe code calls its functions. Therefore creating a ledger from arbitrary functions is unsafe:
 ///
 /// ```compile_fail,E0451
 /// # use anyfn_core as _;
@@ -144,19 +144,20 @@ mod ledger {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ledger {
-    /// Size of this struct.
+    /// Size of this struct in bytes.
     pub(crate) size: usize,
-    /// Called with the object, its type and an address in the library that has made it.
+    /// Called with the object, its type index and an address in the library that created it.
     pub(crate) created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
-    /// Called before the object's memory is given back.
+    /// Called before the memory of the object is freed.
     pub(crate) freed: unsafe extern "C" fn(object: *const c_void),
 }
 
 impl Ledger {
-    /// A ledger of these functions.
+    /// Creates a ledger from these functions.
     ///
     /// # Safety
-    /// Both must be callable from any thread and with any address, which they do not follow; neither may unwind.
+    /// Both functions must be callable from any thread and with any address, which they must not dereference. Neither
+    /// function may unwind.
     #[doc(hidden)]
     pub const unsafe fn new(
         created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
@@ -168,7 +169,7 @@ impl Ledger {
 
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has a ledger told of the objects that this library makes from now on.
+/// Installs a ledger, which is notified of the objects that this library creates from now on.
 #[doc(hidden)]
 pub fn use_ledger(ledger: &'static Ledger) {
     if ledger.size >= size_of::<Ledger>() {
@@ -176,7 +177,7 @@ pub fn use_ledger(ledger: &'static Ledger) {
     }
 }
 
-/// Whether a ledger is told.
+/// Returns true if a ledger is installed.
 #[doc(hidden)]
 #[inline]
 pub fn has_ledger() -> bool {
@@ -186,9 +187,10 @@ pub fn has_ledger() -> bool {
 #[cold]
 #[inline(never)]
 fn tell_created(object: *const c_void, type_index: i32) {
-    // SAFETY: NULL, or a ledger that lives as long as the process.
+    // SAFETY: the pointer is NULL or refers to a ledger that lives as long as the process.
     if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
-        // SAFETY: `Ledger::new` asks for a function that may be called at any time, which does not follow the addresses.
+        // SAFETY: `Ledger::new` requires a function that may be called at any time and does not dereference the
+        // addresses.
         unsafe { (ledger.created)(object, type_index, (&raw const LEDGER).cast()) };
     }
 }
@@ -196,14 +198,15 @@ fn tell_created(object: *const c_void, type_index: i32) {
 #[cold]
 #[inline(never)]
 fn tell_freed(object: *const c_void) {
-    // SAFETY: NULL, or a ledger that lives as long as the process.
+    // SAFETY: the pointer is NULL or refers to a ledger that lives as long as the process.
     if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
-        // SAFETY: `Ledger::new` asks for a function that may be called at any time, which does not follow the address.
+        // SAFETY: `Ledger::new` requires a function that may be called at any time and does not dereference the
+        // address.
         unsafe { (ledger.freed)(object) };
     }
 }
 
-/// An object was made at this address.
+/// Counts an object that has been created at this address.
 #[inline(always)]
 pub(crate) fn created<T>(object: *const T, type_index: i32) {
     match imp::mine() {
@@ -216,14 +219,14 @@ pub(crate) fn created<T>(object: *const T, type_index: i32) {
     }
 }
 
-/// Adds one to what only this thread writes.
+/// Adds one to a number that only this thread writes.
 #[inline(always)]
 fn add_own(count: &AtomicUsize) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Where the end of an object is to be counted: the address of a count, odd if several threads write it, or NULL if no object
-/// has ended.
+/// Identifies the number that counts the end of an object: the address of the number, odd if several threads write it,
+/// or NULL if no object has ended.
 #[doc(hidden)]
 #[repr(transparent)]
 #[must_use]
@@ -231,18 +234,18 @@ fn add_own(count: &AtomicUsize) {
 pub struct Ended(*const AtomicUsize);
 
 impl Ended {
-    /// No object has.
+    /// No object has ended: the deleter has not freed the memory.
     pub(crate) const NONE: Ended = Ended(ptr::null());
 
-    /// Counts it now.
+    /// Counts the end of the object now.
     #[inline(always)]
     pub(crate) fn count(self) {
-        // SAFETY: made in this library, whose code runs; nobody else has it.
+        // SAFETY: the value was created in this library, whose code is running, and there is no other copy of it.
         unsafe { count_end(self) }
     }
 }
 
-/// The object at this address is about to be freed; its end is counted by the result.
+/// Prepares the end of the object at this address, which is about to be freed. The result must be used to count it.
 #[inline(always)]
 pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);
@@ -258,12 +261,12 @@ pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
 /// Counts the end of an object of any library.
 ///
 /// # Safety
-/// `ended` must come from this thread's last [`ending`] in a library that contains this crate, be counted once, and the library
-/// must be mapped.
+/// `ended` must come from this thread's last call of [`ending`] in a library that contains this crate. It must be
+/// counted only once, and the library must be mapped.
 #[doc(hidden)]
 pub unsafe extern "C" fn count_end(ended: Ended) {
     let is_shared = ended.0.addr() & 1 != 0;
-    // SAFETY: a static of the library, or NULL.
+    // SAFETY: the pointer refers to a static variable of the library, or is NULL.
     let Some(count) = (unsafe { ended.0.map_addr(|address| address & !1).as_ref() }) else { return };
     if is_shared {
         count.fetch_add(1, Ordering::Release);
@@ -272,30 +275,33 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
     }
 }
 
-/// A [`count_end`] of anybody.
+/// Type of [`count_end`], which may be the function of another library.
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// What deleters jump to: this library's own [`count_end`], or that of the process which has loaded it.
+/// Function to which deleters jump: this library's own [`count_end`], or that of the process that has loaded the
+/// library.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
-/// Has deleters of this library count the ends of objects by code that stays when the library goes.
+/// Sets the function with which deleters of this library count the ends of objects. It must stay mapped when the
+/// library is unmapped.
 ///
 /// # Safety
-/// `count` must do what [`count_end`] does, and stay callable as long as the process lives.
+/// `count` must do the same as [`count_end`] and stay callable for the lifetime of the process.
 #[doc(hidden)]
 pub unsafe fn use_count_end(count: CountEnd) {
     COUNT_END.store(count as *mut c_void, Ordering::Release);
 }
 
-/// Defines the deleter of an object: a function that calls `$release` with the same arguments, then jumps to [`COUNT_END`]
-/// with its result. Once the end is counted, nothing of the library is on the stack any more, so it may be unmapped.
+/// Defines the deleter of an object: a function that calls `$release` with the same arguments and then jumps to
+/// [`COUNT_END`] with the result.
 ///
-/// On processors for which there is no such code here, the deleter returns from there to itself; then a library must not be
-/// unmapped while another thread releases the last of its objects.
+/// Once the end is counted, the stack contains no frame of the library any more, so the library may be unmapped. On
+/// processors for which there is no such code here, the deleter still returns through itself. A library must then not
+/// be unmapped while another thread releases the last of its objects.
 macro_rules! deleter {
     ($vis:vis fn $name:ident $(<$T:ident: $bound:path>)? ($($arg:ident: $type:ty),*) by $release:path) => {
-        /// The deleter: `release`, then the count of the object's end by code outside of the library.
+        /// Deleter that calls `release` and then jumps to code outside the library, which counts the end of the object.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
@@ -314,7 +320,7 @@ macro_rules! deleter {
             )
         }
 
-        /// The deleter: `release`, then the count of the object's end by code outside of the library.
+        /// Deleter that calls `release` and then jumps to code outside the library, which counts the end of the object.
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
@@ -338,10 +344,10 @@ macro_rules! deleter {
             )
         }
 
-        /// The deleter: `release`, then the count of the object's end.
+        /// Deleter that calls `release` and then counts the end of the object.
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
-            // SAFETY: called with what this was called with.
+            // SAFETY: `release` receives the arguments of this call unchanged.
             let ended = unsafe { $release($($arg),*) };
             ended.count();
         }
@@ -349,10 +355,10 @@ macro_rules! deleter {
 }
 pub(crate) use deleter;
 
-/// Number of objects that this library has made and that are not freed yet.
+/// Returns the number of live objects that this library has created.
 ///
-/// Exact when no other thread makes or frees objects at the same time. Else it may count objects that are freed
-/// meanwhile, but none that is alive all the time is missing.
+/// The result is exact if no other thread creates or frees objects at the same time. Otherwise it may include objects
+/// that are freed during the call, but it always includes every object that is alive throughout the call.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -363,16 +369,16 @@ pub(crate) use deleter;
 /// assert_eq!(anyfn::live_objects(), before);
 /// ```
 pub fn live_objects() -> isize {
-    // First all that is freed: whoever has freed an object had seen it made, so what is read next has that, too.
+    // The freed objects are read first: a thread that freed an object had seen it created, so the next sum includes it.
     let freed = imp::sum(|count| &count.freed).wrapping_add(SHARED.freed.load(Ordering::Acquire));
     let made = imp::sum(|count| &count.made).wrapping_add(SHARED.made.load(Ordering::Acquire));
     made.wrapping_sub(freed) as isize
 }
 
-/// As [`live_objects`], for each type that has objects: its key and their number. `DLTensor*` stands for the memory of
-/// tensors.
+/// Returns the number of live objects for each type that has any, with the key of the type. `DLTensor*` represents the
+/// memory of tensors.
 ///
-/// Only debug builds count types; others give one entry, `<all types>`.
+/// Only debug builds count types; other builds return a single entry, `<all types>`.
 ///
 /// ```
 /// # use anyfn_core as _;

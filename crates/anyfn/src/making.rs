@@ -1,8 +1,9 @@
-//! Number of calls in progress of the functions that make objects, in the whole process.
+//! Process-wide number of calls in progress of functions that create objects.
 //!
-//! Such a function is found by the type alone, so nothing that the caller holds keeps its library mapped. The caller counts, then
-//! reads the function's address; the runtime takes the addresses of a library away, then looks at the number. So either the
-//! caller finds no address of the library, or the runtime finds the call and leaves the library mapped.
+//! Such a function is found through the type alone, so nothing that the caller holds keeps its library mapped. The
+//! caller increments the count before it reads the address of the function. The runtime removes the addresses of a
+//! library before it reads the count. So either the caller finds no address of the library, or the runtime finds the
+//! call and leaves the library mapped.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -12,35 +13,36 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// The attribute of the root type that shows the number of the runtime to other copies of this crate.
+/// Attribute of the root type that makes the count of the runtime available to other copies of this crate.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
-/// The number; other copies than the runtime's have one for the case that there is no runtime of ours.
+/// The count. Copies of this crate outside the runtime use their own only if there is no anyfn runtime.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 
-/// The attribute and its value, for the runtime.
+/// Returns the name of the attribute and its value, for the runtime.
 #[doc(hidden)]
 pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
 }
 
-/// Whether a call is in progress; for the runtime, after it has taken addresses away.
+/// Returns true if no call is in progress. The runtime calls this after it has removed addresses.
 #[doc(hidden)]
 pub fn is_idle() -> bool {
     fence(Ordering::SeqCst);
     OWN.load(Ordering::SeqCst) == 0
 }
 
-/// A call in progress.
+/// A call in progress, counted until it is dropped.
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Counts a call whose function is looked up next.
+    /// Counts a call. The function must be looked up after this.
     #[inline]
     pub(crate) fn begin() -> Making {
-        // SAFETY: NULL, or a number that lives as long as the process (the runtime's) or as this library (its own).
+        // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as
+        // this library (its own).
         let count = unsafe { SHARED.load(Ordering::Acquire).as_ref() }.unwrap_or_else(find);
         count.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -58,9 +60,9 @@ impl Drop for Making {
 #[cold]
 fn find() -> &'static AtomicUsize {
     let found = types::attribute(ATTRIBUTE, kTVMFFIObject).filter(|value| value.type_index == kTVMFFIOpaquePtr);
-    // SAFETY: an opaque pointer has its value in `v_ptr`.
+    // SAFETY: the value of an opaque pointer is in `v_ptr`.
     let found = found.map(|value| unsafe { value.value.v_ptr }.cast::<AtomicUsize>());
-    // SAFETY: the runtime sets the attribute before anybody else can, to a number that lives as long as it.
+    // SAFETY: the runtime sets the attribute before other code can, to a count that lives as long as the runtime.
     let count = found.and_then(|found| unsafe { found.as_ref() }).unwrap_or(&OWN);
     SHARED.store(ptr::from_ref(count).cast_mut(), Ordering::Release);
     count

@@ -1,4 +1,4 @@
-//! Modules: compiled code as an object.
+//! Modules: objects with functions by name, such as compiled code.
 
 use core::fmt;
 
@@ -10,65 +10,66 @@ use anyfn_abi::kTVMFFIModule;
 
 use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 
-/// Compiled code: functions by name, possibly of other modules that it imports.
+/// A module: an object with functions by name. It may import other modules, whose functions it uses.
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Module(ObjectRef);
 
 impl Module {
-    /// Loads a module from a file; the kind follows from the extension, `.so` is a shared library.
+    /// Loads a module from a file. The file extension determines the module kind; `.so` is a shared library.
     ///
-    /// Loading a library trusts it: its code runs in this process, with everything that native code can do. That includes the memory
-    /// of tensors: a compiled kernel reads and writes the tensors that it is given without waiting for guards
-    /// ([`TensorWrite`](crate::TensorWrite)) or other threads, so whoever calls one ensures that nothing else uses them meanwhile.
+    /// Loading a library trusts it: its code runs in this process with full access to it, including the memory of
+    /// tensors. A compiled kernel reads and writes its tensor arguments without waiting for guards
+    /// ([`TensorWrite`](crate::TensorWrite)) or other threads. The caller must ensure that no other code uses these
+    /// tensors during the call.
     ///
     /// # Errors
-    /// `RuntimeError` for an unknown extension; what the loader raises for a file that it cannot load.
+    /// Returns `RuntimeError` if the extension is unknown, and otherwise the error of the loader.
     pub fn load(path: &str) -> Result<Module> {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
-    /// A module that always is the newest good build of a file, for development.
+    /// Loads a module that always uses the newest good build of a file, for development.
     ///
-    /// Functions that are looked up in it are those of the newest build whenever they are called; each call asks the
-    /// system about the file first. A build that does not load, or lacks a function that is in use, is not taken: a
-    /// warning is printed, once, and what is there goes on. Write a new file and rename it, as linkers do: one that is
-    /// written over in place changes code that may be running.
+    /// Functions that are looked up in the module always call the newest build. Each call first asks the operating
+    /// system whether the file has changed. A build that cannot be loaded, or that lacks a function in use, is not
+    /// used: a warning is printed once, and the previous build remains in use. Replace the file by renaming a new one,
+    /// as linkers do. Overwriting it in place changes code that may be running.
     ///
     /// # Errors
-    /// As [`Module::load`], for the file as it is now.
+    /// Returns the errors of [`Module::load`] for the current file.
     pub fn watch(path: &str) -> Result<Module> {
         crate::global!("ffi.ModuleWatch")?.call((path,))?.get::<Module>()
     }
 
-    /// Whether loading the module's file now would give this very code; `true` for modules without a file.
+    /// Returns true if loading the module's file now would yield the same code. Always true for modules without a file.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn is_current(&self) -> Result<bool> {
         crate::global!("ffi.ModuleIsCurrent")?.call((self,))?.get::<bool>()
     }
 
-    /// The module of the functions that are statically linked into this process, with a common prefix.
+    /// Returns the module of the functions with a common prefix that are statically linked into this process.
     ///
     /// # Errors
-    /// `ValueError` if the runtime has no such modules.
+    /// Returns `ValueError` if the runtime does not support such modules.
     pub fn system_lib(prefix: &str) -> Result<Module> {
         crate::global!("ffi.SystemLib")?.call((prefix,))?.get::<Module>()
     }
 
-    /// Looks a function up; with `query_imports` also in the modules that this one imports.
+    /// Looks up a function; with `query_imports` also in the modules that this one imports.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn find_function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
         crate::global!("ffi.ModuleGetFunction")?.call((self, name, query_imports))?.get::<Option<PackedFunc>>()
     }
 
-    /// Looks a function up in this module.
+    /// Looks up a function in this module.
     ///
     /// # Errors
-    /// `AttributeError` if there is none of that name.
+    /// Returns `AttributeError` if the function does not exist.
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match self.find_function(name, false)? {
             Some(function) => Ok(function),
@@ -76,25 +77,25 @@ impl Module {
         }
     }
 
-    /// Names of the functions, sorted; with `query_imports` also of the modules that this one imports.
+    /// Returns the sorted names of the functions; with `query_imports` including those of imported modules.
     ///
-    /// Empty if the module does not know them: one of code whose symbols are not listed.
+    /// The result is empty if the module does not know its functions, because the symbols of its code are not listed.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn function_names(&self, query_imports: bool) -> Result<Array<crate::String>> {
         crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
     }
 
-    /// The file that the module was loaded from; `None` for other modules.
+    /// Returns the path of the file that the module was loaded from; `None` for other modules.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn file(&self) -> Result<Option<crate::String>> {
         crate::global!("ffi.ModuleGetFile")?.call((self,))?.get::<Option<crate::String>>()
     }
 
-    /// The error that there is no function of a name: names the file and the nearest function.
+    /// Creates the error for a missing function, which names the file and the nearest function.
     #[doc(hidden)]
     #[cold]
     pub fn missing(&self, name: &str) -> Error {
@@ -114,92 +115,93 @@ impl Module {
         Error::untraced("AttributeError", &format!("{of} has no function `{name}`{hint}"))
     }
 
-    /// Kind of the module, such as `library`.
+    /// Returns the kind of the module, such as `library`.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn kind(&self) -> Result<crate::String> {
         crate::global!("ffi.ModuleGetKind")?.call((self,))?.get::<crate::String>()
     }
 
-    /// The modules that this one imports.
+    /// Returns the modules that this one imports.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn imports(&self) -> Result<Array<Module>> {
         crate::global!("ffi.ModuleGetImports")?.call((self,))?.get::<Array<Module>>()
     }
 
-    /// Imports a module: its functions are found by look-ups that query imports, and by this module's code.
+    /// Imports a module. Its functions are then found by look-ups with `query_imports` and by this module's code.
     ///
     /// # Errors
-    /// `RuntimeError` if the other one imports this one already, directly or not.
+    /// Returns `RuntimeError` if the other module already imports this one, directly or indirectly.
     pub fn import_module(&self, other: &Module) -> Result<()> {
         crate::global!("ffi.ModuleImportModule")?.call((self, other)).map(drop)
     }
 
-    /// Imports nothing any more.
+    /// Removes all imports of the module.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn clear_imports(&self) -> Result<()> {
         crate::global!("ffi.ModuleClearImports")?.call((self,)).map(drop)
     }
 
-    /// What the module is for: [`Module::SAVED`], [`Module::RUNS`], [`Module::EXPORTED`].
+    /// Returns the properties of the module, a combination of [`Module::SAVED`], [`Module::RUNS`] and
+    /// [`Module::EXPORTED`].
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn property_mask(&self) -> Result<i32> {
         crate::global!("ffi.ModuleGetPropertyMask")?.call((self,))?.get::<i32>()
     }
 
-    /// The bytes of which the loader of its kind makes the module again, without its imports.
+    /// Serialises the module without its imports, in the form that the loader of its kind reads.
     ///
     /// # Errors
-    /// `RuntimeError` that names the kind if it cannot be saved.
+    /// Returns `RuntimeError`, which names the kind, if the module cannot be saved.
     pub fn save_to_bytes(&self) -> Result<Bytes> {
         crate::global!("ffi.ModuleSaveToBytes")?.call((self,))?.get::<Bytes>()
     }
 
-    /// Writes the module to a file; an empty format is the file's extension.
+    /// Writes the module to a file. If `format` is empty, the file extension determines the format.
     ///
     /// # Errors
-    /// `RuntimeError` that names the kind if it cannot be written, or the file.
+    /// Returns `RuntimeError`, which names the kind or the file, if the file cannot be written.
     pub fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
         crate::global!("ffi.ModuleWriteToFile")?.call((self, path, format)).map(drop)
     }
 
-    /// Formats of files that the module can write by its own means, as extensions.
+    /// Returns the file formats that the module itself can write, as extensions.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn write_formats(&self) -> Result<Array<crate::String>> {
         crate::global!("ffi.ModuleGetWriteFormats")?.call((self,))?.get::<Array<crate::String>>()
     }
 
-    /// The module's source text, if it has some; else empty.
+    /// Returns the source code of the module; empty if it has none.
     ///
     /// # Errors
-    /// What a foreign module raises.
+    /// Returns the error of a module that is implemented outside the runtime.
     pub fn inspect_source(&self, format: &str) -> Result<crate::String> {
         crate::global!("ffi.ModuleInspectSource")?.call((self, format))?.get::<crate::String>()
     }
 
-    /// The module as an object.
+    /// Converts the module into an object reference.
     pub fn into_object(self) -> ObjectRef {
         self.0
     }
 
-    /// The module as an object, borrowed.
+    /// Returns the module as a borrowed object reference.
     pub fn as_object(&self) -> &ObjectRef {
         &self.0
     }
 
-    /// A module object as a module.
+    /// Casts a module object to a module.
     ///
     /// # Errors
-    /// The object itself, if it is none.
+    /// Returns the object if it is not a module.
     pub fn try_from_object(object: ObjectRef) -> Result<Module, ObjectRef> {
         if is_instance(object.type_index(), kTVMFFIModule) { Ok(Module(object)) } else { Err(object) }
     }

@@ -1,4 +1,4 @@
-//! Modules of a kind that a user defines.
+//! User-defined module kinds.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::{Any, Array, Bytes, Module, PackedFunc, Result, String, TypedPackedFunc, registry};
 
-/// What a kind of module does, such as one that holds code for a device.
+/// Implementation of a module kind, such as one that holds code for a device.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -40,50 +40,53 @@ use crate::{Any, Array, Bytes, Module, PackedFunc, Result, String, TypedPackedFu
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub trait ModuleKind: Send + Sync + 'static {
-    /// Name of the kind, by which its loader is found: letters, digits, `_`; not `library`.
+    /// Returns the name of the kind, by which its loader is found. It consists of letters, digits and `_`, and is not
+    /// `library`.
     fn kind(&self) -> &str;
 
-    /// The function of a name, if there is one. What it needs of the module it keeps by a clone of `self`.
+    /// Returns the function with a name, if it exists. The function keeps what it needs of the module alive with a
+    /// clone of `self`.
     ///
     /// # Errors
-    /// Raised where the function is looked up.
+    /// An error is returned to the caller that looks up the function.
     fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>>;
 
-    /// Names of its functions, in any order, as far as they are known.
+    /// Returns the names of the functions in any order, as far as they are known.
     fn functions(&self) -> Vec<StdString> {
         Vec::new()
     }
 
-    /// What the module is for: [`Module::SAVED`] if it can be saved, [`Module::RUNS`], [`Module::EXPORTED`].
+    /// Returns the properties of the module: [`Module::SAVED`] if it can be saved, [`Module::RUNS`],
+    /// [`Module::EXPORTED`].
     fn property_mask(&self) -> i32 {
         Module::RUNS
     }
 
-    /// The bytes of which the loader of its kind makes the module again.
+    /// Serialises the module in the form that the loader of its kind reads.
     ///
     /// # Errors
-    /// If it cannot be saved.
+    /// Returns an error if the module cannot be saved.
     fn save_to_bytes(&self) -> Result<Vec<u8>> {
         crate::bail!("RuntimeError", "a module of kind `{}` cannot be saved as bytes", self.kind())
     }
 
-    /// Formats of files that [`ModuleKind::write_to_file`] writes, as extensions.
+    /// Returns the file formats that [`ModuleKind::write_to_file`] writes, as extensions.
     fn write_formats(&self) -> Vec<StdString> {
         Vec::new()
     }
 
-    /// Writes a file in one of its formats; `false` to have the bytes written as they are.
+    /// Writes a file in one of the formats. Returns false to have the serialised bytes written instead.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the file cannot be written.
     fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
         Ok(false)
     }
 
-    /// Its source text, if it has some.
+    /// Returns the source code of the module; empty if it has none.
     ///
     /// # Errors
-    /// Raised where the text was asked for.
+    /// An error is returned to the caller that requested the source code.
     fn inspect_source(&self, _format: &str) -> Result<StdString> {
         Ok(StdString::new())
     }
@@ -92,15 +95,16 @@ pub trait ModuleKind: Send + Sync + 'static {
 impl Module {
     /// Property bit: the module can be saved as bytes.
     pub const SAVED: i32 = 1;
-    /// Property bit: its functions can be called.
+    /// Property bit: the functions of the module can be called.
     pub const RUNS: i32 = 2;
-    /// Property bit: it is code for this machine, written as an object file or C source and linked into a library.
+    /// Property bit: the module is code for this machine, which is written as an object file or C source and linked
+    /// into a library.
     pub const EXPORTED: i32 = 4;
 
-    /// Makes a module of a kind of the caller's own.
+    /// Creates a module of a user-defined kind.
     ///
     /// # Errors
-    /// `ValueError` if the name of the kind is empty, has a NUL character or is that of libraries.
+    /// Returns `ValueError` if the name of the kind is empty, contains a NUL character or is reserved for libraries.
     pub fn new<T: ModuleKind>(content: T) -> Result<Module> {
         let this = Arc::new(content);
         let texts = |texts: Vec<StdString>| Array::<String>::try_from_iter(texts.into_iter().map(String::from));
@@ -144,11 +148,12 @@ impl Module {
         crate::global!("ffi.ModuleCreate")?.call(&*args)?.get::<Module>()
     }
 
-    /// Registers what makes modules of a kind of their bytes, for libraries that carry some, and of files with one of
-    /// `extensions`.
+    /// Registers a loader that creates modules of a kind from bytes.
+    ///
+    /// The bytes come from libraries that contain modules of this kind, or from files with one of `extensions`.
     ///
     /// # Errors
-    /// `RuntimeError` if there is such a loader already.
+    /// Returns `RuntimeError` if such a loader is already registered.
     pub fn register_loader(
         kind: &str,
         extensions: &[&str],

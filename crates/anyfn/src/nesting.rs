@@ -1,8 +1,8 @@
-//! Bounds the depth of nested releases.
+//! Limits the depth of nested releases.
 //!
-//! Releasing an object may release what it holds, and so on: a chain of a million nodes must not need a million stack
-//! frames. Deleters count how deep they are on their thread; beyond a limit they put the object on a list that the
-//! outermost deleter works off.
+//! Releasing an object may release the objects that it refers to, and so on. A chain of a million nodes must not need a
+//! million stack frames. Deleters count their nesting depth on the thread. Beyond a limit they add the object to a
+//! list, which the outermost deleter processes.
 
 #[cfg(feature = "std")]
 mod imp {
@@ -20,11 +20,12 @@ mod imp {
 
     std::thread_local! {
         static DEPTH: Cell<u32> = const { Cell::new(0) };
-        // Made by `Box` when a release is put off; a plain pointer, so that the thread has no destructor to run.
+        // Allocated by `Box` when a release is deferred. It is a plain pointer, so that the thread has no destructor to
+        // run.
         static PENDING: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
     }
 
-    /// Begins a nested release; `false` if it is too deep and has to be deferred.
+    /// Begins a nested release. Returns false if the depth is at the limit and the release must be deferred.
     #[inline]
     pub(crate) fn enter() -> bool {
         DEPTH.with(|depth| {
@@ -37,7 +38,7 @@ mod imp {
         })
     }
 
-    /// Ends a nested release; the outermost one works off what was deferred.
+    /// Ends a nested release. The outermost one performs the deferred releases.
     #[inline]
     pub(crate) fn leave() {
         DEPTH.with(|depth| {
@@ -53,40 +54,41 @@ mod imp {
     fn drain() {
         let pending = PENDING.get();
         loop {
-            // SAFETY: `defer` made the list with `Box`, only this thread knows it, and no reference to it is held
+            // SAFETY: `defer` created the list with `Box`, only this thread accesses it, and no reference to it is held
             // while a deleter runs.
             let next = unsafe { (*pending).pop() };
             let Some((object, flags)) = next else { break };
-            // SAFETY: `defer` took the object over, with a weak reference of its own where the memory stays in use.
+            // SAFETY: `defer` took ownership of the object, with its own weak reference if the memory remains in use.
             unsafe { finish(object, flags) };
         }
         PENDING.set(ptr::null_mut());
-        // SAFETY: made by `Box` in `defer`, and unlinked just now.
+        // SAFETY: `defer` allocated the list with `Box`, and it has just been unlinked.
         drop(unsafe { alloc::boxed::Box::from_raw(pending) });
     }
 
     /// # Safety
-    /// `object` must be on the list only once, unused but for what `flags` leaves.
+    /// `object` must have been on the list exactly once, and the parts named by `flags` must be unused.
     unsafe fn finish(object: *mut TVMFFIObject, flags: c_int) {
-        // SAFETY: the memory is live: either it goes with this call or a weak reference is held on it.
+        // SAFETY: the memory is live: this call frees it, or a weak reference to it is held.
         if let Some(deleter) = unsafe { (*object).deleter } {
-            // SAFETY: the release that was put off happens here, once.
+            // SAFETY: the deferred release is performed here, once.
             unsafe { deleter(object.cast(), flags) };
         }
         if flags & WEAK == 0 {
-            // SAFETY: gives the weak reference of `defer` back.
+            // SAFETY: releases the weak reference that `defer` added.
             unsafe { crate::object::dec_weak_raw(object) };
         }
     }
 
-    /// Puts a release off until the outermost deleter of the thread is done.
+    /// Defers a release until the outermost deleter of the thread finishes.
     ///
     /// # Safety
-    /// The counting protocol must have handed `object` over with `flags`, and the caller must not touch it again.
+    /// The counting protocol must have handed over `object` with `flags`, and the caller must not access it again.
     pub(crate) unsafe fn defer(object: *mut TVMFFIObject, flags: c_int) {
         if flags & WEAK == 0 {
-            // The caller's caller gives its weak reference back before the content is dropped: hold one.
-            // SAFETY: the object is live, as its weak count is not zero.
+            // The caller of the deleter releases its weak reference before the content is dropped, so another one is
+            // held.
+            // SAFETY: the object is live, because its weak count is not zero.
             unsafe { crate::object::inc_weak_raw(object) };
         }
         let mut pending = PENDING.get();
@@ -94,14 +96,14 @@ mod imp {
             pending = alloc::boxed::Box::into_raw(alloc::boxed::Box::default());
             PENDING.set(pending);
         }
-        // SAFETY: the list is this thread's, and `drain` holds no reference to it while deleters run.
+        // SAFETY: the list belongs to this thread, and `drain` holds no reference to it while deleters run.
         unsafe { (*pending).push((object, flags)) };
     }
 }
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    //! Without thread-local storage releases nest on the stack.
+    //! Without thread-local storage, releases nest on the stack.
     use core::ffi::c_int;
 
     use anyfn_abi::TVMFFIObject;
@@ -113,7 +115,7 @@ mod imp {
     pub(crate) fn leave() {}
 
     /// # Safety
-    /// Never called: `enter` always succeeds.
+    /// This function is never called, because `enter` always succeeds.
     pub(crate) unsafe fn defer(_object: *mut TVMFFIObject, _flags: c_int) {}
 }
 

@@ -1,4 +1,4 @@
-//! Objects and counted references to them.
+//! Objects and strong and weak references to them.
 
 use core::any::Any as StdAny;
 use core::ffi::{c_int, c_void};
@@ -17,30 +17,30 @@ use anyfn_abi::{
 use crate::live::Ended;
 use crate::{AnyView, PackedFunc, live, nesting, refcount, types};
 
-/// A counted reference to an object of any type.
+/// A strong reference to an object of any type.
 ///
-/// Cloning adds a reference, dropping gives it back; both are atomic and may happen on any thread.
+/// Cloning adds a reference and dropping releases it. Both are atomic and may happen on any thread.
 #[repr(transparent)]
 pub struct ObjectRef(NonNull<TVMFFIObject>);
 
-// SAFETY: the ABI makes counts atomic and lets any thread release an object; contents that can change are guarded by
-// their own operations (List and Dict by a lock in their header, Rust types by `Object: Send + Sync`).
+// SAFETY: the ABI makes counts atomic and lets any thread release an object. Mutable content is guarded by its own
+// operations (List and Dict by a lock in their header, Rust types by `Object: Send + Sync`).
 unsafe impl Send for ObjectRef {}
-// SAFETY: the ABI makes counts atomic and lets any thread release an object; a shared `ObjectRef` gives read access
-// and new references only.
+// SAFETY: the ABI makes counts atomic and lets any thread release an object. A shared `ObjectRef` gives only read
+// access and new references.
 unsafe impl Sync for ObjectRef {}
 
 impl ObjectRef {
-    /// Takes a reference over from a handle; `None` for NULL.
+    /// Takes ownership of a reference from a handle; returns `None` for NULL.
     ///
     /// # Safety
-    /// A non-NULL `handle` must be a valid object handle, and the caller gives one of its references away.
+    /// A non-NULL `handle` must be a valid object handle, and the caller must transfer one of its references.
     #[inline]
     pub unsafe fn from_owned_or_null(handle: TVMFFIObjectHandle) -> Option<Self> {
         NonNull::new(handle.cast()).map(ObjectRef)
     }
 
-    /// Makes a new reference from a handle that stays with the caller; `None` for NULL.
+    /// Creates a new reference from a borrowed handle; returns `None` for NULL.
     ///
     /// # Safety
     /// A non-NULL `handle` must be a valid object handle.
@@ -51,53 +51,53 @@ impl ObjectRef {
         Some(ObjectRef::clone(&borrowed))
     }
 
-    /// The handle, borrowed: valid as long as `self`.
+    /// Returns the handle, borrowed: it is valid as long as `self`.
     #[inline]
     pub fn as_handle(&self) -> TVMFFIObjectHandle {
         self.0.as_ptr().cast()
     }
 
-    /// The handle, with the reference: the caller must give it back.
+    /// Converts the reference into an owned handle, which the caller must release.
     #[inline]
     pub fn into_handle(self) -> TVMFFIObjectHandle {
         ManuallyDrop::new(self).as_handle()
     }
 
-    /// Index of the object's type.
+    /// Returns the type index of the object.
     #[inline]
     pub fn type_index(&self) -> i32 {
         // SAFETY: `self` holds a reference, so the header is readable; the type never changes.
         unsafe { (*self.0.as_ptr()).type_index }
     }
 
-    /// Key of the object's type, such as `ffi.Array`.
+    /// Returns the type key of the object, such as `ffi.Array`.
     pub fn type_key(&self) -> &'static str {
         types::type_key(self.type_index())
     }
 
-    /// Whether the object is of the type with this index, or of one derived from it.
+    /// Returns true if the object is of the type with this index or of a derived type.
     pub fn is_instance(&self, type_index: i32) -> bool {
         types::is_instance(self.type_index(), type_index)
     }
 
-    /// Number of strong references at this moment.
+    /// Returns the current number of strong references.
     pub fn use_count(&self) -> usize {
         (self.counter().load(Ordering::Relaxed) & 0xFFFF_FFFF) as usize
     }
 
-    /// Whether this is the only reference, strong or weak, so that the object may be changed in place.
+    /// Returns true if this is the only reference, strong or weak, so that the object may be changed in place.
     #[inline]
     pub fn is_unique(&self) -> bool {
         self.counter().load(Ordering::Acquire) == refcount::UNIQUE
     }
 
-    /// Whether both references are of the same object.
+    /// Returns true if both references refer to the same object.
     #[inline]
     pub fn ptr_eq(&self, other: &ObjectRef) -> bool {
         self.0 == other.0
     }
 
-    /// Makes a weak reference, which does not keep the content alive.
+    /// Creates a weak reference, which does not keep the content alive.
     pub fn downgrade(&self) -> WeakRef {
         refcount::inc_weak(self.counter());
         WeakRef(self.0)
@@ -121,16 +121,16 @@ impl ObjectRef {
 unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
     // SAFETY: the header is live.
     let count = unsafe { &raw mut (*header.as_ptr()).combined_ref_count };
-    // SAFETY: the ABI changes the count with atomic operations only.
+    // SAFETY: the ABI allows only atomic operations on the count.
     unsafe { AtomicU64::from_ptr(count) }
 }
 
 /// # Safety
-/// The counting protocol must have found that what `flags` names has no users left.
+/// The counting protocol must have determined that the parts named by `flags` are no longer in use.
 #[cold]
 #[inline(never)]
 unsafe fn delete(header: NonNull<TVMFFIObject>, flags: c_int) {
-    // SAFETY: the memory is still there: it goes with this very call.
+    // SAFETY: the memory has not been freed yet, because only this call frees it.
     let deleter = unsafe { (*header.as_ptr()).deleter };
     if let Some(deleter) = deleter {
         // SAFETY: the protocol calls the object's own deleter once for each flag.
@@ -150,8 +150,8 @@ impl Drop for ObjectRef {
     #[inline]
     fn drop(&mut self) {
         let header = self.0;
-        // SAFETY: the counter is live until `delete` frees it, after which `dec_strong` does not touch it; `delete` is
-        // called exactly as the protocol finds.
+        // SAFETY: the counter is live until `delete` frees it, after which `dec_strong` does not access it. `delete` is
+        // called exactly when the protocol requires it.
         refcount::dec_strong(self.counter(), |flags| unsafe { delete(header, flags) });
     }
 }
@@ -162,27 +162,27 @@ impl fmt::Debug for ObjectRef {
     }
 }
 
-/// A weak reference to an object: keeps its memory, not its content.
+/// A weak reference to an object, which keeps its memory but not its content alive.
 pub struct WeakRef(NonNull<TVMFFIObject>);
 
-// SAFETY: as for `ObjectRef`; a weak reference only counts.
+// SAFETY: the argument for `ObjectRef` applies; a weak reference only counts.
 unsafe impl Send for WeakRef {}
-// SAFETY: as for `ObjectRef`; a weak reference only counts.
+// SAFETY: the argument for `ObjectRef` applies; a weak reference only counts.
 unsafe impl Sync for WeakRef {}
 
 impl WeakRef {
-    /// A strong reference, unless the content is gone.
+    /// Returns a strong reference, unless the content has been destroyed.
     pub fn upgrade(&self) -> Option<ObjectRef> {
-        // SAFETY: the weak reference keeps the memory of the header.
+        // SAFETY: the weak reference keeps the memory of the header alive.
         let counter = unsafe { counter_of(self.0) };
-        // Lazily: a reference that was not given must not be made, as dropping it would count.
+        // The reference is created lazily: dropping one that was not obtained would change the count.
         refcount::try_promote(counter).then(|| ObjectRef(self.0))
     }
 }
 
 impl Clone for WeakRef {
     fn clone(&self) -> Self {
-        // SAFETY: the weak reference keeps the memory of the header.
+        // SAFETY: the weak reference keeps the memory of the header alive.
         refcount::inc_weak(unsafe { counter_of(self.0) });
         WeakRef(self.0)
     }
@@ -191,44 +191,44 @@ impl Clone for WeakRef {
 impl Drop for WeakRef {
     fn drop(&mut self) {
         let header = self.0;
-        // SAFETY: the weak reference keeps the memory of the header until `delete` frees it.
+        // SAFETY: the weak reference keeps the memory of the header alive until `delete` frees it.
         let counter = unsafe { counter_of(header) };
-        // SAFETY: called exactly as the protocol finds.
+        // SAFETY: `delete` is called exactly when the protocol requires it.
         refcount::dec_weak(counter, |flags| unsafe { delete(header, flags) });
     }
 }
 
-/// A Rust type that can live in an object, made by `#[derive(Object)]`.
+/// A Rust type whose values can be the content of an object; implemented by `#[derive(Object)]`.
 ///
 /// Any thread may hold, read and release objects, hence `Send + Sync`.
 ///
 /// # Safety
-/// `type_index` must always give the same index, registered for `TYPE_KEY` with `parent_index` as parent, and no other
-/// Rust type may use that key in this process. If the parent is a Rust type, the memory of this type must begin with a
-/// value of it.
+/// `type_index` must always return the same index, which must be registered for `TYPE_KEY` with `parent_index` as
+/// parent. No other Rust type may use that key in this process. If the parent is a Rust type, a value of this type must
+/// begin with a value of the parent type.
 pub unsafe trait Object: Send + Sync + Sized + 'static {
-    /// Unique name of the type.
+    /// Unique key of the type.
     const TYPE_KEY: &'static str;
 
-    /// Index of the type, registering it at the first use.
+    /// Returns the index of the type, and registers the type at the first use.
     fn type_index() -> i32;
 
-    /// Index of the parent type.
+    /// Returns the index of the parent type.
     fn parent_index() -> i32 {
         kTVMFFIObject
     }
 }
 
-/// A type that derives from another Rust type, made by `#[object(parent = ..)]`.
+/// A type that derives from another Rust type; implemented by `#[object(parent = ..)]`.
 ///
 /// # Safety
-/// `Parent` must be the type of `parent_index`, and lie at the beginning of this type, as its objects do.
+/// `Parent` must be the type of `parent_index`, and a value of this type must begin with a value of `Parent`.
 pub unsafe trait Derived: Object {
-    /// The type that this one derives from.
+    /// The parent type.
     type Parent: Object;
 }
 
-/// An object's memory as Rust code allocates it: the header, then the content.
+/// Memory of an object that Rust code allocates: the header, then the content.
 #[repr(C)]
 pub(crate) struct ObjectBox<T> {
     pub(crate) header: TVMFFIObject,
@@ -236,13 +236,13 @@ pub(crate) struct ObjectBox<T> {
 }
 
 impl<T> ObjectBox<T> {
-    /// The content of an object, without its header, whose counts other threads change.
+    /// Returns the content of an object without its header, whose counts other threads change.
     ///
     /// # Safety
-    /// `object` must be such an object, and alive for `'a`; nobody may change its content meanwhile.
+    /// `object` must be an `ObjectBox<T>` and stay alive for `'a`, and no code may change its content during that time.
     #[inline(always)]
     pub(crate) unsafe fn content_of<'a>(object: *mut c_void) -> &'a T {
-        // SAFETY: the caller guarantees the object; the reference is to its content alone.
+        // SAFETY: the caller guarantees the object; the reference covers its content alone.
         unsafe { &(*object.cast::<ObjectBox<T>>()).content }
     }
 }
@@ -262,7 +262,7 @@ impl<T: 'static> ObjectBox<T> {
         });
         let raw: *mut ObjectBox<T> = alloc::boxed::Box::into_raw(boxed);
         live::created(raw, type_index);
-        // SAFETY: `Box` never gives NULL, and the header is the first field of `repr(C)`.
+        // SAFETY: `Box` never returns NULL, and the header is the first field of the `repr(C)` struct.
         ObjectRef(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
@@ -273,28 +273,30 @@ impl<T: 'static> ObjectBox<T> {
         let this: *mut ObjectBox<T> = object.cast();
         if flags & STRONG != 0 && core::mem::needs_drop::<T>() {
             if !nesting::enter() {
-                // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+                // SAFETY: this crate created the object, and it is unused. Its content, and its memory if flagged, are
+                // handed over.
                 unsafe { nesting::defer(object.cast(), flags) };
                 return Ended::NONE;
             }
             // SAFETY: the memory is live.
             let content = unsafe { &raw mut (*this).content };
-            // SAFETY: no strong reference is left, so the content is dropped here and only here.
+            // SAFETY: no strong reference is left, so the content is dropped only here.
             crate::panics::swallow(|| unsafe { content.drop_in_place() });
             nesting::leave();
         }
         if flags & WEAK == 0 {
             return Ended::NONE;
         }
-        // SAFETY: the memory is still there.
+        // SAFETY: the memory has not been freed yet.
         let ended = live::ending(this, unsafe { (*this).header.type_index });
-        // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
+        // SAFETY: the memory was allocated by `Box` with this layout. The content has been dropped, so only the memory
+        // is freed.
         drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
         ended
     }
 }
 
-/// A counted reference to an object whose content is the Rust type `T`.
+/// A strong reference to an object whose content is the Rust type `T`.
 #[repr(transparent)]
 pub struct Ref<T: Object> {
     object: ObjectRef,
@@ -302,25 +304,25 @@ pub struct Ref<T: Object> {
 }
 
 impl<T: Object> Ref<T> {
-    /// Makes an object of `content`.
+    /// Creates an object from `content`.
     pub fn new(content: T) -> Self {
         Ref { object: ObjectBox::allocate(T::type_index(), 0, content), content: PhantomData }
     }
 
-    /// The same reference, without its Rust type.
+    /// Converts the reference into an untyped object reference.
     pub fn into_object(self) -> ObjectRef {
         self.object
     }
 
-    /// The same reference, without its Rust type, borrowed.
+    /// Returns the reference as a borrowed, untyped object reference.
     pub fn as_object(&self) -> &ObjectRef {
         &self.object
     }
 
-    /// Gives the reference its Rust type back if the object is of that type or of one derived from it.
+    /// Casts an object reference to the Rust type `T` if the object is of that type or of a derived type.
     ///
     /// # Errors
-    /// The reference itself, if it is of another type.
+    /// Returns the reference if the object is of another type.
     pub fn try_from_object(object: ObjectRef) -> Result<Self, ObjectRef> {
         if is_content::<T>(object.type_index()) {
             Ok(Ref { object, content: PhantomData })
@@ -329,45 +331,45 @@ impl<T: Object> Ref<T> {
         }
     }
 
-    /// The same reference as one of a base or derived type, if the object is of that type.
+    /// Casts the reference to a base or derived type if the object is of that type.
     ///
     /// # Errors
-    /// The reference itself, if it is of another type.
+    /// Returns the reference if the object is of another type.
     pub fn cast<U: Object>(self) -> Result<Ref<U>, Self> {
         Ref::try_from_object(self.object).map_err(|object| Ref { object, content: PhantomData })
     }
 
-    /// The same reference as one of a base or derived type, borrowed; `None` if the object is of another type.
+    /// Casts a borrowed reference to a base or derived type; returns `None` if the object is of another type.
     #[inline]
     pub fn cast_ref<U: Object>(&self) -> Option<&Ref<U>> {
-        // SAFETY: both are transparent over the object, whose type has just been found to be that of the result.
+        // SAFETY: both types are transparent over the object, whose type has just been checked.
         self.is::<U>().then(|| unsafe { &*core::ptr::from_ref(self).cast::<Ref<U>>() })
     }
 
-    /// Whether the object is of this type or of one derived from it.
+    /// Returns true if the object is of type `U` or of a derived type.
     #[inline]
     pub fn is<U: Object>(&self) -> bool {
         is_content::<U>(self.object.type_index())
     }
 
-    /// Whether both references are of the same object.
+    /// Returns true if both references refer to the same object.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.object.ptr_eq(&other.object)
     }
 
-    /// The content, to be changed in place, if this is the only reference.
+    /// Returns a mutable reference to the content if this is the only reference to the object.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if !self.object.is_unique() {
             return None;
         }
-        // SAFETY: the object is of this type, and nobody else has a reference, not even a weak one.
+        // SAFETY: the object is of this type, and no other reference to it exists, not even a weak one.
         Some(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
     }
 }
 
 impl<T: Object + Clone> Ref<T> {
-    /// The content, to be changed in place: of this object if this is the only reference, else of a copy, which this
-    /// reference is of from now on.
+    /// Returns a mutable reference to the content. If this is not the only reference, it first replaces the object of
+    /// this reference by a copy.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -388,17 +390,17 @@ impl<T: Object + Clone> Ref<T> {
     /// ```
     ///
     /// # Errors
-    /// An object of a derived type is copied by what its type has registered as `__ffi_shallow_copy__`: `TypeError` if
-    /// there is nothing, else what that raises.
+    /// An object of a derived type is copied with the attribute `__ffi_shallow_copy__` of its type. Returns `TypeError`
+    /// if the type has no such attribute, and otherwise the error of the copy function.
     pub fn make_mut(&mut self) -> crate::Result<&mut T> {
         if !self.object.is_unique() {
             *self = self.copied()?;
         }
-        // SAFETY: the object is of this type, and nobody else has a reference.
+        // SAFETY: the object is of this type, and no other reference to it exists.
         Ok(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
     }
 
-    /// Another object with the same content.
+    /// Creates another object with the same content.
     #[cold]
     fn copied(&self) -> crate::Result<Self> {
         let index = self.object.type_index();
@@ -406,7 +408,7 @@ impl<T: Object + Clone> Ref<T> {
             return Ok(Ref::new(T::clone(self)));
         }
         let key = self.object.type_key();
-        // SAFETY: an entry that is set holds its value for ever.
+        // SAFETY: an entry that is set holds its value for the lifetime of the process.
         let copy =
             types::attribute("__ffi_shallow_copy__", index).map(|copy| unsafe { AnyView::from_raw(*copy) });
         let Some(copy) = copy else {
@@ -426,13 +428,13 @@ impl<T: Object + Clone> Ref<T> {
 }
 
 impl<T: Derived> Ref<T> {
-    /// The same reference as one of the parent type.
+    /// Converts the reference into one of the parent type.
     pub fn into_parent(self) -> Ref<T::Parent> {
         Ref { object: self.object, content: PhantomData }
     }
 }
 
-/// Whether objects of a type have a `T` as their content, or begin with one.
+/// Returns true if the content of objects of a type is a `T` or begins with one.
 #[inline]
 fn is_content<T: Object>(type_index: i32) -> bool {
     let own = T::type_index();
@@ -440,13 +442,13 @@ fn is_content<T: Object>(type_index: i32) -> bool {
 }
 
 impl<T: Object> Ref<T> {
-    /// The content of an object, if it is of this type or of one derived from it.
+    /// Returns the content of an object if it is of this type or of a derived type.
     #[inline]
     pub(crate) fn content_of(object: &ObjectRef) -> Option<&T> {
         if !is_content::<T>(object.type_index()) {
             return None;
         }
-        // SAFETY: the type index says that the object begins with this content, and the borrow keeps it alive.
+        // SAFETY: the type index guarantees that the object begins with this content, and the borrow keeps it alive.
         Some(unsafe { &(*object.header().cast::<ObjectBox<T>>()).content })
     }
 }
@@ -454,7 +456,7 @@ impl<T: Object> Ref<T> {
 impl<T: Object> Deref for Ref<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: a `Ref<T>` is only ever made of an object of this type, and `self` keeps it alive.
+        // SAFETY: a `Ref<T>` is created only for an object of this type, and `self` keeps it alive.
         unsafe { &(*self.object.header().cast::<ObjectBox<T>>()).content }
     }
 }
@@ -472,11 +474,11 @@ impl<T: Object + fmt::Debug> fmt::Debug for Ref<T> {
 }
 
 const _: () = {
-    // What crosses threads is sound only if the trait asks for it.
+    // References may cross threads only because the trait requires these bounds.
     const fn check<T: Object + StdAny + Send + Sync>() {}
     let _ = check::<Never>;
     enum Never {}
-    // SAFETY: never registered and never made: only used to check the bounds above.
+    // SAFETY: the type is never registered and has no values; it only checks the bounds above.
     unsafe impl Object for Never {
         const TYPE_KEY: &'static str = "";
         fn type_index() -> i32 {
@@ -496,7 +498,7 @@ pub(crate) unsafe fn inc_weak_raw(object: *mut TVMFFIObject) {
 }
 
 /// # Safety
-/// The caller must own a weak reference and gives it away.
+/// The caller must own a weak reference and transfers it.
 #[cfg(feature = "std")]
 pub(crate) unsafe fn dec_weak_raw(object: *mut TVMFFIObject) {
     // SAFETY: the caller guarantees a live object, so it is not NULL.

@@ -1,21 +1,22 @@
-//! Watching calls: what a profile is told.
+//! Observation of calls, for profiles.
 //!
-//! There is no door through which all calls go: a caller reads the address of a function's code out of the function object
-//! and jumps there. So callers tell: this crate of each call that it makes, the runtime of those that come through
-//! `TVMFFIFunctionCall`, frontends of theirs; and a frontend tells of calls that it gets, which callers of other makers
-//! do not tell of. Who watches counts one call once, see [`Call::is_callee`].
+//! There is no single point through which all calls pass: a caller reads the address of a function's code from the
+//! function object and jumps there. Therefore callers report calls: this crate reports each call that it makes, the
+//! runtime those through `TVMFFIFunctionCall`, and frontends their own. A frontend also reports the calls that it
+//! receives, because callers of other implementations do not report them. The observer must count such a call only
+//! once; see [`Call::is_callee`].
 //!
-//! While nobody watches, that costs the load of a pointer that is NULL. Each library that contains the crate has a pointer
-//! of its own ([`place`]); the runtime sets all of them (`ffi.ObserveCalls`).
+//! Without an observer, the cost is the load of a pointer that is NULL. Each library that contains this crate has its
+//! own pointer ([`place`]), and the runtime sets all of them (`ffi.ObserveCalls`).
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 
-/// Who is told of calls.
+/// Receiver of reports about calls.
 ///
-/// Its functions are called by safe code, so to make one, and to say that calls are told to it, is unsafe:
+/// Safe code calls its functions. Therefore creating an observer and installing it are unsafe:
 ///
 /// ```compile_fail,E0451
 /// # use anyfn_core as _;
@@ -38,20 +39,20 @@ use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 #[repr(C)]
 #[derive(Debug)]
 pub struct Observer {
-    /// Size of this struct.
+    /// Size of this struct in bytes.
     size: usize,
-    /// Called before a call. What it gives goes to `leave`, unless it is 0.
+    /// Called before a call. The result is passed to `leave`, unless it is 0.
     enter: unsafe extern "C" fn(call: *const Call) -> u64,
-    /// Called after the call; `code` is its result.
+    /// Called after the call with its result code.
     leave: unsafe extern "C" fn(token: u64, code: c_int),
 }
 
 impl Observer {
-    /// An observer of these functions.
+    /// Creates an observer from these functions.
     ///
     /// # Safety
-    /// `enter` must be callable from any thread with a valid [`Call`], `leave` once with what `enter` gave; neither may
-    /// unwind.
+    /// `enter` must be callable from any thread with a valid [`Call`]. `leave` must be callable once with each result
+    /// of `enter`. Neither function may unwind.
     #[doc(hidden)]
     pub const unsafe fn new(
         enter: unsafe extern "C" fn(call: *const Call) -> u64,
@@ -61,40 +62,40 @@ impl Observer {
     }
 }
 
-/// A call that is about to be made.
+/// Description of a call that is about to be made.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Debug)]
 pub struct Call {
     /// The function object.
     pub function: *mut c_void,
-    /// Its arguments.
+    /// Arguments of the call.
     pub args: *const TVMFFIAny,
     /// Number of arguments.
     pub num_args: i32,
-    /// Who tells: one of the constants of [`door`].
+    /// Reporter of the call, one of the constants of [`door`].
     pub door: u32,
-    /// Writes the name of the function as a string, or nothing; `None` if who tells knows none.
+    /// Writes the name of the function as a string, or nothing; `None` if the reporter does not know a name.
     pub name: Option<unsafe extern "C" fn(data: *mut c_void, out: *mut TVMFFIAny)>,
-    /// What `name` gets.
+    /// Context that is passed to `name`.
     pub data: *mut c_void,
 }
 
-/// Who tells of a call.
+/// Identifiers of the code that reports a call.
 #[doc(hidden)]
 pub mod door {
-    /// Code that calls through the crate `anyfn`.
+    /// Caller: code that uses the crate `anyfn`.
     pub const RUST: u32 = 0;
-    /// Code that calls through `TVMFFIFunctionCall`: C, and what compilers generate.
+    /// Caller: code that calls `TVMFFIFunctionCall`, such as C and compiled code.
     pub const C: u32 = 1;
-    /// Python calls.
+    /// Caller: Python code.
     pub const PYTHON: u32 = 2;
-    /// Python is called.
+    /// Callee: a Python function.
     pub const TO_PYTHON: u32 = 3;
 }
 
 impl Call {
-    /// Whether the function itself tells. Its caller may have told already.
+    /// Returns true if the callee reports the call. Its caller may have reported the same call already.
     pub fn is_callee(&self) -> bool {
         self.door == door::TO_PYTHON
     }
@@ -102,7 +103,7 @@ impl Call {
 
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Where this library looks whether somebody watches; the runtime writes there.
+/// Returns the pointer to the observer of this library, which the runtime sets.
 ///
 /// # Safety
 /// Only NULL and observers that live as long as the process may be stored there.
@@ -111,49 +112,49 @@ pub unsafe fn place() -> &'static AtomicPtr<Observer> {
     &OBSERVER
 }
 
-/// Whether somebody watches.
+/// Returns true if calls are observed.
 #[doc(hidden)]
 #[inline(always)]
 pub fn is_on() -> bool {
     !OBSERVER.load(Ordering::Relaxed).is_null()
 }
 
-/// A call whose end somebody wants to know.
+/// A reported call, whose end must be reported too.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Watched(Option<(&'static Observer, u64)>);
 
 impl Watched {
-    /// Tells of a call that begins now.
+    /// Reports a call that begins now.
     ///
     /// # Safety
     /// `call` must describe a call that is about to be made, of a function that is alive.
     #[cold]
     pub unsafe fn begin(call: &Call) -> Watched {
-        // SAFETY: NULL, or what lives as long as the process.
+        // SAFETY: the pointer is NULL or refers to an observer that lives as long as the process.
         let observer = unsafe { OBSERVER.load(Ordering::Acquire).as_ref() };
         let Some(observer) = observer.filter(|observer| observer.size >= size_of::<Observer>()) else {
             return Watched(None);
         };
-        // SAFETY: the caller describes a call.
+        // SAFETY: the caller guarantees a valid description of a call.
         let token = unsafe { (observer.enter)(call) };
         Watched((token != 0).then_some((observer, token)))
     }
 
-    /// The call is over, with this code.
+    /// Reports the end of the call, with its result code.
     #[cold]
     pub fn end(self, code: c_int) {
         if let Some((observer, token)) = self.0 {
-            // SAFETY: what `enter` gave, once.
+            // SAFETY: the token is the result of `enter`, and it is used once.
             unsafe { (observer.leave)(token, code) };
         }
     }
 }
 
-/// Calls a function and tells of it.
+/// Calls a function and reports the call.
 ///
 /// # Safety
-/// As for the `safe_call` of the function object `function`.
+/// The requirements of the `safe_call` of the function object `function` apply.
 #[doc(hidden)]
 #[cold]
 #[inline(never)]
@@ -164,14 +165,14 @@ pub unsafe fn call(
     num_args: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: a function object has its cell right behind the header.
+    // SAFETY: in a function object the cell directly follows the header.
     let cell: *const TVMFFIFunctionCell = unsafe { function.cast::<TVMFFIObject>().add(1) }.cast();
-    // SAFETY: a function object has its cell right behind the header; the caller keeps the function alive.
+    // SAFETY: in a function object the cell directly follows the header; the caller keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let call = Call { function, args, num_args, door, name: None, data: core::ptr::null_mut() };
-    // SAFETY: that is the call.
+    // SAFETY: `call` describes the call that follows.
     let watched = unsafe { Watched::begin(&call) };
-    // SAFETY: the caller guarantees what the function needs.
+    // SAFETY: the caller guarantees the requirements of the function.
     let code = unsafe { safe_call(function, args, num_args, result) };
     watched.end(code);
     code

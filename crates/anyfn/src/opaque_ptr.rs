@@ -1,4 +1,4 @@
-//! Addresses that cross languages.
+//! Addresses that are passed between languages.
 
 use core::ffi::c_void;
 use core::{fmt, ptr};
@@ -8,10 +8,11 @@ use anyfn_abi::{TVMFFIAnyValue, kTVMFFINone, kTVMFFIOpaquePtr};
 use crate::convert::plain;
 use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
-/// Address that crosses languages as a value; the crate never reads what it points to.
+/// An address that is passed between languages as a value. This crate never accesses the memory behind it.
 ///
-/// Functions of other languages may follow the address that they get. So safe code receives one, passes it on and
-/// compares it, and makes only [`OpaquePtr::NULL`]; to make one of an arbitrary address is unsafe.
+/// Functions of other languages may access the address that they receive. Therefore safe code can receive an address,
+/// pass it on and compare it, but can create only [`OpaquePtr::NULL`]. Creating a value from an arbitrary address is
+/// unsafe.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -22,7 +23,7 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 ///
-/// A raw pointer is no argument, no element and no result:
+/// A raw pointer cannot be an argument, an element or a result:
 ///
 /// ```compile_fail,E0277
 /// # use anyfn_core as _;
@@ -45,32 +46,33 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 #[repr(transparent)]
 pub struct OpaquePtr(*mut c_void);
 
-// SAFETY: an address, which only unsafe code follows.
+// SAFETY: the value is an address, which only unsafe code dereferences.
 unsafe impl Send for OpaquePtr {}
-// SAFETY: it cannot be changed through a shared reference, and only unsafe code follows it.
+// SAFETY: the value cannot change through a shared reference, and only unsafe code dereferences it.
 unsafe impl Sync for OpaquePtr {}
 
 impl OpaquePtr {
-    /// The address 0.
+    /// The null address.
     pub const NULL: OpaquePtr = OpaquePtr(ptr::null_mut());
 
-    /// Makes a value of an address.
+    /// Creates a value from an address.
     ///
     /// # Safety
-    /// Functions that get the value may read, write or call what it points to, and safe code may give it to any of them:
-    /// the address must be valid for what each function that can get it documents, as long as it can get it.
+    /// Functions that receive the value may read, write or call what it points to, and safe code may pass it to any of
+    /// them. The address must satisfy the documented requirements of each function that can receive it, as long as it
+    /// can receive it.
     #[inline]
     pub const unsafe fn from_ptr(address: *mut c_void) -> OpaquePtr {
         OpaquePtr(address)
     }
 
-    /// The address.
+    /// Returns the address.
     #[inline]
     pub const fn as_ptr(self) -> *mut c_void {
         self.0
     }
 
-    /// Returns true for the address 0.
+    /// Returns true if the address is 0.
     #[inline]
     pub const fn is_null(self) -> bool {
         self.0.is_null()
@@ -97,7 +99,7 @@ impl FromArg for OpaquePtr {
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<OpaquePtr, Mismatch> {
         match view.type_index() {
-            // SAFETY: opaque pointers have their value in `v_ptr`.
+            // SAFETY: the value of an opaque pointer is in `v_ptr`.
             kTVMFFIOpaquePtr => Ok(OpaquePtr(unsafe { view.as_raw().value.v_ptr })),
             kTVMFFINone => Ok(OpaquePtr::NULL),
             _ => Err(Mismatch::of_type::<Self>(view)),

@@ -1,4 +1,4 @@
-//! Turns panics into errors: nothing unwinds across the boundary.
+//! Converts panics into errors, so that nothing unwinds across the C boundary.
 
 use crate::Error;
 
@@ -25,19 +25,20 @@ mod imp {
         static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
     }
 
-    /// Makes later panics of this library remember where they happened; the process's own hook still runs.
+    /// Installs a hook that records the source location of later panics of this library. The previous hook still runs.
     pub(crate) fn remember_places() {
         static ONCE: Once = Once::new();
-        // The hook cannot be changed while this thread panics; a later call will do it.
+        // The hook cannot be changed while this thread panics; a later call installs it.
         if ONCE.is_completed() || std::thread::panicking() {
             return;
         }
         ONCE.call_once(|| {
-            // Beside the hook, whose box then is empty: of a library that is unmapped, nothing frees it.
+            // The previous hook is stored outside the new hook, whose box is therefore empty: when the library is
+            // unmapped, nothing frees it.
             PREVIOUS.get_or_init(panic::take_hook);
             panic::set_hook(std::boxed::Box::new(|info| {
                 let place = info.location().map(|at| Place { file: at.file().to_string(), line: at.line() });
-                // A thread that is ending has no slot any more; then the place is not known.
+                // A thread that is ending has no slot any more; the location is then unknown.
                 let _ = PLACE.try_with(|slot| slot.replace(place));
                 if let Some(previous) = PREVIOUS.get() {
                     previous(info);
@@ -46,7 +47,7 @@ mod imp {
         });
     }
 
-    /// Runs `body`; a panic becomes an error with its message and place.
+    /// Runs `body` and converts a panic into an error with its message and source location.
     #[inline]
     pub(crate) fn catch<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         match panic::catch_unwind(AssertUnwindSafe(body)) {
@@ -64,7 +65,7 @@ mod imp {
                 None => "a panic without a message".to_string(),
             },
         };
-        // Dropping a payload may panic again; that must not get out either.
+        // Dropping the payload may panic again, which must not propagate either.
         swallow(move || drop(payload));
         match PLACE.try_with(|slot| slot.take()).ok().flatten() {
             Some(place) => Error::with_place(
@@ -77,7 +78,8 @@ mod imp {
         }
     }
 
-    /// Runs `body`; a panic is dropped. For releases, which have nobody to report to; the hook has printed it.
+    /// Runs `body` and ignores a panic. It is for releases, which have no caller to report to; the hook has printed the
+    /// panic.
     #[inline]
     pub(crate) fn swallow(body: impl FnOnce()) {
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(body)) {
@@ -88,7 +90,7 @@ mod imp {
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    //! Without `std` a panic ends the process (the panic strategy is abort).
+    //! Without `std` a panic aborts the process.
     use crate::Error;
 
     pub(crate) fn remember_places() {}
@@ -106,9 +108,10 @@ mod imp {
 
 pub(crate) use imp::{catch, remember_places, swallow};
 
-/// Runs the body of an exported function: an error or a panic is raised on this thread and gives -1.
+/// Runs the body of a function that C code calls. An error or a panic is raised on this thread, and the result is then
+/// -1.
 ///
-/// This is the one trampoline of all functions that Rust code shows to C.
+/// This is the trampoline of all functions that Rust code provides to C.
 #[inline]
 pub(crate) fn trampoline(body: impl FnOnce() -> Result<(), Error>) -> core::ffi::c_int {
     match catch(body) {

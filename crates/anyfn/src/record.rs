@@ -1,7 +1,7 @@
-//! Objects whose type is defined at run time: what a field takes, and the slot that holds its value.
+//! Types defined at run time: the values that a field accepts, and the slot that holds its value.
 //!
-//! `ffi.TypeDefine` defines such a type for any language: a class statement of Python, a program that reads the
-//! description of its nodes from a file. Their objects hold one [`Slot`] of 16 bytes for each field.
+//! `ffi.TypeDefine` defines such a type for any language, for example for a class statement in Python or for a program
+//! that reads the descriptions of its nodes from a file. Their objects hold one [`Slot`] of 16 bytes for each field.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -36,15 +36,16 @@ use crate::json::Json;
 use crate::signature::schema_of;
 use crate::{Any, Array, Dict, Error, IntoAny, List, Map, ObjectRef, Result, registry, types};
 
-/// Attribute of the types whose own fields are slots.
+/// Attribute of types whose own fields are slots.
 pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 
-/// Attribute of such types, too: the address of a [`Maker`], for frontends that set the fields themselves.
+/// Attribute of types whose own fields are slots: the address of a [`Maker`], for frontends that set the fields
+/// themselves.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
-/// Makes the objects of one type. Lives as long as the process.
+/// Creates objects of one type. Lives for the lifetime of the process.
 ///
-/// Only the runtime makes one:
+/// Only the runtime can create a maker:
 ///
 /// ```compile_fail,E0451
 /// # use anyfn_core as _;
@@ -69,59 +70,59 @@ pub struct Maker {
     is_foreign: bool,
 }
 
-/// Makes an object none of whose fields is set, or gives NULL and has raised an error.
+/// Creates an object with no field set. Returns NULL if it has raised an error.
 pub type MakeObject = unsafe extern "C" fn(data: *const c_void) -> TVMFFIObjectHandle;
 
-// SAFETY: `data` is only given to `make`, and who makes a `Maker` promises that any thread may do that.
+// SAFETY: `data` is passed only to `make`, and the creator of a `Maker` guarantees that any thread may call it.
 unsafe impl Send for Maker {}
-// SAFETY: nothing of it changes, and any thread may call `make`.
+// SAFETY: a `Maker` never changes, and any thread may call `make`.
 unsafe impl Sync for Maker {}
 
 impl Maker {
-    /// A maker that calls `make` with `data`; `is_foreign` tells whether that runs code of others, that of the parent.
+    /// Creates a maker that calls `make` with `data`. `is_foreign` is true if that runs code of the parent type.
     ///
     /// # Safety
-    /// `make` must be callable with `data`, from any thread and as long as the maker lives. It must give NULL, after it
-    /// has raised an error on the thread, or an object whose one reference it gives away.
+    /// `make` must be callable with `data`, from any thread and as long as the maker lives. It must return NULL after
+    /// it has raised an error on the thread, or an object with one reference, which it transfers to the caller.
     #[doc(hidden)]
     pub const unsafe fn new(make: MakeObject, data: *const c_void, is_foreign: bool) -> Maker {
         Maker { make, data, is_foreign }
     }
 
-    /// Returns true if making an object runs code of others, that of the parent.
+    /// Returns true if creating an object runs code of the parent type.
     #[inline]
     pub fn is_foreign(&self) -> bool {
         self.is_foreign
     }
 
-    /// That of a type; `None` if the type is not defined at run time.
+    /// Returns the maker of a type; `None` if the type is not defined at run time.
     pub fn of(type_index: i32) -> Option<&'static Maker> {
         let maker = types::attribute(MAKER_ATTRIBUTE, type_index)?;
         if maker.type_index != kTVMFFIOpaquePtr {
             return None;
         }
-        // SAFETY: an opaque pointer has its address there.
+        // SAFETY: the value of an opaque pointer is in `v_ptr`.
         let maker = unsafe { maker.value.v_ptr }.cast::<Maker>().cast_const();
-        // SAFETY: `ffi.TypeDefine` sets the attribute of each type that has it, once, to one that lives for ever.
+        // SAFETY: `ffi.TypeDefine` sets this attribute once, to a maker that lives for the lifetime of the process.
         unsafe { maker.as_ref() }
     }
 
-    /// Makes an object none of whose fields is set.
+    /// Creates an object with no field set.
     ///
     /// # Errors
-    /// `MemoryError`, or that of the parent.
+    /// Returns `MemoryError` if memory allocation fails, and otherwise the error of the parent type.
     #[inline]
     pub fn make(&self) -> Result<ObjectRef> {
-        // SAFETY: called with its own data, as who made it has promised.
+        // SAFETY: `make` is called with its own data, which the creator of the maker allows.
         let made = unsafe { (self.make)(self.data) };
-        // SAFETY: NULL, or an object whose reference is given away.
+        // SAFETY: the result is NULL, or an object whose reference is transferred.
         unsafe { ObjectRef::from_owned_or_null(made) }.ok_or_else(Error::take_raised)
     }
 }
 
 // ---- Defining a type
 
-/// A type to be defined.
+/// Definition of a type.
 #[derive(Debug)]
 pub struct TypeDef {
     key: crate::String,
@@ -131,43 +132,45 @@ pub struct TypeDef {
 }
 
 impl TypeDef {
-    /// A type with this key, without fields as yet.
+    /// Creates the definition of a type with this key and no fields.
     pub fn new(key: &str) -> TypeDef {
         TypeDef { key: key.into(), parent: Any::NONE, fields: Vec::new(), options: Vec::new() }
     }
 
-    /// The type that it derives from, whose fields come first.
+    /// Sets the parent type, whose fields come first.
     #[must_use]
     pub fn parent(mut self, type_index: i32) -> TypeDef {
         self.parent = plain(kTVMFFIInt, type_index as u64);
         self
     }
 
-    /// One more field.
+    /// Adds a field.
     #[must_use]
     pub fn field(mut self, field: FieldDef) -> TypeDef {
         self.fields.push(field.told());
         self
     }
 
-    /// Documentation of the type.
+    /// Sets the documentation of the type.
     #[must_use]
     pub fn doc(mut self, doc: &str) -> TypeDef {
         self.options.push(("doc", crate::String::from(doc).into()));
         self
     }
 
-    /// How structural equality and hash treat its objects: `kTVMFFISEqHashKind*`.
+    /// Sets how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
     #[must_use]
     pub fn structural(mut self, kind: i32) -> TypeDef {
         self.options.push(("structural", plain(kTVMFFIInt, kind as u64)));
         self
     }
 
-    /// Defines the type and gives its index, which stays for ever. The same definition may be made again.
+    /// Defines the type and returns its index, which is valid for the lifetime of the process. The same type may be
+    /// defined again.
     ///
     /// # Errors
-    /// `TypeError` if the key is another type's, or the parent cannot be extended, or a field has no known type.
+    /// Returns `TypeError` if the key belongs to another type, the parent cannot be extended, or the type of a field is
+    /// unknown.
     pub fn define(self) -> Result<i32> {
         let fields = Array::<Any>::try_from_iter(self.fields)?;
         let options = Map::<Any, Any>::try_from_iter(self.options)?;
@@ -176,7 +179,7 @@ impl TypeDef {
     }
 }
 
-/// A field of a type that is to be defined: what everybody may set, by default.
+/// Definition of a field. By default the field can be set at any time.
 #[derive(Debug)]
 pub struct FieldDef {
     told: Vec<(&'static str, Any)>,
@@ -184,36 +187,38 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
-    /// A field of this type: a plain name, such as `int` or the key of a type, or the JSON that signatures have.
+    /// Creates the definition of a field. `schema` is a plain name, such as `int` or a type key, or JSON as in
+    /// signatures.
     pub fn new(name: &str, schema: &str) -> FieldDef {
         let told = [("name", crate::String::from(name).into()), ("type", crate::String::from(schema).into())];
         FieldDef { told: told.into(), flags: kTVMFFIFieldFlagBitMaskWritable }
     }
 
-    /// Documentation.
+    /// Sets the documentation of the field.
     #[must_use]
     pub fn doc(mut self, doc: &str) -> FieldDef {
         self.told.push(("doc", crate::String::from(doc).into()));
         self
     }
 
-    /// What the field gets when nothing is given.
+    /// Sets the default value of the field.
     ///
     /// # Errors
-    /// That of the conversion.
+    /// Returns the error of the conversion.
     pub fn default_value(mut self, value: impl IntoAny) -> Result<FieldDef> {
         self.told.push(("default", Any::new(value)?));
         Ok(self)
     }
 
-    /// The function that makes what the field gets when nothing is given.
+    /// Sets the function that creates the default value of the field.
     #[must_use]
     pub fn default_factory(mut self, factory: crate::PackedFunc) -> FieldDef {
         self.told.push(("default_factory", factory.into_object().into()));
         self
     }
 
-    /// `kTVMFFIFieldFlagBit*`: whether it may be set, is shown, compared and hashed, and how it is an argument.
+    /// Sets the flags of the field, a combination of `kTVMFFIFieldFlagBit*`. They state whether the field can be set,
+    /// is printed, compared and hashed, and how it is passed to the constructor.
     #[must_use]
     pub fn flags(mut self, flags: i64) -> FieldDef {
         self.flags = flags;
@@ -222,42 +227,43 @@ impl FieldDef {
 
     fn told(mut self) -> Any {
         self.told.push(("flags", plain(kTVMFFIInt, self.flags as u64)));
-        // Strings and values that are there already: only memory could be short.
+        // The map contains only existing strings and values, so only exhausted memory can cause an error.
         Map::<Any, Any>::try_from_iter(self.told).map_or(Any::NONE, Any::from)
     }
 }
 
-// ---- What a field takes
+// ---- Values that a field accepts
 
-/// What a field takes.
+/// Type of the values that a field accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldKind {
-    /// Anything.
+    /// Values of any type.
     Any,
-    /// Integers of any size; a bool becomes one.
+    /// Integers of any size; a bool is converted.
     Int,
-    /// Floats; an int or a bool becomes one.
+    /// Floats; an int or bool is converted.
     Float,
-    /// Truth values; an int becomes one.
+    /// Booleans; an int is converted.
     Bool,
-    /// Text.
+    /// Strings of any length.
     Str,
-    /// Bytes.
+    /// Bytes of any length.
     Bytes,
-    /// Values of one type that are no objects, such as None.
+    /// Values of one type that are not objects, such as None.
     Exactly(i32),
-    /// Objects of a type or of one derived from it.
+    /// Objects of a type or of a derived type.
     Object(i32),
-    /// What one of these takes.
+    /// Values that one of these kinds accepts.
     Union(Vec<FieldKind>),
 }
 
 impl FieldKind {
-    /// What a schema says: the JSON that signatures have, or a plain name. `index_of` finds object types by their keys.
-    /// The arguments of containers are not looked at, since these hold anything.
+    /// Parses a schema: JSON as in signatures, or a plain name. `index_of` finds object types by their keys.
+    ///
+    /// The arguments of containers are ignored, since containers hold values of any type.
     ///
     /// # Errors
-    /// `TypeError` for a type that is not known.
+    /// Returns `TypeError` if the type is unknown.
     pub fn parse(schema: &str, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<FieldKind> {
         if !schema.starts_with('{') {
             return FieldKind::of(schema, &[], index_of);
@@ -301,7 +307,7 @@ impl FieldKind {
         })
     }
 
-    /// Index of the type that all values of the field have; -1 if it may be any.
+    /// Returns the type index that all values of the field have; -1 if it is not known statically.
     pub fn static_type_index(&self) -> i32 {
         match self {
             FieldKind::Int => kTVMFFIInt,
@@ -314,7 +320,7 @@ impl FieldKind {
         }
     }
 
-    /// Whether a value is taken as it is.
+    /// Returns true if a value is accepted without conversion.
     #[inline]
     fn is(&self, value: &Any) -> bool {
         let index = value.type_index();
@@ -331,10 +337,10 @@ impl FieldKind {
         }
     }
 
-    /// The value that a field gets.
+    /// Returns the value that a field stores for `value`, converted if necessary.
     ///
     /// # Errors
-    /// The value itself, if the field does not take it.
+    /// Returns the value itself if the field does not accept it.
     #[inline]
     pub fn accept(&self, value: Any) -> core::result::Result<Any, Any> {
         if self.is(&value) { Ok(value) } else { self.convert(value) }
@@ -374,45 +380,47 @@ impl FieldKind {
     }
 }
 
-/// A schema as messages show it: `int`, `Optional<List>`. What is no schema is shown as it is.
+/// Formats a schema for messages, such as `int` or `Optional<List>`. Returns a string that is not a schema unchanged.
 #[must_use]
 pub fn schema_text(schema: &str) -> StdString {
     let told = if schema.starts_with('{') { Json::parse(schema) } else { None };
     told.map_or_else(|| schema.into(), |schema| schema_of(&schema).to_string())
 }
 
-/// A value of a type that owns nothing.
+/// Returns a value of a type that owns nothing.
 fn plain(type_index: i32, bits: u64) -> Any {
-    // SAFETY: only called with types that own nothing, and with the bits that they have.
+    // SAFETY: the function is called only with types that own nothing, and with valid bits.
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
 }
 
 // ---- Slots
 
-/// A place for one value, which any thread may read while another one sets it: a value whose second word holds a lock.
+/// Storage for one value that threads may read while another thread sets it. The second word of the value holds a lock.
 #[repr(transparent)]
 #[allow(missing_debug_implementations, reason = "what it holds is read through a lock")]
 pub struct Slot(TVMFFIAny);
 
-/// Bit of a slot's second word that says that a thread reads or writes it. Lengths of small strings are below 8.
+/// Bit of a slot's second word that is set while a thread reads or writes the slot. Lengths of small strings are below
+/// 8.
 const LOCKED: u32 = 1 << 31;
 
-/// The bits of a slot whose field has not been set.
+/// Payload of a slot whose field is not set.
 const UNSET: u64 = 0x756e_7365_7421;
 
 impl Slot {
-    /// A slot that has not been set.
+    /// The slot of a field that is not set.
     pub const UNSET: Slot = Slot(TVMFFIAny::from_bits(kTVMFFINone, UNSET));
 
-    /// Locks a slot: gives the word that locks, and what it was.
+    /// Locks a slot; returns the word that holds the lock, and its value before.
     ///
     /// # Safety
-    /// `slot` must be one of a live object.
+    /// `slot` must be a slot of a live object.
     #[inline]
     unsafe fn lock<'a>(slot: *mut Slot) -> (&'a AtomicU32, u32) {
-        // SAFETY: the caller has a slot of a live object.
+        // SAFETY: the caller guarantees a slot of a live object.
         let word = unsafe { &raw mut (*slot).0.small_str_len };
-        // SAFETY: slots that others know are only used by this module, which changes the word by atomic operations.
+        // SAFETY: slots that other code can access are used only by this module, which changes the word with atomic
+        // operations.
         let word = unsafe { AtomicU32::from_ptr(word) };
         let old = word.load(Ordering::Relaxed) & !LOCKED;
         if word.compare_exchange_weak(old, old | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -421,20 +429,21 @@ impl Slot {
         (word, wait(word))
     }
 
-    /// The value of a field; `None` if it has not been set.
+    /// Returns the value of a field; `None` if the field is not set.
     ///
     /// # Safety
-    /// `slot` must be one of a live object.
+    /// `slot` must be a slot of a live object.
     #[inline]
     pub unsafe fn read(slot: *mut Slot) -> Option<Any> {
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the caller guarantees a slot of a live object.
         let (word, length) = unsafe { Slot::lock(slot) };
-        // SAFETY: nobody writes it while it is locked.
+        // SAFETY: no other thread writes the slot while it is locked.
         let type_index = unsafe { (*slot).0.type_index };
-        // SAFETY: nobody writes it while it is locked.
+        // SAFETY: no other thread writes the slot while it is locked.
         let value = unsafe { (*slot).0.value };
         let value = TVMFFIAny { type_index, small_str_len: length, value };
-        // SAFETY: owned by the slot, which keeps it while it is locked; `ManuallyDrop` leaves that reference alone.
+        // SAFETY: the slot owns the value and keeps it while it is locked; `ManuallyDrop` does not release that
+        // reference.
         let value = ManuallyDrop::new(unsafe { Any::from_raw(value) });
         let copy = Any::clone(&value);
         word.store(length, Ordering::Release);
@@ -444,63 +453,67 @@ impl Slot {
     /// Sets a field.
     ///
     /// # Safety
-    /// `slot` must be one of a live object, and its field must take the value.
+    /// `slot` must be a slot of a live object, and its field must accept the value.
     #[inline]
     pub unsafe fn write(slot: *mut Slot, value: Any) {
-        // After the lock is open again: what goes may run code of anybody.
-        // SAFETY: as the caller guarantees.
+        // The old value is dropped after the lock is released, because that may run arbitrary code.
+        // SAFETY: the caller guarantees the requirements of `swap`.
         drop(unsafe { Slot::swap(slot, value) });
     }
 
-    /// Sets a field and gives what was there; None if it was not set.
+    /// Sets a field and returns its previous value; None if the field was not set.
     ///
     /// # Safety
-    /// As [`write`](Self::write).
+    /// The requirements of [`write`](Self::write) apply.
     #[inline]
     pub unsafe fn swap(slot: *mut Slot, value: Any) -> Any {
         let value = Slot::from_value(value).0;
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the caller guarantees a slot of a live object.
         let (word, length) = unsafe { Slot::lock(slot) };
-        // SAFETY: nobody else uses it while it is locked.
+        // SAFETY: no other thread uses the slot while it is locked.
         let old_index = unsafe { core::mem::replace(&mut (*slot).0.type_index, value.type_index) };
-        // SAFETY: nobody else uses it while it is locked.
+        // SAFETY: no other thread uses the slot while it is locked.
         let old_value = unsafe { core::mem::replace(&mut (*slot).0.value, value.value) };
         word.store(value.small_str_len, Ordering::Release);
-        // SAFETY: the slot owned it.
+        // SAFETY: the slot owned this value.
         unsafe { Any::from_raw(TVMFFIAny { type_index: old_index, small_str_len: length, value: old_value }) }
     }
 
-    /// A slot with this value.
+    /// Creates a slot with this value.
     #[inline]
     pub fn from_value(value: Any) -> Slot {
-        // One None only: another one stands for what is not set.
+        // All None values are normalised, because a None with other bits represents a field that is not set.
         let value = if value.type_index() == kTVMFFINone { Any::NONE } else { value };
         Slot(value.into_raw())
     }
 
-    /// The value of a slot that nobody else uses any more.
+    /// Returns the value of a slot that no other code uses any more.
     pub fn into_value(self) -> Any {
         // SAFETY: the slot owns its value.
         unsafe { Any::from_raw(self.0) }
     }
 }
 
-/// The value in a slot that does not change any more, without a reference of its own; `None` if it has not been set. Also
-/// for values of that size in other memory.
+/// Returns the value in an immutable slot without adding a reference; `None` if the slot is not set.
+///
+/// This also works for 16-byte values in other memory.
 ///
 /// # Safety
-/// `place` must be that of a valid value in a live object, which nobody changes.
+/// `place` must be the address of a valid value in a live object, and no thread may change the value.
 #[inline]
 pub(crate) unsafe fn lend(place: *mut TVMFFIAny) -> Option<TVMFFIAny> {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the caller guarantees a valid value.
     let word = unsafe { &raw mut (*place).small_str_len };
-    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
+    // SAFETY: the caller guarantees a valid value. A reader may lock the slot at the same time, with an atomic
+    // operation.
     let length = unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Relaxed) & !LOCKED;
-    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
+    // SAFETY: the caller guarantees a valid value. A reader may lock the slot at the same time, with an atomic
+    // operation.
     let type_index = unsafe { (*place).type_index };
-    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
+    // SAFETY: the caller guarantees a valid value. A reader may lock the slot at the same time, with an atomic
+    // operation.
     let value = TVMFFIAny { type_index, small_str_len: length, value: unsafe { (*place).value } };
-    // SAFETY: as the caller guarantees, a valid value, all of whose bytes are initialised.
+    // SAFETY: the caller guarantees a valid value, all of whose bytes are initialised.
     (type_index != kTVMFFINone || unsafe { value.bits() } != UNSET).then_some(value)
 }
 

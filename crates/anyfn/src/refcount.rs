@@ -1,8 +1,9 @@
-//! The reference counting protocol, over any 64-bit atomic counter.
+//! The reference counting protocol, generic over the 64-bit atomic counter.
 //!
-//! One word holds both counts, strong in the low and weak in the high 32 bits, so that the common release, the last
-//! strong reference of an object without weak ones, is a single atomic operation. All strong references together hold
-//! one weak reference. The protocol is generic over the counter so that the tests can run it on `loom`'s.
+//! One word holds both counts, strong in the low and weak in the high 32 bits. Thus the most common release, that of
+//! the last strong reference to an object without weak references, is a single atomic operation. All strong references
+//! together hold one weak reference. The protocol is generic over the counter so that the tests can run it with
+//! `loom`'s counters.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,14 +13,14 @@ use anyfn_abi::{
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
-/// Combined count of an object with one strong reference and no weak one.
+/// Combined count of an object with one strong reference and no weak references.
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
 const WEAK_ONE: u64 = 1 << 32;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
-// Above what the registry's reserves may take (2^31), so that those fail first and say why.
+// Larger than what the registry's reserves may take (2^31), so that those fail first, with a specific error.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// The atomic operations that the protocol needs.
+/// Atomic operations that the protocol requires.
 pub(crate) trait Counter {
     fn load(&self, order: Ordering) -> u64;
     fn fetch_add(&self, n: u64, order: Ordering) -> u64;
@@ -49,10 +50,11 @@ impl Counter for AtomicU64 {
     }
 }
 
-/// Adds a strong reference; the caller has one.
+/// Adds a strong reference; the caller must hold one.
 ///
 /// # Panics
-/// At 3 * 2^30 references, before the count could reach the weak one: so many can only have been leaked in a loop.
+/// Panics at 3 * 2^30 references, before the count could overflow into the weak count. Only a loop that leaks
+/// references can reach that number.
 #[inline(always)]
 pub(crate) fn inc_strong(count: &impl Counter) {
     if count.fetch_add(1, Ordering::Relaxed) & STRONG_MASK >= STRONG_MAX {
@@ -67,9 +69,9 @@ fn too_many(count: &impl Counter) -> ! {
     panic!("an object has too many references");
 }
 
-/// Gives a strong reference back. `delete` is told what has to go.
+/// Releases a strong reference. Calls `delete` with the flags of what must be released.
 ///
-/// `delete` may free the counter, so it is not touched after a call with the weak flag.
+/// `delete` may free the counter, so the counter is not accessed after a call with the weak flag.
 #[inline(always)]
 pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
     let old = count.fetch_sub(1, Ordering::Release);
@@ -83,10 +85,10 @@ pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
     }
 }
 
-/// Adds a weak reference; the caller has a strong or weak one.
+/// Adds a weak reference; the caller must hold a strong or weak one.
 ///
 /// # Panics
-/// At 3 * 2^30 weak references, before the count could wrap around.
+/// Panics at 3 * 2^30 weak references, before the count could overflow.
 #[inline(always)]
 pub(crate) fn inc_weak(count: &impl Counter) {
     if count.fetch_add(WEAK_ONE, Ordering::Relaxed) >> 32 >= STRONG_MAX {
@@ -101,7 +103,7 @@ fn too_many_weak(count: &impl Counter) -> ! {
     panic!("an object has too many weak references");
 }
 
-/// Gives a weak reference back.
+/// Releases a weak reference.
 #[inline(always)]
 pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     if count.fetch_sub(WEAK_ONE, Ordering::Release) >> 32 == 1 {
@@ -110,10 +112,10 @@ pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     }
 }
 
-/// Adds a strong reference on behalf of a weak one, unless the content is gone.
+/// Adds a strong reference on behalf of a weak one. Returns false if the content has been destroyed.
 ///
 /// # Panics
-/// At 3 * 2^30 strong references, as [`inc_strong`].
+/// Panics at 3 * 2^30 strong references, like [`inc_strong`].
 #[inline]
 pub(crate) fn try_promote(count: &impl Counter) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(count.into_inner(), strong);
     }
 
-    /// A counted thing whose releases are counted, with content that loom watches for races.
+    /// A reference-counted value that counts its releases, with content that loom checks for races.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,
@@ -192,7 +194,7 @@ mod tests {
         }
         fn delete(&self, flags: c_int) {
             if flags & STRONG != 0 {
-                // SAFETY: no strong reference is left, so nobody reads the content any more.
+                // SAFETY: no strong reference is left, so no other code reads the content any more.
                 self.content.with_mut(|p| unsafe { *p = 0 });
                 assert_eq!(self.dropped.fetch_add(1, Ordering::Relaxed), 0, "dropped twice");
             }

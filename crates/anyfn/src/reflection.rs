@@ -1,8 +1,8 @@
-//! What types tell about themselves: fields, methods, attributes.
+//! Reflection of object types: fields, methods, attributes.
 //!
-//! A type of any language describes its objects in the process's table of types: where each field lies, the functions
-//! that read and set it, and flags that say what printing, comparing and saving do with it. Here that is read without
-//! knowing the type.
+//! A type of any language describes its objects in the type table of the process: the offset of each field, the
+//! functions that read and set it, and flags for printing, comparison and serialisation. This module reads the table
+//! without static knowledge of the type.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -33,132 +33,136 @@ use crate::signature::schema_of;
 use crate::string::text_of;
 use crate::{Any, AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Schema, record, types};
 
-/// A type of the process's table. Lives as long as the process.
+/// Type info of an object type. Its data lives for the lifetime of the process.
 #[derive(Clone, Copy)]
 pub struct TypeInfo(&'static SharedType);
 
 impl TypeInfo {
-    /// The type with an index; `None` if there is none.
+    /// Returns the type with an index; `None` if it does not exist.
     pub fn from_index(type_index: i32) -> Option<TypeInfo> {
         types::info(type_index).map(TypeInfo)
     }
 
-    /// The type with a key; `None` if there is none.
+    /// Returns the type with a key; `None` if it does not exist.
     pub fn from_key(key: &str) -> Option<TypeInfo> {
         types::type_index_of(key).and_then(TypeInfo::from_index)
     }
 
-    /// The type of an object.
+    /// Returns the type of an object.
     ///
     /// # Panics
-    /// Never: every object's type is in the table.
+    /// Never panics: the table contains the type of every object.
     pub fn of(object: &ObjectRef) -> TypeInfo {
         TypeInfo::from_index(object.type_index()).expect("the table has the type of every object")
     }
 
-    /// Index of the type.
+    /// Returns the index of the type.
     pub fn index(self) -> i32 {
         self.0.type_index
     }
 
-    /// Key of the type.
+    /// Returns the key of the type.
     pub fn key(self) -> &'static str {
-        // SAFETY: lives as long as the type, for ever.
+        // SAFETY: the key lives as long as the type, for the lifetime of the process.
         unsafe { text_of(&self.0.type_key) }
     }
 
-    /// Hash of the key, the same in every process.
+    /// Returns the hash of the key, which is the same in every process.
     pub fn key_hash(self) -> u64 {
         self.0.type_key_hash
     }
 
-    /// Documentation of the type; empty if there is none.
+    /// Returns the documentation of the type; empty if the type has none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: texts of metadata live for ever.
+        // SAFETY: strings of metadata live for the lifetime of the process.
         self.0.metadata().map_or("", |metadata| unsafe { text_of(&metadata.doc) })
     }
 
-    /// Whether the type has registered what concerns it as a whole.
+    /// Returns true if the type has registered metadata.
     pub fn has_metadata(self) -> bool {
         self.0.metadata().is_some()
     }
 
-    /// How structural equality and hash treat objects of the type: `kTVMFFISEqHashKind*`.
+    /// Returns how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
     pub fn structural_kind(self) -> i32 {
         self.0.metadata().map_or(0, |metadata| metadata.structural_eq_hash_kind)
     }
 
-    /// The types that this one descends from, the root first, and then the type itself.
+    /// Iterates over the ancestors of the type, the root first, and then the type itself.
     pub fn lineage(self) -> impl DoubleEndedIterator<Item = TypeInfo> {
         let ancestors = (0..self.0.type_depth as usize).map(move |depth| {
             // SAFETY: the array has as many elements as the type has ancestors.
             let ancestor = unsafe { self.0.type_ancestors.add(depth) };
-            // SAFETY: an element of the array, which lives for ever.
+            // SAFETY: this is an element of the array, which lives for the lifetime of the process.
             let ancestor = unsafe { *ancestor };
-            // SAFETY: types live for ever.
+            // SAFETY: types live for the lifetime of the process.
             TypeInfo(unsafe { &*ancestor })
         });
         ancestors.chain(core::iter::once(self))
     }
 
-    /// The type that this one derives from.
+    /// Returns the parent type; `None` for a root type.
     pub fn parent(self) -> Option<TypeInfo> {
         self.lineage().nth_back(1)
     }
 
-    /// Whether the type is `base` or derived from it.
+    /// Returns true if the type is `base` or derived from it.
     pub fn is_a(self, base: TypeInfo) -> bool {
         types::is_instance(self.index(), base.index())
     }
 
-    /// The fields that the type itself adds.
+    /// Iterates over the fields of this type, without those of its ancestors.
     pub fn own_fields(self) -> impl ExactSizeIterator<Item = Field> + DoubleEndedIterator {
         self.0.fields().iter().map(Field)
     }
 
-    /// All fields, the parent's first.
+    /// Iterates over all fields, those of the ancestors first.
     pub fn fields(self) -> impl DoubleEndedIterator<Item = Field> {
         self.lineage().flat_map(TypeInfo::own_fields)
     }
 
-    /// The field of a name; that of the type itself before one of an ancestor.
+    /// Returns the field with a name. A field of the type itself takes precedence over a field of an ancestor.
     pub fn field(self, name: &str) -> Option<Field> {
         self.lineage().rev().find_map(|info| info.own_fields().find(|field| field.name() == name))
     }
 
-    /// The methods that the type itself adds.
+    /// Iterates over the methods of this type, without those of its ancestors.
     pub fn own_methods(self) -> impl ExactSizeIterator<Item = Method> + DoubleEndedIterator {
         self.0.methods().iter().map(Method)
     }
 
-    /// All methods, the parent's first; one that is registered again comes once more.
+    /// Iterates over all methods, those of the ancestors first. A method that was registered several times occurs
+    /// several times.
     pub fn methods(self) -> impl DoubleEndedIterator<Item = Method> {
         self.lineage().flat_map(TypeInfo::own_methods)
     }
 
-    /// The method of a name; that of the type itself before one of an ancestor, and the last registered one.
+    /// Returns the method with a name. A method of the type itself takes precedence over a method of an ancestor, and
+    /// the method registered last takes precedence within a type.
     pub fn method(self, name: &str) -> Option<Method> {
         self.lineage().rev().find_map(|info| info.own_methods().rev().find(|method| method.name() == name))
     }
 
-    /// Whether [`make`](Self::make) can make objects of the type.
+    /// Returns true if [`make`](Self::make) can create objects of the type.
     pub fn can_make(self) -> bool {
         self.creator().is_some() || self.attribute("__ffi_new__").is_some_and(|new| !new.is_none())
     }
 
-    /// Makes an object of the type, by its own function; the caller sets the fields before anyone else sees it. The object
-    /// may be a plain `ffi.Object` until all its fields are set.
+    /// Creates an object of the type with the type's creator or its attribute `__ffi_new__`.
+    ///
+    /// The caller must set the fields before other code can access the object. Until all of them are set, the type of
+    /// the object may be `ffi.Object`.
     ///
     /// # Errors
-    /// `RuntimeError` if the type has no function for that; `TypeError` if the function gives no object of the type, or one
-    /// that others hold; that of the function.
+    /// Returns `RuntimeError` if the type has neither, `TypeError` if the result is not a new object of the type with a
+    /// single reference, and otherwise the error of the function.
     pub fn make(self) -> Result<ObjectRef> {
         if self.creator().is_some() {
             let _making = Making::begin();
-            // Again: its library is not unmapped from here on.
+            // The creator is read again: from here on its library is not unmapped.
             let Some(creator) = self.creator() else { return self.made(None, true) };
             let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
-            // SAFETY: the type's own function, called with a writable place.
+            // SAFETY: this is the type's own creator, called with a writable location.
             if unsafe { creator(&mut out) } != 0 {
                 return Err(Error::take_raised());
             }
@@ -180,8 +184,8 @@ impl TypeInfo {
         self.0.metadata().and_then(SharedMetadata::creator)
     }
 
-    /// What the type's own function has made: a new object, whose fields may be set. One that a creator has made is of its type
-    /// once all its fields are set.
+    /// Checks the object that the type's own function created: it must be new, so that its fields may be set. An object
+    /// from a creator gets its type once all its fields are set.
     fn made(self, object: Option<ObjectRef>, is_created: bool) -> Result<ObjectRef> {
         let is_own = |object: &ObjectRef| {
             object.is_instance(self.index()) || is_created && object.type_index() == kTVMFFIObject
@@ -197,55 +201,54 @@ impl TypeInfo {
         }
     }
 
-    /// What the type itself has registered under the name of an attribute, such as `__ffi_repr__`.
+    /// Returns the value that this type, not an ancestor, has registered for an attribute such as `__ffi_repr__`.
     pub fn attribute(self, name: &str) -> Option<Any> {
-        // SAFETY: an entry that is set holds its value for ever.
+        // SAFETY: an entry that is set holds its value for the lifetime of the process.
         types::attribute(name, self.index()).map(|value| unsafe { AnyView::from_raw(*value) }.to_owned())
     }
 }
 
-/// A flag of ours beside those of the ABI: the place of the field holds a value of 16 bytes that does not change once it
-/// is set.
+/// Flag of anyfn, not of the ABI: the field stores a 16-byte value that does not change once it is set.
 pub(crate) const LENDS_VALUE: i64 = 1 << 62;
-/// .. the address of an object, or NULL.
+/// Flag of anyfn: the field stores the address of an object, or NULL, and does not change once it is set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// .. bytes that mean something to its own getter and setter only.
+/// Flag of anyfn: the field has a representation that only its own getter and setter understand.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// The setter converts values by code that this crate does not have, which may keep what it is given.
+/// Flag of anyfn: the setter converts values with code outside this crate, which may keep a reference to the value.
 const RUNS_CODE: i64 = 1 << 59;
-/// The setter is a function, but one that keeps nothing but what the field holds.
+/// Flag of anyfn: the setter is a function object, but it keeps only what the field stores.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
-/// How a field of the Rust type `T` lies in its object.
+/// Memory representation of a field of the Rust type `T` in its object.
 ///
-/// Readers of objects believe it without a look, so only this crate makes one that says more than [`Lent::NOT`], and the one
-/// of a type does not fit another type.
+/// Readers of objects trust it without a check. Therefore only this crate can create a representation other than
+/// [`Lent::NOT`], and the constant of one type cannot be used for another type.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
 
 impl<T: ?Sized> Lent<T> {
-    /// In its own way.
+    /// Representation that only the field's own getter and setter understand.
     pub const NOT: Lent<T> = Lent(OPAQUE | RUNS_CODE, PhantomData);
-    /// As a value of 16 bytes that does not change once it is set.
+    /// A 16-byte value that does not change once it is set.
     pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
-    /// As a reference to an object that does not change once it is set, or NULL.
+    /// A reference to an object, or NULL, which does not change once it is set.
     pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
 
-    /// The flags of such a field.
+    /// Returns the flags of a field with this representation.
     pub const fn flags(&self) -> i64 {
         self.0
     }
 }
 
 impl<T> Lent<T> {
-    /// Of a field whose setter converts values like this.
+    /// Returns this representation for a field whose setter converts values with `conversion`.
     pub(crate) const fn set_by(&self, conversion: &Conversion<T>) -> Lent<T> {
         Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
     }
 
-    /// The same for an `Option`, if it has the size of what is in it.
+    /// Returns the representation of an `Option<T>`, which is the same if both types have the same size.
     pub(crate) const fn optional(&self) -> Lent<Option<T>> {
         if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() {
             Lent::OBJECT
@@ -255,117 +258,121 @@ impl<T> Lent<T> {
     }
 }
 
-/// Whether reading a value as the Rust type `T` runs code that this crate does not have.
+/// States whether reading a value as the Rust type `T` runs code outside this crate.
 ///
-/// That code may keep the value. Only this crate says of a type that it does not, and not of another type.
+/// Such code may keep a reference to the value. Only this crate can declare that a type runs no such code, and the
+/// constant of one type cannot be used for another type.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Conversion<T: ?Sized>(i64, PhantomData<*const T>);
 
 impl<T: ?Sized> Conversion<T> {
-    /// It does.
+    /// Conversion that may run code outside this crate.
     pub const CUSTOM: Conversion<T> = Conversion(RUNS_CODE, PhantomData);
-    /// It does not.
+    /// Conversion that runs only code of this crate.
     pub(crate) const BUILT_IN: Conversion<T> = Conversion(0, PhantomData);
 
-    /// That of a type which consists of such values.
+    /// Returns the conversion of a type that is composed of such values.
     pub(crate) const fn within<U: ?Sized>(&self) -> Conversion<U> {
         Conversion(self.0, PhantomData)
     }
 
-    /// That of a type which consists of both.
+    /// Returns the conversion of a type that is composed of values of both conversions.
     pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
         Conversion(self.0 | other.0, PhantomData)
     }
 
-    /// How a slot lies in an object that takes such values.
+    /// Returns the representation of a slot that accepts such values.
     pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
         Lent(self.0, PhantomData)
     }
 }
 
-/// A field of a type. Lives as long as the process.
+/// A reflected field of a type. Its data lives for the lifetime of the process.
 #[derive(Clone, Copy)]
 pub struct Field(&'static SharedField);
 
 impl Field {
-    /// Name of the field.
+    /// Returns the name of the field.
     pub fn name(self) -> &'static str {
-        // SAFETY: texts of registered fields live for ever.
+        // SAFETY: strings of registered fields live for the lifetime of the process.
         unsafe { text_of(&self.0.name) }
     }
 
-    /// Documentation of the field; empty if there is none.
+    /// Returns the documentation of the field; empty if it has none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: the table keeps its own copy of the text for ever.
+        // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// JSON, whose `type_schema` describes the type of the field; empty if there is none.
+    /// Returns the metadata as JSON, whose key `type_schema` describes the type of the field; empty if there is no
+    /// metadata.
     pub fn metadata(self) -> &'static str {
-        // SAFETY: the table keeps its own copy of the text for ever.
+        // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }
     }
 
-    /// Type of the field; `Any` if it does not tell.
+    /// Returns the type of the field; `Any` if its metadata does not state the type.
     pub fn schema(self) -> Schema {
         let told = Json::parse(self.metadata());
         let told = told.as_ref().and_then(|told| told.get("type_schema")).and_then(Json::text);
         told.and_then(Json::parse).map_or_else(|| Schema::plain("Any"), |schema| schema_of(&schema))
     }
 
-    /// `kTVMFFIFieldFlagBit*`.
+    /// Returns the flags of the field, a combination of `kTVMFFIFieldFlagBit*`.
     pub fn flags(self) -> i64 {
         self.0.flags
     }
 
-    /// Whether one of these flags is set.
+    /// Returns true if at least one of these flags is set.
     pub fn has(self, flags: i64) -> bool {
         self.0.flags & flags != 0
     }
 
-    /// Where the field lies, in bytes from the header of its object.
+    /// Returns the offset of the field from the header of its object in bytes.
     pub fn offset(self) -> i64 {
         self.0.offset
     }
 
-    /// Number of bytes that the field has.
+    /// Returns the size of the field in bytes.
     pub fn size(self) -> i64 {
         self.0.size
     }
 
-    /// Index of the type that all values of the field have; -1 if it may be any.
+    /// Returns the type index that all values of the field have; -1 if it is not known statically.
     pub fn static_type_index(self) -> i32 {
         self.0.field_static_type_index
     }
 
-    /// Whether everybody may set the field at any time.
+    /// Returns true if the field can be set at any time.
     pub fn is_writable(self) -> bool {
         self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter().is_null()
     }
 
-    /// Whether the field can be set at all: by everybody, or while its object is being made.
+    /// Returns true if the field can be set at all, at any time or only while its object is constructed.
     pub fn is_settable(self) -> bool {
         !self.0.setter().is_null()
     }
 
-    /// Whether setting the field runs code of its type that may keep the value: a setter that is a function, or the conversion of
-    /// a Rust type outside of this crate. Setters in C are trusted to keep nothing but what the field holds.
+    /// Returns true if setting the field runs code of its type that may keep a reference to the value: a setter that is
+    /// a function object, or the conversion of a Rust type outside this crate. Setters in C are trusted to keep only
+    /// what the field stores.
     #[doc(hidden)]
     pub fn runs_own_code(self) -> bool {
         let is_function = self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) && !self.has(STORES_ONLY);
         is_function || self.has(RUNS_CODE)
     }
 
-    /// What the field gets when nothing is given: a value, or that of a function, called anew each time.
+    /// Returns the default of the field: a value, or the result of a new call of its factory function; `None` if it has
+    /// no default.
     ///
     /// # Errors
-    /// That of the function.
+    /// Returns the error of the factory function.
     pub fn default(self) -> Result<Option<Any>> {
         if !self.has(kTVMFFIFieldFlagBitMaskHasDefault) {
             return Ok(None);
         }
-        // SAFETY: the default is valid and lives for ever.
+        // SAFETY: the default is valid and lives for the lifetime of the process.
         let default = unsafe { AnyView::from_raw(self.0.default_value_or_factory) };
         if self.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
             return default.get::<PackedFunc>()?.call(()).map(Some);
@@ -373,23 +380,24 @@ impl Field {
         Ok(Some(default.to_owned()))
     }
 
-    /// The function that makes what the field gets when nothing is given, if it has one.
+    /// Returns the factory function that creates the default, if the field has one.
     ///
     /// # Errors
-    /// `TypeError` if the type has registered something else.
+    /// Returns `TypeError` if the type has registered a value that is not a function.
     pub fn factory(self) -> Result<Option<PackedFunc>> {
         if !self.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
             return Ok(None);
         }
-        // SAFETY: the default is valid and lives for ever.
+        // SAFETY: the default is valid and lives for the lifetime of the process.
         unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
     }
 
-    /// Whether the field's memory in an object is nothing but a reference to `value`, or a value that is it: then the
-    /// object owns one of the references that `value` has.
+    /// Returns true if the field's memory in an object consists of nothing but a reference to `value`, as an address or
+    /// as a 16-byte value. The object then owns one of the references to `value`.
     ///
     /// # Safety
-    /// `object` must be of the type that has the field or of one derived from it, and nobody may set the field meanwhile.
+    /// `object` must be of the type that has the field or of a derived type, and no other thread may set the field
+    /// during the call.
     pub unsafe fn holds(self, object: &ObjectRef, value: &ObjectRef) -> bool {
         if self.has(OPAQUE) {
             return false;
@@ -422,35 +430,36 @@ impl Field {
         }
     }
 
-    /// The function that reads the field at this moment: another one takes its place when the library of the type is
-    /// unmapped or loaded again.
+    /// Returns the function that currently reads the field. It changes when the library of the type is unmapped or
+    /// loaded again.
     #[doc(hidden)]
     #[inline]
     pub fn getter(self) -> Option<TVMFFIFieldGetter> {
         self.0.getter()
     }
 
-    /// What sets the field at this moment: a `TVMFFIFieldSetter`, a function object if the flag says so, or NULL.
+    /// Returns the current setter of the field: a `TVMFFIFieldSetter`, a function object if the field's flags state so,
+    /// or NULL.
     #[doc(hidden)]
     #[inline]
     pub fn setter(self) -> *mut c_void {
         self.0.setter()
     }
 
-    /// Value of the field in an object of its type.
+    /// Returns the value of the field in an object of its type.
     ///
     /// # Errors
-    /// That of the type's own function.
+    /// Returns the error of the getter.
     ///
     /// # Safety
-    /// The object must be of the type that has the field or of one derived from it.
+    /// `object` must be of the type that has the field or of a derived type.
     #[inline]
     pub unsafe fn get_unchecked(self, object: &ObjectRef) -> Result<Any> {
         let Some(getter) = self.getter() else {
             crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
         };
         let mut value = TVMFFIAny::NONE;
-        // SAFETY: the field lies at its offset in each object of its type; the result holds nothing.
+        // SAFETY: the field is at its offset in each object of its type, and the result location holds nothing.
         if unsafe { getter(self.place(object)?, &mut value) } != 0 {
             return Err(Error::take_raised());
         }
@@ -458,11 +467,11 @@ impl Field {
         Ok(unsafe { Any::from_raw(value) })
     }
 
-    /// Value of a field that never changes, as it lies in its object, without a reference of its own; `None` for other
-    /// fields, and for those that have not been set.
+    /// Returns the value of an immutable field without adding a reference; `None` for other fields and for a field that
+    /// is not set.
     ///
     /// # Safety
-    /// As `get_unchecked`; and the result may be used only as long as the object lives.
+    /// The requirements of `get_unchecked` apply, and the result may be used only while the object is alive.
     #[inline]
     pub unsafe fn lend_unchecked(self, object: &ObjectRef) -> Option<ManuallyDrop<Any>> {
         if !self.has(LENDS_VALUE | LENDS_OBJECT) {
@@ -470,32 +479,34 @@ impl Field {
         }
         let place = object.as_handle().wrapping_byte_add(self.0.offset as usize);
         let value = if self.has(LENDS_VALUE) {
-            // SAFETY: by the flag the field is such a value, in this object.
+            // SAFETY: the flag guarantees that the field is such a value, and the field is in this object.
             unsafe { record::lend(place.cast()) }?
         } else {
-            // SAFETY: by the flag the field is the address of an object, or NULL.
+            // SAFETY: the flag guarantees that the field is the address of an object, or NULL.
             let handle = unsafe { *place.cast::<TVMFFIObjectHandle>() };
             if handle.is_null() {
                 TVMFFIAny::NONE
             } else {
-                // SAFETY: by the flag the field is the address of an object, which the object keeps alive.
+                // SAFETY: the flag guarantees that the field is the address of an object, which `object` keeps alive.
                 let type_index = unsafe { (*handle.cast::<TVMFFIObject>()).type_index };
                 let value = TVMFFIAnyValue { v_obj: handle.cast() };
                 TVMFFIAny { type_index, small_str_len: 0, value }
             }
         };
-        // SAFETY: a copy that is never dropped, of a value that the object owns.
+        // SAFETY: the result is a copy of a value that the object owns, and it is never dropped.
         Some(ManuallyDrop::new(unsafe { Any::from_raw(value) }))
     }
 
-    /// As [`Field::get_unchecked`], into a place that holds nothing: the value is not moved, which would cost more than
-    /// reading it.
+    /// Writes the value of the field to a location that holds nothing.
+    ///
+    /// This does the same as [`Field::get_unchecked`], but does not move the value, which would cost more than reading
+    /// it.
     ///
     /// # Errors
-    /// That of the type's own function; the place holds nothing then.
+    /// Returns the error of the getter; the location then holds nothing.
     ///
     /// # Safety
-    /// As `get_unchecked`.
+    /// The requirements of `get_unchecked` apply.
     #[inline]
     pub unsafe fn get_into_unchecked(self, object: &ObjectRef, value: &mut Any) -> Result<()> {
         debug_assert!(value.as_object().is_none());
@@ -503,8 +514,8 @@ impl Field {
             crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
         };
         let result: *mut TVMFFIAny = core::ptr::from_mut(value).cast();
-        // SAFETY: the field lies at its offset in each object of its type; the result is transparent over the struct and
-        // holds nothing.
+        // SAFETY: the field is at its offset in each object of its type. The result location is transparent over the
+        // struct and holds nothing.
         if unsafe { getter(self.place(object)?, result) } != 0 {
             *value = Any::NONE;
             return Err(Error::take_raised());
@@ -512,15 +523,16 @@ impl Field {
         Ok(())
     }
 
-    /// Sets the field in an object of its type. Also one that is read-only: while an object is being made, its maker
-    /// sets all of them.
+    /// Sets the field in an object of its type, even if the field is read-only.
+    ///
+    /// Read-only fields are set while their object is constructed.
     ///
     /// # Errors
-    /// That of the type's own function, for a value that the field does not take.
+    /// Returns the error of the setter if the field does not accept the value.
     ///
     /// # Safety
-    /// The object must be of the type that has the field or of one derived from it, and if the field is not
-    /// [writable](Self::is_writable), nobody else may know the object yet.
+    /// `object` must be of the type that has the field or of a derived type. If the field is not
+    /// [writable](Self::is_writable), no other code may have access to the object yet.
     pub unsafe fn set_unchecked(self, object: &ObjectRef, value: &AnyView<'_>) -> Result<()> {
         let setter = self.0.setter();
         if setter.is_null() {
@@ -528,18 +540,18 @@ impl Field {
         }
         let place = self.place(object)?;
         if self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
-            // SAFETY: the flag says that the setter is a function object, which the type keeps.
+            // SAFETY: the flag guarantees that the setter is a function object, which the type keeps alive.
             let setter = unsafe { ObjectRef::from_borrowed_or_null(setter) };
             let Some(setter) = setter.and_then(|object| PackedFunc::try_from_object(object).ok()) else {
                 crate::bail!("InternalError", "the setter of field `{}` is no function", self.name());
             };
-            // SAFETY: the place of the field, which the setter of the field asks for.
+            // SAFETY: this is the address of the field, which the setter of the field expects.
             let place = unsafe { OpaquePtr::from_ptr(place) };
             return setter.call((place, *value)).map(drop);
         }
         // SAFETY: without the flag the setter is a C function of this type.
         let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(setter) };
-        // SAFETY: the field lies at its offset in each object of its type, and the caller may set it.
+        // SAFETY: the field is at its offset in each object of its type, and the caller guarantees that it may be set.
         match unsafe { setter(place, value.as_raw()) } {
             0 => Ok(()),
             _ => Err(Error::take_raised()),
@@ -547,40 +559,40 @@ impl Field {
     }
 }
 
-/// A method of a type. Lives as long as the process.
+/// A method of a type. Its data lives for the lifetime of the process.
 #[derive(Clone, Copy)]
 pub struct Method(&'static TVMFFIMethodInfo);
 
 impl Method {
-    /// Name of the method.
+    /// Returns the name of the method.
     pub fn name(self) -> &'static str {
-        // SAFETY: texts of registered methods live for ever.
+        // SAFETY: strings of registered methods live for the lifetime of the process.
         unsafe { text_of(&self.0.name) }
     }
 
-    /// Documentation of the method; empty if there is none.
+    /// Returns the documentation of the method; empty if it has none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: the table keeps its own copy of the text for ever.
+        // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// JSON, whose `type_schema` describes the signature; empty if there is none.
+    /// Returns the metadata as JSON, whose key `type_schema` describes the signature; empty if there is no metadata.
     pub fn metadata(self) -> &'static str {
-        // SAFETY: the table keeps its own copy of the text for ever.
+        // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }
     }
 
-    /// Whether it is called without an object.
+    /// Returns true if the method is called without an object.
     pub fn is_static(self) -> bool {
         self.0.flags & kTVMFFIFieldFlagBitMaskIsStaticMethod != 0
     }
 
-    /// The function; unless it is static, its first argument is the object.
+    /// Returns the function of the method. Unless the method is static, the first argument is the object.
     ///
     /// # Errors
-    /// `TypeError` if the type has registered something else.
+    /// Returns `TypeError` if the type has registered a value that is not a function.
     pub fn function(self) -> Result<PackedFunc> {
-        // SAFETY: a registered method lives for ever.
+        // SAFETY: a registered method lives for the lifetime of the process.
         unsafe { AnyView::from_raw(self.0.method) }.get::<PackedFunc>()
     }
 }

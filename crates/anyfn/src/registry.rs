@@ -1,6 +1,6 @@
-//! Functions by name, for all languages of the process.
+//! Registry of global functions, which all languages of the process share.
 //!
-//! Registering, looking up and removing are safe from any thread; a look-up takes no lock.
+//! Functions may be registered, looked up and removed from any thread. A look-up takes no lock.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -27,18 +27,18 @@ use anyfn_abi::{
 use crate::typed::Names;
 use crate::{Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc};
 
-/// Looks a global function up; `None` if there is none of that name, or if it is one that trusts addresses
+/// Looks up a global function; returns `None` if it does not exist or if it trusts addresses
 /// ([`Unsafe`](crate::Unsafe)).
 pub fn find(name: &str) -> Option<PackedFunc> {
     find_any(name).filter(|function| !function.is_unsafe())
 }
 
-/// Looks a global function up, one that trusts addresses ([`Unsafe`](crate::Unsafe)) included; `None` if there is none
-/// of that name.
+/// Looks up a global function, including functions that trust addresses ([`Unsafe`](crate::Unsafe)); returns `None` if
+/// it does not exist.
 ///
 /// # Safety
-/// Each call of the result must keep what the function's documentation asks of its arguments. The result must not be
-/// given to code that does not know that.
+/// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be
+/// passed to code that does not know these requirements.
 pub unsafe fn find_unsafe(name: &str) -> Option<PackedFunc> {
     find_any(name)
 }
@@ -46,7 +46,7 @@ pub unsafe fn find_unsafe(name: &str) -> Option<PackedFunc> {
 fn find_any(name: &str) -> Option<PackedFunc> {
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     let mut out: TVMFFIObjectHandle = ptr::null_mut();
-    // SAFETY: the name is borrowed for the call, `out` is writable.
+    // SAFETY: the name is borrowed for the call, and `out` is writable.
     let code = unsafe { TVMFFIFunctionGetGlobal(&name, &mut out) };
     if code != 0 {
         drop(Error::take_raised());
@@ -57,11 +57,11 @@ fn find_any(name: &str) -> Option<PackedFunc> {
     PackedFunc::try_from_object(object).ok()
 }
 
-/// Looks a global function up.
+/// Looks up a global function.
 ///
 /// # Errors
-/// `ValueError` if there is none of that name; the message names the nearest one. `PermissionError` for a function that
-/// trusts addresses ([`Unsafe`](crate::Unsafe)): [`get_unsafe`] gives it.
+/// Returns `ValueError`, which names the nearest function, if the function does not exist. Returns `PermissionError` if
+/// the function trusts addresses ([`Unsafe`](crate::Unsafe)); use [`get_unsafe`] for such functions.
 pub fn get(name: &str) -> Result<PackedFunc> {
     match find_any(name) {
         Some(function) if !function.is_unsafe() => Ok(function),
@@ -70,14 +70,14 @@ pub fn get(name: &str) -> Result<PackedFunc> {
     }
 }
 
-/// Looks a global function up, one that trusts addresses ([`Unsafe`](crate::Unsafe)) included.
+/// Looks up a global function, including functions that trust addresses ([`Unsafe`](crate::Unsafe)).
 ///
 /// # Safety
-/// Each call of the result must keep what the function's documentation asks of its arguments. The result must not be
-/// given to code that does not know that.
+/// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be
+/// passed to code that does not know these requirements.
 ///
 /// # Errors
-/// `ValueError` if there is none of that name; the message names the nearest one.
+/// Returns `ValueError`, which names the nearest function, if the function does not exist.
 pub unsafe fn get_unsafe(name: &str) -> Result<PackedFunc> {
     find_any(name).ok_or_else(|| missing(name))
 }
@@ -103,10 +103,10 @@ fn missing(name: &str) -> Error {
     Error::untraced("ValueError", &format!("Cannot find global function {name}{near}"))
 }
 
-/// Names of all global functions, sorted.
+/// Returns the names of all global functions, sorted.
 ///
 /// # Errors
-/// `ValueError` if the runtime lacks the function that lists them.
+/// Returns `ValueError` if the runtime lacks the function that lists them.
 pub fn list() -> Result<Vec<StdString>> {
     let lister = find("ffi.FunctionListGlobalNamesFunctor")
         .ok_or_else(|| Error::new("ValueError", "the runtime cannot list global functions"))?;
@@ -120,22 +120,22 @@ pub fn list() -> Result<Vec<StdString>> {
     Ok(list)
 }
 
-/// Removes a global function; `false` if there was none of that name. Holders of the function keep it.
+/// Removes a global function; returns false if it did not exist. References to the function remain valid.
 ///
 /// # Errors
-/// `ValueError` if the runtime lacks the function that removes them.
+/// Returns `ValueError` if the runtime lacks the function that removes global functions.
 pub fn remove(name: &str) -> Result<bool> {
     let remover = find("ffi.FunctionRemoveGlobal")
         .ok_or_else(|| Error::new("ValueError", "the runtime cannot remove global functions"))?;
     remover.call((name,))?.get::<bool>()
 }
 
-/// Begins the registration of a global function; one of the `set_body` methods ends it.
+/// Begins the registration of a global function, which [`Registration::set`] or a `set_body` method completes.
 pub fn register(name: &str) -> Registration<'_> {
     Registration { name, overrides: false, doc: "" }
 }
 
-/// A registration that still needs its function.
+/// Pending registration of a global function.
 #[must_use = "nothing is registered before a set_body method is called"]
 pub struct Registration<'a> {
     name: &'a str,
@@ -153,7 +153,7 @@ impl Registration<'_> {
     /// Registers a function.
     ///
     /// # Errors
-    /// `RuntimeError` if the name is taken.
+    /// Returns `RuntimeError` if the name is taken.
     pub fn set(self, function: &PackedFunc) -> Result<()> {
         let signature = function.signature();
         let info = TVMFFIMethodInfo {
@@ -165,7 +165,7 @@ impl Registration<'_> {
             flags: 0,
             method: *AnyView::from(function.as_object()).as_raw(),
         };
-        // SAFETY: all texts and the function are borrowed for the call.
+        // SAFETY: all strings and the function are borrowed for the call.
         match unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(&info, self.overrides.into()) } {
             0 => Ok(()),
             _ => Err(Error::take_raised()),
@@ -175,15 +175,15 @@ impl Registration<'_> {
     /// Registers a closure that takes any arguments.
     ///
     /// # Errors
-    /// `RuntimeError` if the name is taken.
+    /// Returns `RuntimeError` if the name is taken.
     pub fn set_body(self, body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static) -> Result<()> {
         self.set(&PackedFunc::new(body))
     }
 
-    /// Registers a Rust function or closure; the signature is taken from it.
+    /// Registers a Rust function or closure, whose signature is derived from its type.
     ///
     /// # Errors
-    /// `RuntimeError` if the name is taken.
+    /// Returns `RuntimeError` if the name is taken.
     pub fn set_body_typed<S: 'static, F: PackableFn<S>>(self, body: F) -> Result<()> {
         let names = Names { function: crate::__private::intern(self.name), ..Names::default() };
         self.set(TypedPackedFunc::named(names, body).as_packed())
@@ -211,16 +211,17 @@ impl Registration<'_> {
     /// ```
     ///
     /// # Errors
-    /// `RuntimeError` if the name is taken.
+    /// Returns `RuntimeError` if the name is taken.
     pub fn set_body_method<S: 'static, F: PackableFn<S>>(self, method: F) -> Result<()> {
         self.set_body_typed(method)
     }
 }
 
-/// Registers what `#[register]` has collected in this program or library. Called once by whoever starts it.
+/// Registers the functions that `#[register]` has collected in this program or library. Called once during
+/// initialisation.
 ///
 /// # Errors
-/// `RuntimeError` if a name is taken.
+/// Returns `RuntimeError` if a name is taken.
 #[doc(hidden)]
 pub fn register_all(entries: &[crate::__private::Entry]) -> Result<()> {
     entries.iter().try_for_each(|entry| {
@@ -229,9 +230,9 @@ pub fn register_all(entries: &[crate::__private::Entry]) -> Result<()> {
     })
 }
 
-/// A handle to a global function that is looked up once, at the first call.
+/// A handle of a global function that is looked up once, at the first use.
 ///
-/// Made by [`crate::global!`]; later changes of the registration are not seen.
+/// [`crate::global!`] creates such handles. Later changes of the registration have no effect on them.
 pub struct Cached {
     name: &'static str,
     slot: core::sync::atomic::AtomicPtr<core::ffi::c_void>,
@@ -243,26 +244,26 @@ impl Cached {
         Cached { name, slot: core::sync::atomic::AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The function.
+    /// Returns the function.
     ///
     /// # Errors
-    /// `ValueError` if there is none of that name (yet): the next call looks again.
+    /// Returns the errors of [`get`]. After an error, the next call looks up the function again.
     #[inline]
     pub fn get(&'static self) -> Result<&'static PackedFunc> {
         use core::sync::atomic::Ordering::{AcqRel, Acquire};
         if self.slot.load(Acquire).is_null() {
             let found = get(self.name)?.into_object().into_handle();
             if self.slot.compare_exchange(ptr::null_mut(), found, AcqRel, Acquire).is_err() {
-                // SAFETY: another thread was first; this reference is ours to give back.
+                // SAFETY: another thread stored its reference first, so this reference is released.
                 drop(unsafe { ObjectRef::from_owned_or_null(found) });
             }
         }
-        // SAFETY: `PackedFunc` is a transparent, non-null handle; the slot holds one now and for ever.
+        // SAFETY: `PackedFunc` is a transparent, non-NULL handle, and the slot holds one for the rest of the process.
         Ok(unsafe { &*self.slot.as_ptr().cast::<PackedFunc>() })
     }
 }
 
-/// The global function of a name, looked up once at this place in the code.
+/// Looks up a global function once for each place of use in the source.
 ///
 /// ```
 /// # use anyfn_core as _;

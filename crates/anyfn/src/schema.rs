@@ -1,4 +1,4 @@
-//! Descriptions of types, for signatures and error texts.
+//! Descriptions of types, for signatures and error messages.
 
 use core::fmt;
 
@@ -11,22 +11,22 @@ use alloc::vec::Vec;
 pub struct Schema {
     /// Name of the type, such as `int`, `ffi.Array`, `Optional` or `testing.Point`.
     pub origin: Cow<'static, str>,
-    /// What it is made of.
+    /// Arguments of the type, such as the element type of a container.
     pub args: Vec<Schema>,
 }
 
 impl Schema {
-    /// A type without arguments.
+    /// Creates a type without arguments.
     pub const fn plain(origin: &'static str) -> Schema {
         Schema { origin: Cow::Borrowed(origin), args: Vec::new() }
     }
 
-    /// A type with arguments.
+    /// Creates a type with arguments.
     pub const fn of(origin: &'static str, args: Vec<Schema>) -> Schema {
         Schema { origin: Cow::Borrowed(origin), args }
     }
 
-    /// Writes the type as JSON, in the form that metadata of functions and fields has.
+    /// Writes the type as JSON, in the form that the metadata of functions and fields uses.
     pub fn write_json(&self, out: &mut String) {
         out.push_str("{\"type\":\"");
         out.push_str(&self.origin);
@@ -45,7 +45,7 @@ impl Schema {
     }
 }
 
-/// How messages of all languages call a type: `str`, `Array`, `Function`; types of other makers by their key.
+/// Returns the name of a type in messages of all languages: `str`, `Array`, `Function`; other types by their key.
 pub fn word(type_key: &str) -> &str {
     match type_key {
         "ffi.String" | "ffi.SmallStr" | "const char*" => "str",
@@ -66,7 +66,7 @@ pub fn word(type_key: &str) -> &str {
     }
 }
 
-/// The short form that error texts use: `Array<int>`, `Map<str, int>`.
+/// Formats the short form that error messages use: `Array<int>`, `Map<str, int>`.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(word(&self.origin))?;

@@ -1,4 +1,4 @@
-//! Shapes.
+//! Shapes: sequences of extents as objects.
 
 use core::fmt;
 use core::ops::Deref;
@@ -10,7 +10,7 @@ use anyfn_abi::{TVMFFIShapeCell, kTVMFFIShape};
 use crate::ObjectRef;
 use crate::object::ObjectBox;
 
-/// A list of extents, immutable and shared.
+/// An immutable, shared sequence of extents.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -21,7 +21,7 @@ use crate::object::ObjectBox;
 #[repr(transparent)]
 pub struct Shape(ObjectRef);
 
-/// What a shape object of this crate holds; the cell points into the box.
+/// Content of a shape object that this crate creates. The cell points into the box.
 #[repr(C)]
 struct Content {
     cell: TVMFFIShapeCell,
@@ -36,15 +36,15 @@ impl From<&[i64]> for Shape {
     }
 }
 
-// SAFETY: the pointer in the cell is to the box, which moves with it; both are read-only.
+// SAFETY: the pointer in the cell refers to the box, which moves with it. Both are read-only.
 unsafe impl Send for Content {}
 
 impl Deref for Shape {
     type Target = [i64];
     fn deref(&self) -> &[i64] {
-        // SAFETY: a shape object has the cell right behind the header.
+        // SAFETY: in a shape object the cell directly follows the header.
         let cell: *const TVMFFIShapeCell = unsafe { self.0.header().add(1) }.cast();
-        // SAFETY: a shape object has the cell right behind the header; `self` keeps it alive.
+        // SAFETY: in a shape object the cell directly follows the header; `self` keeps the object alive.
         let cell = unsafe { &*cell };
         if cell.size == 0 {
             return &[];
@@ -55,20 +55,20 @@ impl Deref for Shape {
 }
 
 impl Shape {
-    /// The shape as an object.
+    /// Converts the shape into an object reference.
     pub fn into_object(self) -> ObjectRef {
         self.0
     }
 
-    /// The shape as an object, borrowed.
+    /// Returns the shape as a borrowed object reference.
     pub fn as_object(&self) -> &ObjectRef {
         &self.0
     }
 
-    /// A shape object as a shape.
+    /// Casts a shape object to a shape.
     ///
     /// # Errors
-    /// The object itself, if it is none.
+    /// Returns the object if it is not a shape.
     pub fn try_from_object(object: ObjectRef) -> Result<Shape, ObjectRef> {
         if object.type_index() == kTVMFFIShape { Ok(Shape(object)) } else { Err(object) }
     }

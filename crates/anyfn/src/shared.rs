@@ -1,7 +1,7 @@
-//! Entries of the process's table of types as threads share them.
+//! Entries of the process's type table, as threads share them.
 //!
-//! They lie in memory as the structs of the ABI do. What is changed after an entry has been published is atomic here, so
-//! a reference to one says nothing wrong while another thread registers, unloads or loads again.
+//! They have the same memory layout as the structs of the ABI. Here, everything that changes after an entry has been
+//! published is atomic, so a reference to an entry is sound while another thread registers, unloads or loads again.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -12,90 +12,90 @@ use anyfn_abi::{
     TVMFFIObjectCreator, TVMFFITypeAttrColumn, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFINone,
 };
 
-/// A type: [`TVMFFITypeInfo`].
+/// Type info of a type, with the layout of [`TVMFFITypeInfo`].
 #[repr(C)]
 pub struct SharedType {
-    /// Index of the type.
+    /// Type index of the type.
     pub type_index: i32,
     /// Number of ancestors.
     pub type_depth: i32,
-    /// Unique name.
+    /// Type key, the unique name of the type.
     pub type_key: TVMFFIByteArray,
-    /// Ancestors, the root first.
+    /// Type infos of all ancestors, the root first.
     pub type_ancestors: *const *const SharedType,
-    /// Hash of the name.
+    /// Hash of the type key.
     pub type_key_hash: u64,
-    /// Number of fields of this type itself; stored after `fields`.
+    /// Number of fields of this type, without those of its ancestors; stored after `fields`.
     pub num_fields: AtomicI32,
-    /// Number of methods of this type itself; stored after `methods`.
+    /// Number of methods of this type, without those of its ancestors; stored after `methods`.
     pub num_methods: AtomicI32,
-    /// Fields of this type itself. Arrays live for ever.
+    /// Fields of this type. Arrays live for the lifetime of the process.
     pub fields: AtomicPtr<SharedField>,
-    /// Methods of this type itself. Arrays live for ever.
+    /// Methods of this type. Arrays live for the lifetime of the process.
     pub methods: AtomicPtr<TVMFFIMethodInfo>,
-    /// NULL until registered; set once, and lives for ever.
+    /// Metadata of the type, NULL until registered. It is set once and lives for the lifetime of the process.
     pub metadata: AtomicPtr<SharedMetadata>,
 }
 
-// SAFETY: what does not change points to texts and types that live for ever; the rest is atomic.
+// SAFETY: immutable parts refer to strings and types that live for the lifetime of the process; the rest is atomic.
 unsafe impl Send for SharedType {}
-// SAFETY: what does not change is only read, and the rest is atomic.
+// SAFETY: immutable parts are only read, and the rest is atomic.
 unsafe impl Sync for SharedType {}
 
-/// A field of a type: [`TVMFFIFieldInfo`].
+/// A reflected field of a type, with the layout of [`TVMFFIFieldInfo`].
 #[repr(C)]
 pub struct SharedField {
-    /// Name.
+    /// Name of the field.
     pub name: TVMFFIByteArray,
-    /// Documentation.
+    /// Documentation of the field.
     pub doc: TVMFFIByteArray,
-    /// JSON; `type_schema` describes the type.
+    /// Metadata as JSON; its key `type_schema` describes the type.
     pub metadata: TVMFFIByteArray,
-    /// `kTVMFFIFieldFlagBit*`.
+    /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
     /// Size of the field in bytes.
     pub size: i64,
     /// Alignment of the field in bytes.
     pub alignment: i64,
-    /// Offset from the object header in bytes.
+    /// Offset of the field from the object header in bytes.
     pub offset: i64,
-    /// A `TVMFFIFieldGetter` or NULL.
+    /// Function that reads the field: a `TVMFFIFieldGetter`, or NULL.
     pub getter: AtomicPtr<c_void>,
-    /// A `TVMFFIFieldSetter`, a Function handle when flag bit 11 is set, or NULL.
+    /// Function that sets the field: a `TVMFFIFieldSetter`, a Function handle if flag bit 11 is set, or NULL.
     pub setter: AtomicPtr<c_void>,
-    /// Default value, or the function that makes it when flag bit 5 is set.
+    /// Default value, or the function that creates it if flag bit 5 is set.
     pub default_value_or_factory: TVMFFIAny,
-    /// Type index when it is known statically, else `kTVMFFIAny`.
+    /// Type index of the field if it is known statically, else `kTVMFFIAny`.
     pub field_static_type_index: i32,
 }
 
-// SAFETY: what does not change points to texts and values that live for ever; the rest is atomic.
+// SAFETY: immutable parts refer to strings and values that live for the lifetime of the process; the rest is atomic.
 unsafe impl Send for SharedField {}
-// SAFETY: what does not change is only read, and the rest is atomic.
+// SAFETY: immutable parts are only read, and the rest is atomic.
 unsafe impl Sync for SharedField {}
 
-/// What a type has registered about itself: [`TVMFFITypeMetadata`].
+/// Metadata of a type, with the layout of [`TVMFFITypeMetadata`].
 #[repr(C)]
 pub struct SharedMetadata {
-    /// Documentation.
+    /// Documentation of the type.
     pub doc: TVMFFIByteArray,
-    /// A `TVMFFIObjectCreator` or NULL.
+    /// Function that creates an object: a `TVMFFIObjectCreator`, or NULL.
     pub creator: AtomicPtr<c_void>,
     /// Size of an object in bytes.
     pub total_size: i32,
-    /// How structural equality and hash treat the type.
+    /// Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`.
     pub structural_eq_hash_kind: i32,
 }
 
-// SAFETY: the text lives for ever and is only read; the creator is atomic.
+// SAFETY: the string lives for the lifetime of the process and is only read; the creator is atomic.
 unsafe impl Send for SharedMetadata {}
-// SAFETY: the text lives for ever and is only read; the creator is atomic.
+// SAFETY: the string lives for the lifetime of the process and is only read; the creator is atomic.
 unsafe impl Sync for SharedMetadata {}
 
-/// One attribute of all types: [`TVMFFITypeAttrColumn`].
+/// Values of one attribute for all types, with the layout of [`TVMFFITypeAttrColumn`].
 #[repr(C)]
 pub struct SharedColumn {
-    /// Entries. Arrays live for ever.
+    /// Entries of the column. Arrays live for the lifetime of the process.
     pub data: AtomicPtr<TVMFFIAny>,
     /// Number of entries; stored after `data`.
     pub size: AtomicI32,
@@ -145,50 +145,54 @@ same_layout!(SharedMetadata = TVMFFITypeMetadata { doc, creator, total_size, str
 same_layout!(SharedColumn = TVMFFITypeAttrColumn { data, size, begin_index });
 
 impl SharedType {
-    /// The fields of the type itself.
+    /// Returns the fields of the type, without those of its ancestors.
     pub fn fields(&self) -> &'static [SharedField] {
-        // SAFETY: who registers stores the address of a longer array before the number, and arrays live for ever.
+        // SAFETY: a writer stores the address of a longer array before the number, and arrays live for the lifetime of
+        // the process.
         unsafe { published(&self.num_fields, &self.fields) }
     }
 
-    /// The methods of the type itself.
+    /// Returns the methods of the type, without those of its ancestors.
     pub fn methods(&self) -> &'static [TVMFFIMethodInfo] {
-        // SAFETY: who registers stores the address of a longer array before the number, and arrays live for ever.
+        // SAFETY: a writer stores the address of a longer array before the number, and arrays live for the lifetime of
+        // the process.
         unsafe { published(&self.num_methods, &self.methods) }
     }
 
-    /// What the type has registered about itself.
+    /// Returns the metadata of the type; `None` if it has not been registered.
     pub fn metadata(&self) -> Option<&'static SharedMetadata> {
-        // SAFETY: NULL, or metadata that lives for ever.
+        // SAFETY: the pointer is NULL or refers to metadata that lives for the lifetime of the process.
         unsafe { self.metadata.load(Ordering::Acquire).cast_const().as_ref() }
     }
 }
 
-/// The array of a type that may grow meanwhile.
+/// Returns an array of a type that may grow at the same time.
 ///
 /// # Safety
-/// The address must be stored before a number that it has elements for, and its arrays must live for ever.
+/// An address must be stored before a number for which its array has enough elements. Arrays must live for the lifetime
+/// of the process.
 unsafe fn published<T>(count: &AtomicI32, data: &AtomicPtr<T>) -> &'static [T] {
-    // The number first: the address that is read after it is that of its array, or of a longer one.
+    // The number is read first, so the address that is read after it is that of the same array or of a longer one.
     let count = count.load(Ordering::Acquire);
     let data = data.load(Ordering::Acquire);
     match usize::try_from(count) {
-        // SAFETY: the caller guarantees that the array has so many elements, and lives for ever.
+        // SAFETY: the caller guarantees that the array has this many elements and lives for the lifetime of the
+        // process.
         Ok(count) if count > 0 => unsafe { core::slice::from_raw_parts(data, count) },
         _ => &[],
     }
 }
 
 impl SharedField {
-    /// The function that reads the field at this moment.
+    /// Returns the function that currently reads the field.
     #[inline]
     pub fn getter(&self) -> Option<TVMFFIFieldGetter> {
         let getter = self.getter.load(Ordering::Acquire);
-        // SAFETY: NULL for none, or such a function.
+        // SAFETY: the pointer is NULL, which is `None`, or a getter.
         unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFIFieldGetter>>(getter) }
     }
 
-    /// What sets the field at this moment.
+    /// Returns the current setter of the field.
     #[inline]
     pub fn setter(&self) -> *mut c_void {
         self.setter.load(Ordering::Acquire)
@@ -196,48 +200,50 @@ impl SharedField {
 }
 
 impl SharedMetadata {
-    /// The function that makes objects of the type at this moment.
+    /// Returns the function that currently creates objects of the type.
     pub fn creator(&self) -> Option<TVMFFIObjectCreator> {
         let creator = self.creator.load(Ordering::Acquire);
-        // SAFETY: NULL for none, or such a function.
+        // SAFETY: the pointer is NULL, which is `None`, or a creator.
         unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFIObjectCreator>>(creator) }
     }
 }
 
 impl SharedColumn {
-    /// The entry of a type, if it is set. It does not change any more.
+    /// Returns the entry of a type if it is set. A set entry does not change any more.
     pub fn get(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
         let size = self.size.load(Ordering::Acquire);
         let at = type_index.checked_sub(self.begin_index).filter(|at| (0..size).contains(at))?;
-        // SAFETY: the array that covers the size was stored before it, and arrays live for ever.
+        // SAFETY: an array that covers the size was stored before the size, and arrays live for the lifetime of the
+        // process.
         let entry = unsafe { self.data.load(Ordering::Acquire).add(at as usize) };
-        // SAFETY: an entry of such an array; nothing but its type index is looked at before it is set.
+        // SAFETY: this is an entry of such an array. Only its type index is read before the entry is set.
         let kind = unsafe { &raw mut (*entry).type_index };
-        // SAFETY: an aligned place that lives for ever, stored last of an entry, by an atomic store.
+        // SAFETY: the location is aligned and lives for the lifetime of the process. It is stored last, with an atomic
+        // store.
         if unsafe { AtomicI32::from_ptr(kind) }.load(Ordering::Acquire) == kTVMFFINone {
             return None;
         }
-        // SAFETY: an entry that is set does not change any more and lives for ever.
+        // SAFETY: an entry that is set does not change any more and lives for the lifetime of the process.
         Some(unsafe { &*entry })
     }
 }
 
-/// Sets an entry of a column, which readers may look at meanwhile. Its type index is stored last.
+/// Sets an entry of a column while other threads may read it. The type index is stored last.
 ///
 /// # Safety
-/// `entry` must be a writable entry of a column's array that is None, and nobody else may set it meanwhile.
+/// `entry` must be a writable entry of a column's array that is `None`, and no other thread may set it at the same time.
 pub unsafe fn set_entry(entry: *mut TVMFFIAny, value: TVMFFIAny) {
     let TVMFFIAny { type_index, small_str_len, value } = value;
-    // SAFETY: the caller guarantees the place, which nobody reads while the type index is None.
+    // SAFETY: the caller guarantees the entry, which no thread reads while its type index is None.
     let length: *mut u32 = unsafe { &raw mut (*entry).small_str_len };
-    // SAFETY: as the line before says.
+    // SAFETY: the caller guarantees the entry, which no thread reads while its type index is None.
     unsafe { length.write(small_str_len) };
-    // SAFETY: the caller guarantees the place.
+    // SAFETY: the caller guarantees the entry.
     let content: *mut TVMFFIAnyValue = unsafe { &raw mut (*entry).value };
-    // SAFETY: nobody reads the content while the type index is None.
+    // SAFETY: no thread reads the value while the type index is None.
     unsafe { content.write(value) };
-    // SAFETY: the caller guarantees the place.
+    // SAFETY: the caller guarantees the entry.
     let kind = unsafe { &raw mut (*entry).type_index };
-    // SAFETY: an aligned place, read by atomic loads while it is None.
+    // SAFETY: the location is aligned, and other threads read it with atomic loads while it is None.
     unsafe { AtomicI32::from_ptr(kind) }.store(type_index, Ordering::Release);
 }

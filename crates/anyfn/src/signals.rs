@@ -1,15 +1,15 @@
-//! Asking whether a function that runs long should stop.
+//! Checks for signals and cancellation in long-running functions.
 
 use anyfn_abi::TVMFFIEnvCheckSignals;
 
 use crate::{Error, Result};
 
-/// Lets the host language handle signals that wait; a function that runs long calls this now and then.
+/// Lets the host language handle pending signals. A long-running function calls this from time to time.
 ///
 /// # Errors
-/// The function should stop and pass the error on:
+/// Returns an error if the function should stop; the function should return that error:
 /// - `CancelledError` or `TimeoutError`: the call was cancelled, or its deadline has passed (Python's `call_async`).
-/// - `EnvErrorAlreadySet`: the host language holds an error of its own, such as `KeyboardInterrupt` for Ctrl-C.
+/// - `EnvErrorAlreadySet`: the host language holds its own error, such as `KeyboardInterrupt` for Ctrl-C.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub fn check_signals() -> Result<()> {
-    // SAFETY: may be called at any time, from any thread.
+    // SAFETY: the function may be called at any time, from any thread.
     match unsafe { TVMFFIEnvCheckSignals() } {
         0 => Ok(()),
         _ => Err(stop()),
@@ -34,7 +34,7 @@ pub fn check_signals() -> Result<()> {
 
 #[cold]
 fn stop() -> Error {
-    // The host language raises some errors here and keeps others to itself.
+    // The host language raises some errors in this runtime and keeps others to itself.
     Error::take_raised_if_any()
         .unwrap_or_else(|| Error::new("EnvErrorAlreadySet", "the host language holds an error"))
 }

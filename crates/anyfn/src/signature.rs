@@ -1,6 +1,6 @@
-//! Signatures of functions: what they tell of themselves, and calls with named arguments.
+//! Signatures of functions, and calls with named arguments.
 //!
-//! A signature travels as JSON (see `docs/signature.md`), so that functions of any language have one.
+//! A signature is exchanged as JSON (see `docs/signature.md`), so that functions of any language can have one.
 
 use core::fmt::Write;
 
@@ -11,30 +11,30 @@ use alloc::vec::Vec;
 use crate::json::Json;
 use crate::{Any, AnyView, Array, Error, IntoArgs, Map, PackedFunc, Result, Schema};
 
-/// A constant that a signature can tell: the default of an argument.
+/// A constant that a signature can represent: the default of an argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
-    /// None.
+    /// The value None.
     None,
-    /// A truth value.
+    /// A boolean value.
     Bool(bool),
-    /// An int.
+    /// A signed 64-bit int.
     Int(i64),
     /// A float, which must be finite.
     Float(f64),
-    /// A text.
+    /// A string value.
     Str(&'static str),
-    /// An Array.
+    /// An Array of constants.
     Array(&'static [Literal]),
-    /// A Map with texts as keys.
+    /// A Map with strings as keys.
     Map(&'static [(&'static str, Literal)]),
 }
 
 impl Literal {
-    /// The value as an argument.
+    /// Converts the constant into a value.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn to_any(&self) -> Result<Any> {
         match *self {
             Literal::None => Ok(Any::NONE),
@@ -53,7 +53,7 @@ impl Literal {
         }
     }
 
-    /// Writes the value as JSON.
+    /// Writes the constant as JSON.
     pub fn write_json(&self, out: &mut StdString) {
         let quote = crate::json::quote;
         // Writing to a string cannot fail.
@@ -61,7 +61,7 @@ impl Literal {
             Literal::None => out.push_str("null"),
             Literal::Bool(value) => out.push_str(if value { "true" } else { "false" }),
             Literal::Int(value) => drop(write!(out, "{value}")),
-            // With a fraction or an exponent, always.
+            // The debug format always contains a fraction or an exponent.
             Literal::Float(value) => drop(write!(out, "{value:?}")),
             Literal::Str(text) => quote(text, out),
             Literal::Array(items) => {
@@ -84,74 +84,74 @@ impl Literal {
     }
 }
 
-/// A function's signature, read from its JSON.
+/// Signature of a function, parsed from its JSON.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Signature {
-    /// Name of the function; empty if it does not tell one.
+    /// Name of the function; empty if it is not known.
     pub name: StdString,
-    /// The positional arguments, or `None` if the function does not tell them.
+    /// Positional arguments; `None` if they are not known.
     pub params: Option<Vec<Param>>,
-    /// Whether the names of the arguments are known.
+    /// True if the names of the arguments are known.
     pub named: bool,
-    /// Whether the function takes further positional arguments.
+    /// True if the function takes further positional arguments.
     pub variadic: bool,
-    /// Arguments that only callers in the function's own language can pass, by name.
+    /// Names of arguments that only callers in the function's own language can pass, by name.
     pub keyword_only: Vec<StdString>,
-    /// Whether the function takes names itself: behind the object that `ffi.GetKwargsObject` gives, as name and value in
-    /// turn. Constructors that follow from fields do.
+    /// True if the function takes named arguments itself: after the object that `ffi.GetKwargsObject` returns, as
+    /// alternating names and values. Constructors that are generated from the fields of a type do.
     pub takes_names: bool,
-    /// True for a function that trusts an address which its caller passes; see [`crate::Unsafe`].
+    /// True if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     pub is_unsafe: bool,
     /// Type of the result; `Any` if it is not known.
     pub result: Schema,
-    /// Documentation; empty if there is none.
+    /// Documentation of the function; empty if it has none.
     pub doc: StdString,
 }
 
-/// An argument of a function.
+/// A parameter of a function.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Param {
-    /// Name; `arg0`, `arg1`, .. if the function does not tell any.
+    /// Name of the parameter; `arg0`, `arg1`, .. if the names are not known.
     pub name: StdString,
-    /// Type; `Any` if it is not known.
+    /// Type of the parameter; `Any` if it is not known.
     pub ty: Schema,
-    /// Whether the argument may be left out.
+    /// Default of the parameter, which states whether the argument may be omitted.
     pub default: Fallback,
-    /// Whether the function only reads the tensor that is passed.
+    /// True if the function only reads the tensor that is passed.
     pub read_only: bool,
-    /// Whether the argument has to be named.
+    /// True if the argument must be passed by name.
     pub by_name: bool,
 }
 
-/// What stands for an argument that is left out.
+/// Value of an argument that is omitted.
 #[derive(Clone, Debug)]
 pub enum Fallback {
-    /// Nothing: the argument is required.
+    /// No value: the argument is required.
     Required,
-    /// This value.
+    /// This default value.
     Value(Any),
-    /// A value that only the function knows: the argument may be left out at the end.
+    /// A value that only the function knows: the argument may be omitted at the end.
     Unknown,
 }
 
-/// Where an argument of a call comes from.
+/// Origin of an argument of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The positional argument of this index.
+    /// The positional argument with this index.
     Positional(usize),
-    /// The named argument of this index.
+    /// The named argument with this index.
     Named(usize),
-    /// The parameter's default.
+    /// The default of the parameter.
     Default,
 }
 
 impl Signature {
-    /// Reads a signature.
+    /// Parses a signature.
     ///
     /// # Errors
-    /// `ValueError` if the text is not JSON.
+    /// Returns `ValueError` if the string is not JSON or is nested too deeply.
     pub fn parse(json: &str) -> Result<Signature> {
         let Some(json) = Json::parse(json) else {
             crate::bail!("ValueError", "the function's signature is not JSON, or nests too deep");
@@ -167,7 +167,7 @@ impl Signature {
         let (keyword_only, takes_names) =
             (texts("keyword_only"), json.get("takes_names") == Some(&Json::Bool(true)));
         let defaults = json.get("arg_defaults");
-        // Types without names and names without types both tell how many arguments there are.
+        // Types without names and names without types both determine the number of arguments.
         let count = match &types.params {
             Some(params) => Some(params.len()),
             None => json.get("arg_names").map(|_| names.len()),
@@ -198,13 +198,13 @@ impl Signature {
         })
     }
 
-    /// Says where each argument of a call with `positional` unnamed and some named arguments comes from.
+    /// Returns the origin of each argument of a call with `positional` positional arguments and some named ones.
     ///
-    /// Trailing arguments that are left out are not in the result: the function itself fills them. `function` is for
-    /// messages.
+    /// Omitted arguments at the end are not part of the result: the function itself fills them in. `function` is the
+    /// name for messages.
     ///
     /// # Errors
-    /// `TypeError` for arguments that do not fit, with the name of the argument.
+    /// Returns `TypeError`, which names the argument, if the arguments do not match the signature.
     pub fn arrange(&self, function: &str, positional: usize, named: &[&str]) -> Result<Vec<Source>> {
         let params = match &self.params {
             Some(params) if self.named => params,
@@ -262,7 +262,7 @@ impl Signature {
             ));
         }
         let names = params.iter().map(|param| param.name.as_str());
-        // Of names of one letter none is near another.
+        // Names of one letter are not considered similar to each other.
         let near = crate::__private::nearest(name, names).filter(|near| near.len() > 1 || name.len() > 1);
         let near = near.map_or_else(StdString::new, |near| format!("; did you mean '{near}'?"));
         mistake(&format!("{function}() got an unexpected keyword argument '{name}'{near}"))
@@ -292,7 +292,7 @@ fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
     mistake(&format!("{function}() missing {} required positional argument{s}: {names}", missing.len()))
 }
 
-/// The error of a call that does not fit the signature.
+/// Returns the error for a call that does not match the signature.
 fn mistake(text: &str) -> Error {
     Error::untraced("TypeError", text)
 }
@@ -301,7 +301,7 @@ fn any() -> Schema {
     Schema::plain("Any")
 }
 
-/// The types in a `type_schema`.
+/// Types of a function's parameters and result, from a `type_schema`.
 struct Types {
     params: Option<Vec<Schema>>,
     result: Schema,
@@ -316,7 +316,7 @@ impl Types {
         if params.is_some() || result.is_some() {
             return Types { params, result: result.map_or_else(any, schema_of) };
         }
-        // The other form: the result, then the arguments.
+        // The other form lists the result first, then the arguments.
         match schema.get("args").map(Json::items) {
             Some([result, params @ ..]) => Types { params: Some(list(params)), result: schema_of(result) },
             _ => Types { params: None, result: any() },
@@ -331,9 +331,9 @@ pub(crate) fn schema_of(json: &Json) -> Schema {
 }
 
 impl PackedFunc {
-    /// Calls the function with named arguments behind the positional ones.
+    /// Calls the function with positional arguments, followed by named ones.
     ///
-    /// The names are those of the function's signature. An argument that is left out gets its default.
+    /// The names are those of the function's signature. An argument that is omitted gets its default.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -349,7 +349,8 @@ impl PackedFunc {
     /// ```
     ///
     /// # Errors
-    /// `TypeError` if the function does not tell its arguments' names, or they do not fit; what the function raises.
+    /// Returns `TypeError` if the names of the arguments are not known or do not match, and otherwise the error of the
+    /// function.
     pub fn call_named(&self, args: impl IntoArgs, named: &[(&str, Any)]) -> Result<Any> {
         args.with_views(|views| {
             if named.is_empty() {
@@ -378,7 +379,7 @@ impl PackedFunc {
         })
     }
 
-    /// Calls a function that takes names itself.
+    /// Calls a function that takes named arguments itself.
     fn call_behind_sentinel(&self, views: &[AnyView<'_>], named: &[(&str, Any)]) -> Result<Any> {
         let sentinel = crate::registry::get("ffi.GetKwargsObject")?.call(())?;
         let names = named.iter().map(|(name, _)| Any::new(*name)).collect::<Result<Vec<Any>>>()?;
@@ -391,7 +392,7 @@ impl PackedFunc {
     }
 }
 
-/// Why a function without a signature refuses named arguments.
+/// Returns the message of the error for named arguments of a function without a signature.
 #[doc(hidden)]
 pub fn unsigned(function: &str) -> StdString {
     format!(

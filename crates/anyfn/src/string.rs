@@ -1,4 +1,4 @@
-//! Strings and bytes: up to seven bytes live in the value, longer ones in an object.
+//! Strings and bytes: up to seven bytes are stored in the value, longer ones in an object.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -15,12 +15,12 @@ use anyfn_abi::{
 use crate::bytes_object::{BytesObject, content_of};
 use crate::{Any, AnyView};
 
-/// Longest content that lives in the value itself.
+/// Maximum number of bytes that are stored in the value itself.
 pub(crate) const SMALL_MAX: usize = 7;
 
-/// Up to seven bytes as a little-endian word, filled up with zeros.
+/// Packs up to seven bytes into a little-endian word, padded with zeros.
 ///
-/// Written without a copy of variable length, which would be a call: it costs more than everything else here.
+/// It avoids a copy of variable length, which would be a call and cost more than the rest of the function.
 #[inline]
 pub(crate) fn pack(bytes: &[u8]) -> u64 {
     let half = |at: usize| {
@@ -31,13 +31,13 @@ pub(crate) fn pack(bytes: &[u8]) -> u64 {
     let byte = |at: usize| u64::from(bytes[at]) << (8 * at);
     match bytes.len() {
         0 => 0,
-        // The halves and bytes may overlap: then they agree where they do.
+        // The halves and bytes may overlap; where they do, they agree.
         len @ 1..=3 => byte(0) | byte(len / 2) | byte(len - 1),
         len => half(0) | half(len.min(SMALL_MAX) - 4),
     }
 }
 
-/// Makes an owned value of `bytes`, small or as an object.
+/// Creates an owned value with a copy of `bytes`, stored in the value or as an object.
 #[inline]
 fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
     match small(bytes, small_index) {
@@ -46,12 +46,12 @@ fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
     }
 }
 
-/// Like [`make`]; `None` when memory is short.
+/// Creates a value like [`make`]; returns `None` if memory allocation fails.
 pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Option<Any> {
     small(bytes, small_index).or_else(|| BytesObject::try_allocate(bytes, object_index).map(Any::from))
 }
 
-/// A value that holds `bytes` itself, if they are few enough.
+/// Returns a value that stores `bytes` itself, if they fit.
 #[inline]
 fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {
@@ -60,13 +60,13 @@ fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
             small_str_len: bytes.len() as u32,
             value: TVMFFIAnyValue { v_uint64: pack(bytes).to_le() },
         };
-        // SAFETY: small content owns nothing; the bytes are filled up with zeros as the ABI asks.
+        // SAFETY: small content owns nothing, and the bytes are padded with zeros as the ABI requires.
         return Some(unsafe { Any::from_raw(raw) });
     }
     None
 }
 
-/// The bytes of a small or heap string or bytes value; the type index must be one of the four.
+/// Returns the bytes of a string or bytes value, small or heap-allocated. The type index must be one of these four.
 #[inline]
 pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
     let raw = view.as_raw();
@@ -74,13 +74,13 @@ pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
         kTVMFFISmallStr | kTVMFFISmallBytes => {
             let data: *const u8 = (&raw const raw.value).cast();
             let len = (raw.small_str_len as usize).min(SMALL_MAX);
-            // SAFETY: the content lies in the value, which `'a` borrows.
+            // SAFETY: the content is stored in the value, which `'a` borrows.
             unsafe { core::slice::from_raw_parts(data, len) }
         }
         _ => {
-            // SAFETY: the remaining two types are objects with a byte array behind the header.
+            // SAFETY: the remaining two types are objects in which a byte array follows the header.
             let object: *const TVMFFIObject = unsafe { raw.value.v_obj };
-            // SAFETY: the remaining two types are objects with a byte array behind the header; the view keeps the
+            // SAFETY: the remaining two types are objects in which a byte array follows the header. The view keeps the
             // object alive for `'a`.
             unsafe { content_of(object) }
         }
@@ -95,25 +95,25 @@ macro_rules! byte_type {
         pub struct $name(Any);
 
         impl $name {
-            /// The value.
+            /// Converts `self` into a value of any type.
             pub fn into_any_value(self) -> Any {
                 self.0
             }
 
-            /// The value, borrowed.
+            /// Returns `self` as a borrowed value of any type.
             #[inline]
             pub fn as_any(&self) -> &Any {
                 &self.0
             }
 
-            /// Takes a value that is known to be of this type.
+            /// Wraps a value that is known to be of this type.
             #[inline]
             pub(crate) fn from_any_unchecked(value: Any) -> Self {
                 debug_assert!(value.type_index() == $small || value.type_index() == $object);
                 $name(value)
             }
 
-            /// The same, borrowed.
+            /// Wraps a borrowed value that is known to be of this type.
             #[inline]
             #[allow(dead_code, reason = "one macro for both")]
             pub(crate) fn of_any_unchecked(value: &Any) -> &Self {
@@ -122,7 +122,7 @@ macro_rules! byte_type {
                 unsafe { &*core::ptr::from_ref(value).cast() }
             }
 
-            /// The content.
+            /// Returns the content as bytes.
             #[inline]
             pub fn as_bytes(&self) -> &[u8] {
                 bytes_of(self.0.view_ref())
@@ -159,7 +159,7 @@ macro_rules! byte_type {
 }
 
 byte_type! {
-    /// A string of any language: UTF-8, immutable, shared without a copy.
+    /// A string of any language: UTF-8, immutable, shared without copying.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -170,7 +170,7 @@ byte_type! {
 }
 
 byte_type! {
-    /// Bytes: immutable, shared without a copy.
+    /// A byte string of any language: immutable, shared without copying.
     Bytes, kTVMFFISmallBytes, kTVMFFIBytes
 }
 
@@ -196,7 +196,7 @@ impl From<&[u8]> for Bytes {
 
 impl Deref for String {
     type Target = str;
-    /// The text. Bytes that are not UTF-8 (from C code that breaks the rule) read as an empty text.
+    /// Returns the content. Bytes that are not UTF-8, from C code that violates the ABI, are read as an empty string.
     #[inline]
     fn deref(&self) -> &str {
         core::str::from_utf8(self.as_bytes()).unwrap_or("")
@@ -241,12 +241,12 @@ impl PartialEq<&str> for String {
     }
 }
 
-/// The bytes that a byte array of the ABI borrows, as text; invalid UTF-8 reads as an empty text.
+/// Returns the bytes that a byte array of the ABI borrows as a string. Invalid UTF-8 is read as an empty string.
 ///
 /// # Safety
-/// As [`TVMFFIByteArray::as_slice`].
+/// The requirements of [`TVMFFIByteArray::as_slice`] apply.
 pub(crate) unsafe fn text_of<'a>(array: &TVMFFIByteArray) -> &'a str {
-    // SAFETY: the caller guarantees what `as_slice` needs.
+    // SAFETY: the caller guarantees the requirements of `as_slice`.
     core::str::from_utf8(unsafe { array.as_slice() }).unwrap_or("")
 }
 

@@ -1,4 +1,4 @@
-//! Tensors: memory with a shape and an element type, exchanged by DLPack.
+//! Tensors: memory with a shape and a data type, exchanged through DLPack.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -17,38 +17,39 @@ use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result,
 /// Maximum number of dimensions of a tensor.
 pub const NDIM_MAX: i32 = 64;
 
-/// A tensor that this reference keeps alive.
+/// A tensor, kept alive by a strong reference.
 ///
-/// It describes the memory, and may be used from all threads. Elements are read and written through [`read`](Tensor::read),
-/// [`write`](Tensor::write) and the functions of the runtime, which exclude each other.
+/// It describes the memory and may be used from all threads. Elements are read and written through
+/// [`read`](Tensor::read), [`write`](Tensor::write) and the functions of the runtime, which exclude each other.
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Tensor(ObjectRef);
 
-/// A tensor, borrowed for a call: a tensor object's, or one that the caller describes.
+/// A tensor that is borrowed for a call: that of a tensor object, or one that the caller describes.
 ///
-/// It describes the memory. Elements are read and written through [`read`](TensorView::read) and [`write`](TensorView::write).
+/// It describes the memory. Elements are read and written through [`read`](TensorView::read) and
+/// [`write`](TensorView::write).
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// The object that the tensor is the content of, if that says that its memory must not be written; else NULL.
+    /// Tensor object whose content is this tensor, if the object is marked as read-only; else NULL.
     read_only: *const TVMFFIObject,
     /// True if the memory must not be written.
     is_read_only: bool,
 }
 
 impl Tensor {
-    /// Takes a DLPack tensor over.
+    /// Takes ownership of a DLPack tensor.
     ///
     /// # Safety
-    /// `from` must be valid, its memory may be read (and written, unless flagged otherwise) from any thread, and it
-    /// passes to the tensor.
+    /// - `from` must be valid, and its ownership passes to the tensor.
+    /// - Any thread may read the memory, and write it unless the tensor is flagged as read-only.
     ///
     /// # Errors
-    /// `ValueError` for a version of DLPack that cannot be read; `from` stays with the caller then.
+    /// Returns `ValueError` if the DLPack version is not supported; `from` then stays with the caller.
     pub unsafe fn from_dlpack(from: *mut DLManagedTensorVersioned) -> Result<Tensor> {
         let mut out: TVMFFIObjectHandle = ptr::null_mut();
-        // SAFETY: the caller passes a valid tensor; `out` is writable.
+        // SAFETY: the caller passes a valid tensor, and `out` is writable.
         if unsafe { TVMFFITensorFromDLPackVersioned(from, 0, 0, &mut out) } != 0 {
             return Err(Error::take_raised());
         }
@@ -59,7 +60,7 @@ impl Tensor {
         }
     }
 
-    /// Makes a tensor in main memory, aligned to 64 bytes, with a copy of `data` as its elements.
+    /// Creates a tensor in main memory, aligned to 64 bytes, whose elements are a copy of `data`.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -71,77 +72,80 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// `ValueError` if the shape has another number of elements, `MemoryError` when memory is short.
+    /// Returns `ValueError` if the shape has a different number of elements, and `MemoryError` if memory allocation
+    /// fails.
     pub fn from_slice<T: Element>(shape: &[i64], data: &[T]) -> Result<Tensor> {
-        // SAFETY: elements are plain numbers, so all their bytes are initialised.
+        // SAFETY: elements are plain numbers, so all of their bytes are initialised.
         let bytes = unsafe { core::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
         Tensor::from_bytes(T::DTYPE, shape, bytes)
     }
 
-    /// Makes a tensor in main memory, aligned to 64 bytes, with a copy of `bytes` as its elements.
+    /// Creates a tensor in main memory, aligned to 64 bytes, whose elements are a copy of `bytes`.
     ///
     /// # Errors
-    /// `ValueError` if the shape needs another number of bytes, `MemoryError` when memory is short.
+    /// Returns `ValueError` if the shape needs a different number of bytes, and `MemoryError` if memory allocation
+    /// fails.
     pub fn from_bytes(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> {
         let tensor = Tensor::zeros(dtype, shape)?;
         let size = owned::size(dtype, shape)?;
         if size != bytes.len() {
             crate::bail!("ValueError", "shape {shape:?} of {dtype} needs {size} bytes but got {}", bytes.len());
         }
-        // SAFETY: the tensor was made with `size` bytes just now and nobody else knows it.
+        // SAFETY: the tensor was just created with `size` bytes, and no other code has access to it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.view().data().cast::<u8>(), size) };
         Ok(tensor)
     }
 
-    /// Makes a tensor of zeros in main memory, aligned to 64 bytes.
+    /// Creates a tensor of zeros in main memory, aligned to 64 bytes.
     ///
     /// # Errors
-    /// `ValueError` for a negative extent or too many elements, `MemoryError` when memory is short.
+    /// Returns `ValueError` if an extent is negative or there are too many elements or dimensions, and `MemoryError` if
+    /// memory allocation fails.
     pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Tensor> {
         let managed = owned::allocate(dtype, shape)?;
-        // SAFETY: the tensor is valid, ours, and passes on; only its memory is used by whoever gets it.
+        // SAFETY: the tensor is valid and owned here, and its ownership passes on. Only its new owner uses the memory.
         let tensor = unsafe { Tensor::from_dlpack(managed) };
         if tensor.is_err() {
-            // SAFETY: on failure the tensor stays ours.
+            // SAFETY: on failure the ownership of the tensor has not passed on.
             unsafe { owned::delete(managed) };
         }
         tensor
     }
 
-    /// Exports the tensor; whoever takes the result calls its deleter once.
+    /// Exports the tensor. The consumer of the result must call its deleter once.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn to_dlpack(&self) -> Result<*mut DLManagedTensorVersioned> {
         let mut out = ptr::null_mut();
-        // SAFETY: the handle is a valid tensor, `out` is writable.
+        // SAFETY: the handle is a valid tensor, and `out` is writable.
         match unsafe { TVMFFITensorToDLPackVersioned(self.0.as_handle(), &mut out) } {
             0 => Ok(out),
             _ => Err(Error::take_raised()),
         }
     }
 
-    /// The tensor as a view.
+    /// Returns a view of the tensor.
     #[inline]
     pub fn view(&self) -> TensorView<'_> {
         // SAFETY: a `Tensor` refers to a tensor object, which lives as long as the reference.
         unsafe { TensorView::of_object(self.0.header()) }
     }
 
-    /// The tensor as an object.
+    /// Converts the tensor into an object reference.
     pub fn into_object(self) -> ObjectRef {
         self.0
     }
 
-    /// The tensor as an object, borrowed.
+    /// Returns the tensor as a borrowed object reference.
     pub fn as_object(&self) -> &ObjectRef {
         &self.0
     }
 
-    /// A tensor object as a tensor.
+    /// Casts a tensor object to a tensor.
     ///
     /// # Errors
-    /// The object itself, if it is none.
+    /// Returns the object if it is not a tensor.
     pub fn try_from_object(object: ObjectRef) -> Result<Tensor, ObjectRef> {
         if object.type_index() == kTVMFFITensor { Ok(Tensor(object)) } else { Err(object) }
     }
@@ -154,7 +158,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl<'a> TensorView<'a> {
-    /// A view of a DLPack tensor.
+    /// Creates a view of a DLPack tensor.
     ///
     /// # Safety
     /// The tensor's shape, strides and data must be valid for `'a`.
@@ -163,41 +167,43 @@ impl<'a> TensorView<'a> {
     }
 
     /// # Safety
-    /// `header` must be that of a tensor object that lives for `'a`.
+    /// `header` must be the header of a tensor object that lives for `'a`.
     #[inline]
     unsafe fn of_object(header: *const TVMFFIObject) -> TensorView<'a> {
-        // SAFETY: the caller guarantees a live object; makers other than ours leave the flags zero.
+        // SAFETY: the caller guarantees a live object. Other runtimes leave the flags zero.
         let flags = unsafe { (*header).flags };
-        // SAFETY: a tensor object has the `DLTensor` right behind the header, inside one allocation.
+        // SAFETY: in a tensor object the `DLTensor` directly follows the header in the same allocation.
         let tensor = unsafe { header.add(1) };
-        // SAFETY: the tensor is part of the object, which the caller guarantees to live for `'a`.
+        // SAFETY: the tensor is part of the object, which lives for `'a`, as the caller guarantees.
         let tensor = unsafe { &*tensor.cast::<DLTensor>() };
         let is_read_only = flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0;
         TensorView { tensor, read_only: if is_read_only { header } else { ptr::null() }, is_read_only }
     }
 
-    /// Returns true if the memory must not be written: the tensor is in read-only memory, or the caller described it for an
-    /// argument that the function only reads (`#[read_only]`). A function that the view is passed on to is told so, too.
+    /// Returns true if the memory must not be written.
+    ///
+    /// This is the case if the tensor is in read-only memory, or if the caller described it for an argument that the
+    /// function only reads (`#[read_only]`). The mark is preserved when the view is passed to another function.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
 
-    /// The tensor as DLPack describes it.
+    /// Returns the DLPack description of the tensor.
     pub fn as_dl(&self) -> &'a DLTensor {
         self.tensor
     }
 
-    /// Whether the shape can be read: all else is checked where the tensor is used.
+    /// Returns true if the shape can be read. Everything else is checked where the tensor is used.
     #[inline]
     fn is_described(&self) -> bool {
         let ndim = self.tensor.ndim;
         (0..=NDIM_MAX).contains(&ndim) && (ndim == 0 || !self.tensor.shape.is_null())
     }
 
-    /// The extents.
+    /// Returns the extents of all dimensions.
     pub fn shape(&self) -> &'a [i64] {
         match usize::try_from(self.tensor.ndim) {
-            // SAFETY: DLPack says that `shape` has `ndim` extents.
+            // SAFETY: DLPack requires `shape` to have `ndim` extents.
             Ok(ndim) if ndim > 0 && !self.tensor.shape.is_null() => unsafe {
                 core::slice::from_raw_parts(self.tensor.shape, ndim)
             },
@@ -205,37 +211,37 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// The strides in elements; `None` means compact, row major.
+    /// Returns the strides in elements; `None` means compact (row-major without gaps).
     pub fn strides(&self) -> Option<&'a [i64]> {
         let ndim = usize::try_from(self.tensor.ndim).ok()?;
         if self.tensor.strides.is_null() {
             return None;
         }
-        // SAFETY: DLPack says that `strides` has `ndim` entries when it is not NULL.
+        // SAFETY: DLPack requires `strides` to have `ndim` entries if it is not NULL.
         Some(unsafe { core::slice::from_raw_parts(self.tensor.strides, ndim) })
     }
 
-    /// Type of the elements.
+    /// Returns the data type of the elements.
     pub fn dtype(&self) -> DType {
         DType(self.tensor.dtype)
     }
 
-    /// Where the data is.
+    /// Returns the device that holds the data.
     pub fn device(&self) -> Device {
         Device(self.tensor.device)
     }
 
-    /// Address of the first element on its device.
+    /// Returns the address of the first element on its device.
     pub fn data(&self) -> *mut c_void {
         self.tensor.data.wrapping_byte_add(self.tensor.byte_offset as usize)
     }
 
-    /// Number of elements; `None` if the extents are negative or their product overflows.
+    /// Returns the number of elements; `None` if an extent is negative or the product overflows.
     pub fn num_elements(&self) -> Option<usize> {
         self.shape().iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?))
     }
 
-    /// Whether the elements lie in row-major order without gaps.
+    /// Returns true if the elements are stored in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         let Some(strides) = self.strides() else { return true };
         if self.shape().contains(&0) {
@@ -251,7 +257,8 @@ impl<'a> TensorView<'a> {
         true
     }
 
-    /// Whether an element of one tensor may lie where one of the other does: the ranges of memory that they span meet.
+    /// Returns true if the memory ranges that the elements of the two tensors span overlap, so that elements may share
+    /// memory.
     pub fn shares_memory(&self, other: &TensorView<'_>) -> bool {
         match (self.span(), other.span()) {
             (Some((start, end)), Some((other_start, other_end))) => start < other_end && other_start < end,
@@ -259,7 +266,7 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Addresses of the first byte and behind the last one; `None` without elements.
+    /// Returns the addresses of the first byte and one past the last byte; `None` if there are no elements.
     pub(crate) fn span(&self) -> Option<(i128, i128)> {
         let element = (i128::from(self.tensor.dtype.bits) * i128::from(self.tensor.dtype.lanes) + 7) / 8;
         let (mut low, mut high, mut compact) = (0i128, 0i128, 1i128);
@@ -278,7 +285,7 @@ impl<'a> TensorView<'a> {
         Some((at(low), at(high.saturating_add(1))))
     }
 
-    /// The elements as a slice, without an entry in the table of accesses; [`TensorView::read`] is the safe way.
+    /// Returns the elements as a slice without registering an access; [`TensorView::read`] is the safe alternative.
     ///
     /// ```compile_fail,E0133
     /// fn f<'a>(tensor: &'a anyfn::Tensor) -> &'a [f32] {
@@ -287,19 +294,20 @@ impl<'a> TensorView<'a> {
     /// ```
     ///
     /// # Errors
-    /// `TypeError` if they are not of type `T`, `ValueError` if they are not contiguous, aligned, in main memory.
+    /// Returns `TypeError` if the elements are not of type `T`, and `ValueError` if they are not contiguous, aligned
+    /// and in main memory.
     ///
     /// # Safety
-    /// The elements must be initialised, and nothing may write them during `'a`: neither a function of the runtime, which may wait
-    /// for guards but not for this slice, nor compiled or foreign code.
+    /// The elements must be initialised, and no code may write them during `'a`. This includes functions of the
+    /// runtime, which may wait for guards but not for this slice, and compiled or foreign code.
     pub unsafe fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         let (data, len) = self.checked::<T>()?;
-        // SAFETY: the layout was checked; the caller guarantees the content.
+        // SAFETY: the layout has been checked, and the caller guarantees the content.
         Ok(unsafe { core::slice::from_raw_parts(data, len) })
     }
 
-    /// The elements as a slice that can be written, without an entry in the table of accesses; [`TensorView::write`] is the safe
-    /// way.
+    /// Returns the elements as a mutable slice without registering an access; [`TensorView::write`] is the safe
+    /// alternative.
     ///
     /// ```compile_fail,E0133
     /// fn f<'a>(tensor: &'a anyfn::Tensor) -> &'a mut [f32] {
@@ -308,21 +316,22 @@ impl<'a> TensorView<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`TensorView::as_slice`].
+    /// Returns the errors of [`TensorView::as_slice`].
     ///
     /// # Safety
-    /// The elements must be initialised and writable, and nothing else may use them during `'a`: neither a function of the
-    /// runtime, which may wait for guards but not for this slice, nor compiled or foreign code.
+    /// The elements must be initialised and writable, and no other code may use them during `'a`. This includes
+    /// functions of the runtime, which may wait for guards but not for this slice, and compiled or foreign code.
     pub unsafe fn as_mut_slice<T: Element>(&self) -> Result<&'a mut [T]> {
         let (data, len) = self.checked::<T>()?;
-        // SAFETY: the layout was checked; the caller guarantees exclusive use.
+        // SAFETY: the layout has been checked, and the caller guarantees exclusive use.
         Ok(unsafe { core::slice::from_raw_parts_mut(data, len) })
     }
 
-    /// A copy of the elements' bytes.
+    /// Returns a copy of the elements as bytes.
     ///
     /// # Errors
-    /// `ValueError` if they are not contiguous in main memory, else as [`TensorView::read`].
+    /// Returns `ValueError` if the elements are not contiguous in main memory, `MemoryError` if memory allocation
+    /// fails, and otherwise the errors of [`TensorView::read`].
     pub fn to_bytes(&self) -> Result<alloc::vec::Vec<u8>> {
         let elements = self.read_bytes()?;
         let mut bytes = alloc::vec::Vec::new();
@@ -333,7 +342,7 @@ impl<'a> TensorView<'a> {
         Ok(bytes)
     }
 
-    /// Address and number of the bytes of all elements, which lie in main memory without gaps.
+    /// Returns the address and number of the bytes of all elements, which must be stored in main memory without gaps.
     pub(crate) fn checked_bytes(&self) -> Result<(*mut u8, usize)> {
         if self.tensor.device.device_type != kDLCPU || !self.is_contiguous() {
             crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
@@ -349,7 +358,7 @@ impl<'a> TensorView<'a> {
         Ok((data, size))
     }
 
-    /// Address and number of all elements, which lie in main memory without gaps.
+    /// Returns the address and number of all elements, which must be stored in main memory without gaps.
     pub(crate) fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype() != T::DTYPE {
             crate::bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.dtype());
@@ -384,9 +393,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that tensors have as elements.
+/// A Rust type that can be the element type of a tensor.
 pub trait Element: sealed::Sealed + Copy + 'static {
-    /// The data type.
+    /// Data type of the elements.
     const DTYPE: DType;
 }
 
@@ -411,10 +420,10 @@ impl FromArg for TensorView<'_> {
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<TensorView<'a>, Mismatch> {
         let found = match view.type_index() {
             kTVMFFIDLTensorPtr => {
-                // SAFETY: tensor views have their value in `v_ptr`.
+                // SAFETY: the value of a tensor view is in `v_ptr`.
                 let tensor: *const DLTensor = unsafe { view.as_raw().value.v_ptr }.cast();
                 let is_read_only = view.as_raw().small_str_len & TENSOR_VIEW_READ_ONLY != 0;
-                // SAFETY: NULL, or a tensor that lives as long as the view.
+                // SAFETY: the pointer is NULL or refers to a tensor that lives as long as the view.
                 unsafe { tensor.as_ref() }.map(|tensor| TensorView {
                     tensor,
                     read_only: ptr::null(),
@@ -422,7 +431,7 @@ impl FromArg for TensorView<'_> {
                 })
             }
             kTVMFFITensor => {
-                // SAFETY: tensor objects have their value in `v_obj`.
+                // SAFETY: the value of a tensor object is in `v_obj`.
                 let object = unsafe { view.as_raw().value.v_obj };
                 // SAFETY: the view borrows the object, which is a tensor by its type.
                 Some(unsafe { TensorView::of_object(object) })
@@ -443,12 +452,13 @@ fn undescribed() -> Mismatch {
     Mismatch::new("ValueError", "DLTensor*".into(), text)
 }
 
-// SAFETY: a view of a tensor that the borrow keeps alive.
+// SAFETY: the result is a view of a tensor that the borrow keeps alive.
 unsafe impl crate::IntoArg for TensorView<'_> {
     const OWNED: bool = false;
     fn into_arg(self) -> Result<TVMFFIAny> {
         if !self.read_only.is_null() {
-            // The object says that it must not be written, to those too that look at no flag beside the description.
+            // The object is passed, because it is marked as read-only also for code that does not check the flag of the
+            // view.
             let value = TVMFFIAnyValue { v_obj: self.read_only.cast_mut() };
             return Ok(TVMFFIAny { type_index: kTVMFFITensor, small_str_len: 0, value });
         }
@@ -476,21 +486,21 @@ mod owned {
     use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
-    /// Alignment of every block that the allocator gives: large zeroed ones are then zero pages of the system, where a larger
-    /// alignment would have them written byte by byte.
+    /// Alignment that every block of the allocator has. Large zeroed blocks are then zero pages of the operating
+    /// system; with a larger alignment they would be written byte by byte.
     const BASE: usize = 16;
 
-    /// A managed tensor with what it points to.
+    /// A managed tensor with the data that it refers to.
     #[repr(C)]
     struct Owned {
         managed: DLManagedTensorVersioned,
         shape: Box<[i64]>,
-        /// The block that the elements are in.
+        /// Block that contains the elements.
         block: *mut u8,
         layout: Layout,
     }
 
-    /// Bytes of a compact tensor.
+    /// Returns the size of a compact tensor in bytes.
     pub(super) fn size(dtype: DType, shape: &[i64]) -> Result<usize> {
         let elements = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?));
         let bits = elements.and_then(|n| n.checked_mul(usize::try_from(dtype.bits()).ok()?));
@@ -515,7 +525,7 @@ mod owned {
         if block.is_null() {
             crate::bail!("MemoryError", "{size} bytes for a tensor are not available");
         }
-        // SAFETY: within the block, which is this much longer than the elements.
+        // SAFETY: the address is within the block, which is longer than the elements by `ALIGNMENT` bytes.
         let data = unsafe { block.add(ALIGNMENT - block.addr() % ALIGNMENT) };
         let shape: Box<[i64]> = shape.into();
         let dl_tensor = DLTensor {
@@ -545,9 +555,9 @@ mod owned {
     /// `managed` must come from `allocate` and not be used again.
     unsafe extern "C" fn release(managed: *mut DLManagedTensorVersioned) -> Ended {
         let ended = live::ending(managed, kTVMFFIDLTensorPtr);
-        // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
+        // SAFETY: `allocate` created the tensor with `Box`, as the first field of `Owned`.
         let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
-        // SAFETY: allocated with this very layout.
+        // SAFETY: the block was allocated with this layout.
         unsafe { dealloc(owned.block, owned.layout) };
         drop(owned);
         ended

@@ -1,7 +1,7 @@
-//! What one does with tensors: making, viewing and copying them, on every device.
+//! Operations on tensors of any device: creating, viewing and copying them.
 //!
-//! Each is a registered function of the runtime, which other languages call by its name; a program that links no runtime
-//! gets a `ValueError` that names it. Examples, which run, are in `anyfn-runtime`.
+//! Each operation is a registered function of the runtime, which other languages call by its name. In a program that
+//! links no runtime, it returns a `ValueError` that names the function. `anyfn-runtime` contains examples that run.
 
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
@@ -9,61 +9,65 @@ use core::ops::{Bound, RangeBounds};
 use crate::{AnyView, Bytes, DType, Device, Element, IntoArg, Result, Shape, Tensor, TensorView, bail, global};
 
 impl Tensor {
-    /// Makes a tensor whose elements are anything, aligned to 64 bytes. On a device that has no driver here, the framework
-    /// of the caller's arrays allocates it, if it offers an allocator.
+    /// Creates a tensor with unspecified elements, aligned to 64 bytes.
+    ///
+    /// On a device without a driver in this process, the framework of the caller's arrays allocates the tensor, if it
+    /// offers an allocator.
     ///
     /// # Errors
-    /// `ValueError` for a shape that is none, `RuntimeError` with the reason if the device is not there, `MemoryError` when
-    /// memory is short.
+    /// Returns `ValueError` if the shape is invalid, `RuntimeError` with the reason if the device is not available, and
+    /// `MemoryError` if memory allocation fails.
     pub fn empty(dtype: DType, shape: &[i64], device: Device) -> Result<Tensor> {
         global!("anyfn.tensor_empty")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// As [`Tensor::empty`], by the allocator of the framework whose arrays the caller has passed, if it offers one. What
-    /// a function returns should be made so.
+    /// Creates a tensor like [`Tensor::empty`], with the allocator of the framework whose arrays the caller has passed,
+    /// if it offers one. Use it for tensors that a function returns.
     ///
     /// # Errors
-    /// As [`Tensor::empty`], or what the allocator says.
+    /// Returns the errors of [`Tensor::empty`] or the error of the allocator.
     pub fn empty_for_caller(dtype: DType, shape: &[i64], device: Device) -> Result<Tensor> {
         global!("anyfn.tensor_empty_for_caller")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Makes a tensor of zeros on a device.
+    /// Creates a tensor of zeros on a device.
     ///
     /// # Errors
-    /// As [`Tensor::empty`].
+    /// Returns the errors of [`Tensor::empty`].
     pub fn zeros_on(dtype: DType, shape: &[i64], device: Device) -> Result<Tensor> {
         global!("anyfn.tensor_zeros")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Makes a tensor of one number.
+    /// Creates a tensor whose elements all have the same value.
     ///
     /// # Errors
-    /// `ValueError` if the type has no such value, `TypeError` if it is no number; as [`Tensor::empty`].
+    /// Returns `ValueError` if the data type cannot represent the value, `TypeError` if the value is not a number, and
+    /// otherwise the errors of [`Tensor::empty`].
     pub fn full(dtype: DType, shape: &[i64], value: impl IntoArg, device: Device) -> Result<Tensor> {
         global!("anyfn.tensor_full")?.call((&Shape::from(shape), dtype, device, value))?.get::<Tensor>()
     }
 
-    /// A tensor of the same memory in another shape; one extent may be -1.
+    /// Returns a tensor over the same memory in another shape. One extent may be -1.
     ///
     /// # Errors
-    /// `ValueError` if the number of elements differs, or if only a copy could have the shape.
+    /// Returns `ValueError` if the number of elements differs, or if a copy would be necessary.
     pub fn reshape(&self, shape: &[i64]) -> Result<Tensor> {
         global!("anyfn.tensor_reshape")?.call((self, &Shape::from(shape)))?.get::<Tensor>()
     }
 
-    /// Part of the tensor along a dimension; the same memory.
+    /// Returns part of the tensor along a dimension, over the same memory.
     ///
     /// # Errors
-    /// `ValueError` for a dimension that there is not, or a first element that does not begin at a byte.
+    /// Returns `ValueError` if the dimension does not exist, or if the first element does not begin at a byte boundary.
     pub fn slice(&self, dim: i64, range: impl RangeBounds<i64>) -> Result<Tensor> {
         self.slice_with_step(dim, range, 1)
     }
 
-    /// As [`Tensor::slice`], of every so many elements; a negative step goes backwards through the range.
+    /// Returns every `step`-th element of a range along a dimension, over the same memory. A negative step traverses
+    /// the range backwards.
     ///
     /// # Errors
-    /// As [`Tensor::slice`], and for a step of 0.
+    /// Returns the errors of [`Tensor::slice`], and an error if the step is 0.
     pub fn slice_with_step(&self, dim: i64, range: impl RangeBounds<i64>, step: i64) -> Result<Tensor> {
         let first = match range.start_bound() {
             Bound::Included(first) => Some(*first),
@@ -71,7 +75,7 @@ impl Tensor {
             Bound::Unbounded => None,
         };
         let end = match range.end_bound() {
-            // Behind the last element.
+            // The range ends after the last element.
             Bound::Included(-1) => None,
             Bound::Included(last) => Some(last.saturating_add(1)),
             Bound::Excluded(end) => Some(*end),
@@ -80,64 +84,67 @@ impl Tensor {
         if step >= 0 {
             return global!("anyfn.tensor_slice")?.call((self, dim, first, end, step))?.get::<Tensor>();
         }
-        // The same elements, from the last one.
+        // These are the same elements, starting with the last one.
         let part: Tensor = global!("anyfn.tensor_slice")?.call((self, dim, first, end, 1))?.get::<Tensor>()?;
         global!("anyfn.tensor_slice")?.call((&part, dim, (), (), step))?.get::<Tensor>()
     }
 
-    /// A tensor of the same memory with these extents and strides, from an element on.
+    /// Returns a tensor over the same memory with these extents and strides. It begins `offset` elements after the
+    /// first element.
     ///
     /// # Errors
-    /// `ValueError` for elements outside of the memory that those of this tensor span.
+    /// Returns `ValueError` if an element is outside the memory that the elements of this tensor span.
     pub fn as_strided(&self, shape: &[i64], strides: &[i64], offset: i64) -> Result<Tensor> {
         let (shape, strides) = (Shape::from(shape), Shape::from(strides));
         global!("anyfn.tensor_as_strided")?.call((self, &shape, &strides, offset))?.get::<Tensor>()
     }
 
-    /// The same memory with its dimensions in another order.
+    /// Returns a tensor over the same memory with its dimensions in another order.
     ///
     /// # Errors
-    /// `ValueError` if `axes` does not name each dimension once.
+    /// Returns `ValueError` if `axes` does not contain each dimension once.
     pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
         global!("anyfn.tensor_permute")?.call((self, &Shape::from(axes)))?.get::<Tensor>()
     }
 
-    /// Copies the elements to a tensor of the same shape and type, on whichever device.
+    /// Copies the elements to a tensor of the same shape and data type, on any device.
     ///
     /// # Errors
-    /// `ValueError` if the shapes differ or the memory of `to` is read-only, `TypeError` if the types differ.
+    /// Returns `ValueError` if the shapes differ or the memory of `to` is read-only, and `TypeError` if the data types
+    /// differ.
     pub fn copy_to(&self, to: &Tensor) -> Result<()> {
         global!("runtime.TVMTensorCopyFromTo")?.call((self, to))?.get::<()>()
     }
 
-    /// A tensor with these elements on a device: this one if it is there, else a copy.
+    /// Returns a tensor with these elements on a device: this tensor if it is already there, else a copy.
     ///
     /// # Errors
-    /// As [`Tensor::empty`].
+    /// Returns the errors of [`Tensor::empty`].
     pub fn to_device(&self, device: Device) -> Result<Tensor> {
         global!("anyfn.tensor_to_device")?.call((self, device))?.get::<Tensor>()
     }
 
-    /// A tensor with these elements in row-major order without gaps: this one if it is so, else a copy.
+    /// Returns a tensor with these elements in row-major order without gaps: this tensor if it is contiguous, else a
+    /// copy.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn contiguous(&self) -> Result<Tensor> {
         global!("anyfn.tensor_contiguous")?.call((self,))?.get::<Tensor>()
     }
 
-    /// A copy with elements of another type, each the nearest value.
+    /// Returns a copy with elements of another data type, each converted to the nearest value.
     ///
     /// # Errors
-    /// `ValueError` for a value that the type has not.
+    /// Returns `ValueError` if the data type cannot represent a value.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         global!("anyfn.tensor_cast")?.call((self, dtype))?.get::<Tensor>()
     }
 
-    /// A copy of the elements, in row-major order, from whichever device.
+    /// Returns a copy of the elements in row-major order, from any device.
     ///
     /// # Errors
-    /// `TypeError` if they are not of type `T`.
+    /// Returns `TypeError` if the elements are not of type `T`, and otherwise the errors of [`Tensor::to_bytes`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.view().dtype() != T::DTYPE {
             bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.view().dtype());
@@ -148,15 +155,15 @@ impl Tensor {
             bail!("MemoryError", "{} bytes of main memory are not available", bytes.len());
         }
         let chunks = bytes.chunks_exact(size_of::<T>());
-        // SAFETY: an element is a plain number, of which there are so many bytes.
+        // SAFETY: the chunk has the size of an element, and an element is a plain number.
         elements.extend(chunks.map(|chunk| unsafe { chunk.as_ptr().cast::<T>().read_unaligned() }));
         Ok(elements)
     }
 
-    /// The elements as bytes, in row-major order, from whichever device; those of less than a byte are packed.
+    /// Returns the elements as bytes in row-major order, from any device. Elements of less than a byte are packed.
     ///
     /// # Errors
-    /// What the device says.
+    /// Returns the error of the device.
     pub fn to_bytes(&self) -> Result<Bytes> {
         global!("anyfn.tensor_to_bytes")?.call((self,))?.get::<Bytes>()
     }
@@ -164,34 +171,34 @@ impl Tensor {
     /// Copies bytes to the elements, in row-major order.
     ///
     /// # Errors
-    /// `ValueError` if there are not exactly as many, or if the memory is read-only.
+    /// Returns `ValueError` if the number of bytes differs or the memory is read-only.
     pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
         global!("anyfn.tensor_set_bytes")?.call((self, bytes))?.get::<()>()
     }
 
-    /// Sets all elements to a number.
+    /// Sets all elements to one value.
     ///
     /// # Errors
-    /// `ValueError` if the type has no such value or the memory is read-only.
+    /// Returns `ValueError` if the data type cannot represent the value or the memory is read-only.
     pub fn fill(&self, value: impl IntoArg) -> Result<()> {
         global!("anyfn.tensor_fill")?.call((self, value))?.get::<()>()
     }
 
-    /// Whether the memory must not be written.
+    /// Returns true if the memory must not be written.
     pub fn is_read_only(&self) -> bool {
         self.view().is_read_only()
     }
 }
 
 impl TensorView<'_> {
-    /// A tensor object of the same memory, where the caller's language can keep it; to be used where a function keeps an
-    /// argument. `None` if nobody knows who lends it.
+    /// Returns a tensor object over the same memory, for functions that keep an argument beyond the call. `None` if no
+    /// frontend can keep the memory alive.
     ///
     /// # Errors
-    /// What the lender says.
+    /// This function does not return an error.
     pub fn to_tensor(&self) -> Result<Option<Tensor>> {
         let raw = self.into_arg()?;
-        // SAFETY: a view of a tensor that the borrow keeps alive.
+        // SAFETY: the value is a view of a tensor that the borrow keeps alive.
         let view = unsafe { AnyView::from_raw(raw) };
         let owned = view.to_owned();
         Ok(owned.as_view().get::<Tensor>().ok())

@@ -1,4 +1,4 @@
-//! Functions with a Rust signature.
+//! Packed functions with a Rust signature.
 
 use core::ffi::{c_int, c_void};
 use core::fmt::Write;
@@ -22,8 +22,9 @@ use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema, 
 
 /// A [`PackedFunc`] with its Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
 ///
-/// Made of a Rust function, its signature is taken from it, and arguments are checked and converted before it runs.
-/// Made of a function of another language, arguments and result are converted at the call.
+/// If it is created from a Rust function, the signature is derived from the function, and arguments are checked and
+/// converted before the function runs. If it is created from a function of another language, arguments and result are
+/// converted at each call.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -53,30 +54,30 @@ impl<S> From<TypedPackedFunc<S>> for PackedFunc {
     }
 }
 
-/// What is known of a function's arguments beside their types.
+/// Properties of a function that its Rust type does not contain.
 #[derive(Clone, Copy, Default)]
 pub struct Names {
     /// Name of the function; empty if it has none.
     pub function: &'static str,
     /// Names of the arguments; empty if they are not known.
     pub args: &'static [&'static str],
-    /// Documentation; empty if there is none.
+    /// Documentation of the function; empty if it has none.
     pub doc: &'static str,
-    /// Values of the last arguments, which may be left out.
+    /// Default values of the last arguments, which may be omitted.
     pub defaults: &'static [Literal],
     /// Names of the tensor arguments that the function only reads.
     pub read_only: &'static [&'static str],
 }
 
 impl Names {
-    /// The defaults, and the index of the first argument that has one.
+    /// Returns the index of the first argument that has a default, and the defaults.
     fn optional(&self) -> (usize, &'static [Literal]) {
         let count = self.defaults.len().min(self.args.len());
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
     }
 
-    /// The arguments, where tensors that the function only reads are marked so: it must not write them, nor pass them on to be
-    /// written, since the caller may have described read-only memory.
+    /// Returns the arguments with tensors that the function only reads marked as read-only. The function must not write
+    /// them or pass them on to be written, because the caller may have described read-only memory.
     #[inline(never)]
     fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
         let mut marked = *args;
@@ -91,31 +92,32 @@ impl Names {
 
 /// A Rust function or closure that can become a [`PackedFunc`].
 ///
-/// `Signature` is a `fn` type that stands for the arguments and the result; it is always inferred. The trait is
-/// implemented for every `Fn` of up to 12 arguments whose types are [`FromArg`] and whose result is [`IntoAny`], and for
-/// functions that take any arguments as [`crate::Args`].
+/// `Signature` is a `fn` type that represents the arguments and the result; it is always inferred. The trait is
+/// implemented for every `Fn` of up to 12 arguments whose types implement [`FromArg`] and whose result implements
+/// [`IntoAny`], and for functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
-    /// Whether the function takes any arguments, so that there is no list of their types.
+    /// True if the function takes any arguments, so that there is no list of their types.
     const VARIADIC: bool = false;
-    /// Whether the function runs long or blocks; see [`Blocking`].
+    /// True if the function may run for a long time or block; see [`Blocking`].
     const BLOCKING: bool = false;
-    /// True for a function that trusts an address which its caller passes; see [`Unsafe`].
+    /// True if the function trusts an address that its caller passes; see [`Unsafe`].
     const UNSAFE: bool = false;
-    /// Types of the arguments.
+    /// Returns the types of the arguments.
     fn arg_schemas() -> Vec<Schema>;
-    /// Type of the result.
+    /// Returns the type of the result.
     fn result_schema() -> Schema;
-    /// Converts the arguments, calls, converts the result.
+    /// Converts the arguments, calls the function and converts the result.
     ///
     /// # Errors
-    /// `TypeError` or `OverflowError` for the arguments; what the function itself gives.
+    /// Returns `TypeError` or `OverflowError` if an argument cannot be converted, and otherwise the error of the
+    /// function.
     fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any>;
 }
 
-/// A function that runs long, or blocks until another thread has done something.
+/// Marks a function that may run for a long time or block until another thread has done something.
 ///
 /// Callers that hold a lock of their language, such as Python's, release it during the call. A function that waits for
-/// a thread which may call back into that language must say so, or both wait for ever.
+/// a thread which may call back into that language must be marked, or both wait forever.
 pub struct Blocking<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
@@ -133,13 +135,13 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
     }
 }
 
-/// Marks a function that trusts an address, or a number that stands for one, which its caller passes: it reads or writes
-/// there, or jumps there.
+/// Marks a function that trusts an address that its caller passes, or an integer that represents one: it reads, writes
+/// or calls what the address points to.
 ///
-/// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look such a function
-/// up by its name: [`registry::get`](crate::registry::get) is an error that names
-/// [`registry::get_unsafe`](crate::registry::get_unsafe). C and Python can, where addresses are spelled out anyway.
-/// `#[register("name", unsafe)]` marks an `unsafe fn`.
+/// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look up such a
+/// function by name: [`registry::get`](crate::registry::get) returns an error that names
+/// [`registry::get_unsafe`](crate::registry::get_unsafe). C and Python can look it up: there, addresses are always passed
+/// explicitly. `#[register("name", unsafe)]` marks an `unsafe fn`.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -200,16 +202,16 @@ unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(
     out: *mut TVMFFIAny,
 ) -> c_int {
     panics::trampoline(|| {
-        // SAFETY: the function object is of this very type: the callback was taken from it.
+        // SAFETY: the function object is of this type, because the callback was taken from it.
         let content = unsafe { ObjectBox::<FunctionContent<Typed<F, S>>>::content_of(func) };
         let text = signature_json::<F, S>(&content.body().names);
-        // SAFETY: the caller passes a writable result that holds nothing.
+        // SAFETY: the caller passes a writable result location that holds nothing.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
         Ok(())
     })
 }
 
-/// The signature as JSON; see `docs/signature.md`.
+/// Returns the signature as JSON; see `docs/signature.md`.
 pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     let mut schema = StdString::from("{\"type\":\"ffi.Function\"");
     if !F::VARIADIC {
@@ -267,7 +269,7 @@ fn write_names(key: &str, names: &[&str], out: &mut StdString) {
     out.push_str(if names.is_empty() { "[]" } else { "]" });
 }
 
-/// The signature as error texts show it: `` `name(0: int, 1: str) -> int` ``.
+/// Formats the signature for error messages: `` `name(0: int, 1: str) -> int` ``.
 fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
     let mut text = StdString::new();
     text.push_str(names.function);
@@ -277,13 +279,14 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
         let _ = write!(text, "{}{i}: {arg}", if i == 0 { "" } else { ", " });
     }
     let result = F::result_schema();
-    // All clients of the ABI show the absence of a result like this.
+    // All clients of the ABI show the absence of a result in this way.
     let result = if result.origin == "None" { "void".to_string() } else { result.to_string() };
     let _ = write!(text, ") -> {result}");
     text
 }
 
-/// A call whose number of arguments is not the function's: adds the defaults of those that were left out.
+/// Calls a function whose number of parameters differs from the number of arguments: adds the defaults of omitted
+/// arguments.
 #[cold]
 fn call_with_defaults<F: PackableFn<S>, S>(
     body: &F,
@@ -347,7 +350,7 @@ impl<S> TypedPackedFunc<S> {
         TypedPackedFunc { packed, signature: PhantomData }
     }
 
-    /// Makes a function of a Rust function or closure; the signature is taken from it.
+    /// Creates a function from a Rust function or closure, whose signature is derived from its type.
     pub fn from_fn<F: PackableFn<S>>(body: F) -> Self
     where
         S: 'static,
@@ -355,7 +358,7 @@ impl<S> TypedPackedFunc<S> {
         Self::named(Names::default(), body)
     }
 
-    /// Like [`TypedPackedFunc::from_fn`], with the names that error texts and frontends show.
+    /// Creates a function like [`TypedPackedFunc::from_fn`], with the names that error messages and frontends show.
     pub fn named<F: PackableFn<S>>(names: Names, body: F) -> Self
     where
         S: 'static,
@@ -363,7 +366,7 @@ impl<S> TypedPackedFunc<S> {
         Self::from_packed(PackedFunc::from_callable(Typed { names, body, signature: PhantomData::<fn() -> S> }))
     }
 
-    /// The function without its Rust signature, borrowed.
+    /// Returns the function without its Rust signature, borrowed.
     pub fn as_packed(&self) -> &PackedFunc {
         &self.packed
     }
@@ -419,7 +422,7 @@ macro_rules! arities {
             /// Calls the function.
             ///
             /// # Errors
-            /// What the function raises; `TypeError` if the result is of another type.
+            /// Returns the error of the function, and `TypeError` if the result has another type.
             #[inline]
             #[allow(non_snake_case, clippy::too_many_arguments, reason = "one macro for all arities")]
             pub fn call(&self, $($name: $name),*) -> Result<Out> {
@@ -427,7 +430,7 @@ macro_rules! arities {
                 value.get::<Out>()
             }
 
-            /// The function as a closure, called like any other Rust function.
+            /// Converts the function into a closure, which is called like any other Rust function.
             #[allow(non_snake_case, reason = "one macro for all arities")]
             pub fn into_fn(self) -> impl Fn($($name),*) -> Result<Out> {
                 move |$($name),*| self.call($($name),*)

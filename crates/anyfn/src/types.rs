@@ -1,4 +1,4 @@
-//! The process's type table, as seen from Rust.
+//! Access to the type table of the process.
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeAttrColumn, TVMFFIGetTypeInfo, TVMFFITypeGetOrAllocIndex,
@@ -8,11 +8,11 @@ use anyfn_abi::{
 use crate::shared::{SharedColumn, SharedType};
 use crate::string::text_of;
 
-/// What is known of a type; `None` for an unknown index.
+/// Returns the type info of a type; `None` if the index is unknown.
 pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
-    // SAFETY: may be called at any time, with any index.
+    // SAFETY: the function may be called at any time, with any index.
     let info: *const SharedType = unsafe { TVMFFIGetTypeInfo(type_index) }.cast();
-    // SAFETY: NULL, or an entry, which lives as long as the process.
+    // SAFETY: the pointer is NULL or refers to an entry that lives as long as the process.
     let info = unsafe { info.as_ref() };
     if info.is_none() {
         drop(crate::Error::take_raised());
@@ -20,21 +20,21 @@ pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     info
 }
 
-/// Key of the type with this index; `<unknown type>` if there is none.
+/// Returns the key of the type with this index; `<unknown type>` if it does not exist.
 pub fn type_key(type_index: i32) -> &'static str {
-    // SAFETY: the key lives as long as the entry, for ever.
+    // SAFETY: the key lives as long as the entry, for the lifetime of the process.
     info(type_index).map_or("<unknown type>", |info| unsafe { text_of(&info.type_key) })
 }
 
-/// Index of the type with this key; `None` if there is none.
+/// Returns the index of the type with this key; `None` if it does not exist.
 pub fn type_index_of(type_key: &str) -> Option<i32> {
     let key = TVMFFIByteArray::from_slice(type_key.as_bytes());
-    // SAFETY: the key is borrowed for the call; -2 as parent asks without registering.
+    // SAFETY: the key is borrowed for the call. The parent index -2 requests a look-up without registration.
     let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 0, 0, 1, -2) };
     (index >= 0).then_some(index)
 }
 
-/// Whether the type with index `derived` is the one with index `base` or derived from it.
+/// Returns true if the type with index `derived` is the type with index `base` or is derived from it.
 #[inline]
 pub fn is_instance(derived: i32, base: i32) -> bool {
     derived == base || (derived >= kTVMFFIStaticObjectBegin && is_derived(derived, base))
@@ -45,20 +45,20 @@ fn is_derived(derived: i32, base: i32) -> bool {
     if base.type_depth >= derived.type_depth {
         return false;
     }
-    // SAFETY: `type_ancestors` has `type_depth` entries, which is more.
+    // SAFETY: `type_ancestors` has `type_depth` entries, and this index is smaller.
     let ancestor = unsafe { derived.type_ancestors.add(base.type_depth as usize) };
-    // SAFETY: an entry of the array, which lives for ever.
+    // SAFETY: this is an entry of the array, which lives for the lifetime of the process.
     let ancestor = unsafe { *ancestor };
     core::ptr::eq(ancestor, base)
 }
 
-/// An attribute that a type has registered, or `None`.
+/// Returns an attribute that a type has registered; `None` if it has not.
 ///
-/// Others may register attributes at the same time.
+/// Other threads may register attributes at the same time.
 pub(crate) fn attribute(name: &str, type_index: i32) -> Option<&'static TVMFFIAny> {
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     // SAFETY: the name is borrowed for the call.
     let column: *const SharedColumn = unsafe { TVMFFIGetTypeAttrColumn(&name) }.cast();
-    // SAFETY: NULL, or a column, which lives for ever.
+    // SAFETY: the pointer is NULL or refers to a column, which lives for the lifetime of the process.
     unsafe { column.as_ref() }?.get(type_index)
 }

@@ -1,11 +1,13 @@
-//! Value types of a user's own.
+//! User-defined value types.
 
-/// Lets a Rust type of your own cross to other languages by value, as another type that does already.
+/// Makes a Rust type a value type: it crosses the boundary to other languages by conversion to another type that
+/// already does.
 ///
-/// `value_type!(Mine as Other)` implements [`FromArg`](crate::FromArg) and [`IntoAny`](crate::IntoAny) by `Other: From<Mine>`
-/// and `Mine: TryFrom<Other>` (which `From` implies). So it is an argument, a result, an element, and, with `Clone`, a field.
-/// `Other` may be a tuple, text, or an object of a type that tells of its fields, which other languages print, compare and
-/// save; in Python `anyfn.register_converter` makes such objects values of a class of Python, both ways.
+/// `value_type!(Mine as Other)` implements [`FromArg`](crate::FromArg) and [`IntoAny`](crate::IntoAny). It requires
+/// `Other: From<Mine>` and `Mine: TryFrom<Other>` (which `From` implies). `Mine` can then be an argument, a result, an
+/// element and, if it implements `Clone`, a field. `Other` may be a tuple, a string, or an object of a type with
+/// reflected fields, which other languages print, compare and save. In Python, `anyfn.register_converter` converts such
+/// objects to values of a Python class and back.
 ///
 /// ```
 /// # use anyfn_core as _;

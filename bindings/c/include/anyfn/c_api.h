@@ -2,16 +2,17 @@
 /*
  * The C ABI of anyfn. It is binary compatible with the tvm-ffi stable ABI, whose names it uses.
  *
- * Reading order: TVMFFIAny (a value), TVMFFIObject (what every object begins with), the cells of the built-in objects,
- * TVMFFITypeInfo (reflection), the functions. <anyfn/anyfn.h> has small helpers on top of this.
+ * Reading order: TVMFFIAny (a value), TVMFFIObject (the header of every object), the cells of the built-in objects,
+ * TVMFFITypeInfo (reflection), the functions. <anyfn/anyfn.h> provides small helper functions.
  *
  * Errors, threads, ownership:
- * Functions that return `int` return 0 on success; -1 means that an error was put into this thread's raised slot,
- * from where `TVMFFIErrorMoveFromRaised` takes it. All of them may be called from any thread, before any constructor
- * of the library has run, and none lets a panic or an exception out. Input handles and values are borrowed; output
- * handles and values are owned by the caller, unless the text says otherwise.
+ * Functions that return `int` return 0 on success and -1 if they raised an error, which `TVMFFIErrorMoveFromRaised`
+ * takes out of this thread's slot for the raised error. All functions may be called from any thread, even before the
+ * constructors of the library have run. No panic or exception propagates out of them. Input handles and values are
+ * borrowed. Output handles and values are owned by the caller unless the documentation of the function states
+ * otherwise.
  *
- * Together with <dlpack/dlpack.h> or <tvm/ffi/c_api.h>: include those first, then what they define is left out here.
+ * To use this header together with <dlpack/dlpack.h> or <tvm/ffi/c_api.h>, include those first: what they define is then left out.
  */
 #ifndef ANYFN_C_API_H_
 #define ANYFN_C_API_H_
@@ -28,7 +29,7 @@
 #endif
 #endif
 
-/* Visibility of functions that a library of yours exports. */
+/* Visibility of functions that your library exports. */
 #ifndef ANYFN_DLL_EXPORT
 #ifdef _WIN32
 #define ANYFN_DLL_EXPORT __declspec(dllexport)
@@ -48,21 +49,21 @@
 extern "C" {
 #endif
 
-/** Handle to a stream of a device, as the device's own runtime defines it. */
+/** Handle of a stream of a device, as the device's own runtime defines it. */
 typedef void* TVMFFIStreamHandle;
 
-/** Releases an object: `flags` says whether the content, the memory, or both go. */
+/** Deleter of an object: releases its content, its memory or both, as `flags` states. */
 typedef void (*TVMFFIObjectDeleter)(void* self, int flags);
 
 #ifndef DLPACK_DLPACK_H_
 
 /** Kind of a device. */
 typedef enum DLDeviceType ANYFN_ENUM_BASE {
-  /** Main memory. */
+  /** Host memory (CPU). */
   kDLCPU = 1,
   /** CUDA GPU. */
   kDLCUDA = 2,
-  /** Main memory pinned for CUDA. */
+  /** Host memory pinned for CUDA. */
   kDLCUDAHost = 3,
   /** OpenCL device. */
   kDLOpenCL = 4,
@@ -74,7 +75,7 @@ typedef enum DLDeviceType ANYFN_ENUM_BASE {
   kDLVPI = 9,
   /** ROCm GPU. */
   kDLROCM = 10,
-  /** Main memory pinned for ROCm. */
+  /** Host memory pinned for ROCm. */
   kDLROCMHost = 11,
   /** Reserved for extensions. */
   kDLExtDev = 12,
@@ -102,7 +103,7 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
   kDLFloat = 2,
   /** Opaque pointer. */
   kDLOpaqueHandle = 3,
-  /** bfloat16. */
+  /** Floating point, bfloat16. */
   kDLBfloat = 4,
   /** Complex number. */
   kDLComplex = 5,
@@ -122,7 +123,7 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
   kDLFloat8_e5m2 = 12,
   /** 8-bit float e5m2, finite, unsigned zero. */
   kDLFloat8_e5m2fnuz = 13,
-  /** 8-bit exponent. */
+  /** 8-bit float e8m0, all of whose bits are exponent bits. */
   kDLFloat8_e8m0fnu = 14,
   /** 6-bit float e2m3, finite. */
   kDLFloat6_e2m3fn = 15,
@@ -144,7 +145,10 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
 /** Flag of a `DLManagedTensorVersioned`: the producer made a copy. */
 #define DLPACK_FLAG_BITMASK_IS_COPIED (UINT32_C(2))
 
-/** Flag of a `DLManagedTensorVersioned`: elements of less than a byte have a whole one each; else they are packed. */
+/**
+ * Flag of a `DLManagedTensorVersioned`: each element of less than a byte occupies a whole byte. Without it they are
+ * packed.
+ */
 #define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (UINT32_C(4))
 
 typedef struct DLPackVersion DLPackVersion;
@@ -154,81 +158,81 @@ typedef struct DLTensor DLTensor;
 typedef struct DLManagedTensor DLManagedTensor;
 typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 
-/** Reports an error of an allocator: context, kind, message. */
+/** Reports an error of a tensor allocator, with the context that the allocator received, a kind and a message. */
 typedef void (*DLPackSetError)(void* error_ctx, const char* kind, const char* message);
 
-/** Allocates a tensor like `prototype` (its `data` is ignored); 0 is success. */
+/** Allocates a tensor like `prototype`, whose `data` is ignored. Returns 0 on success. */
 typedef int (*DLPackManagedTensorAllocator)(
     DLTensor* prototype,
     DLManagedTensorVersioned** out,
     void* error_ctx,
     DLPackSetError set_error);
 
-/** Version of DLPack. */
+/** Version of the DLPack protocol. */
 struct DLPackVersion {
-  /** A different one cannot be read. */
+  /** Major version; readers accept only the one that they know. */
   uint32_t major;
-  /** A newer one can be read. */
+  /** Minor version; readers accept newer ones. */
   uint32_t minor;
 };
 
-/** A device: kind and number. */
+/** A device: its kind and its index. */
 struct DLDevice {
-  /** Kind, one of the `kDL*` device constants. */
+  /** Kind of the device, one of the `kDL*` device constants. */
   DLDeviceType device_type;
-  /** Number among the devices of its kind. */
+  /** Index among the devices of this kind. */
   int32_t device_id;
 };
 
-/** Type of an element: code, bits and vector lanes. */
+/** Data type of an element: type code, bits and vector lanes. */
 struct DLDataType {
-  /** One of the `kDL*` type codes. */
+  /** Type code, one of the `kDL*` constants. */
   uint8_t code;
-  /** Bits of one lane. */
+  /** Number of bits of one lane. */
   uint8_t bits;
   /** Number of lanes; 1 for scalars. */
   uint16_t lanes;
 };
 
-/** A tensor in memory, borrowed. */
+/** Borrowed description of a tensor in memory. */
 struct DLTensor {
   /** Address of the data on its device. */
   void* data;
-  /** Where the data is. */
+  /** Device that holds the data. */
   DLDevice device;
   /** Number of dimensions. */
   int32_t ndim;
-  /** Type of an element. */
+  /** Data type of an element. */
   DLDataType dtype;
-  /** `ndim` extents. */
+  /** Extents of all dimensions; `ndim` elements. */
   int64_t* shape;
-  /** `ndim` strides in elements; NULL means compact, row major. */
+  /** Strides of all dimensions in elements; `ndim` elements. NULL means compact (row-major without gaps). */
   int64_t* strides;
   /** Offset of the first element from `data`, in bytes. */
   uint64_t byte_offset;
 };
 
-/** A tensor with its release function, before DLPack 1.0. */
+/** A tensor with its release function, as DLPack before version 1.0 defines it. */
 struct DLManagedTensor {
-  /** The tensor. */
+  /** Description of the tensor. */
   DLTensor dl_tensor;
-  /** The producer's own data. */
+  /** Private data of the producer. */
   void* manager_ctx;
   /** Releases the tensor; called once by the consumer. May be NULL. */
   void (*deleter)(DLManagedTensor* self);
 };
 
-/** A tensor with its release function, DLPack 1.0 and later. */
+/** A tensor with its release function, as DLPack 1.0 and later defines it. */
 struct DLManagedTensorVersioned {
-  /** Version of the producer. */
+  /** DLPack version that the producer uses. */
   DLPackVersion version;
-  /** The producer's own data. */
+  /** Private data of the producer. */
   void* manager_ctx;
   /** Releases the tensor; called once by the consumer. May be NULL. */
   void (*deleter)(DLManagedTensorVersioned* self);
-  /** `DLPACK_FLAG_BITMASK_*`. */
+  /** Flags of the tensor, a combination of `DLPACK_FLAG_BITMASK_*`. */
   uint64_t flags;
-  /** The tensor. */
+  /** Description of the tensor. */
   DLTensor dl_tensor;
 };
 
@@ -241,39 +245,39 @@ struct DLManagedTensorVersioned {
 #define TVM_FFI_VERSION_MINOR 1
 #define TVM_FFI_VERSION_PATCH 16
 
-/** Which type a value has. The list never changes. */
+/** Type index of a value. The list never changes. */
 typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
-  /** Any type; only in field metadata. */
+  /** Any type; used only in field metadata. */
   kTVMFFIAny = -1,
-  /** No value. */
+  /** None, the absence of a value. */
   kTVMFFINone = 0,
   /** 64-bit signed integer. */
   kTVMFFIInt = 1,
-  /** Boolean, 0 or 1 in `v_int64`. */
+  /** Boolean; 0 or 1 in `v_int64`. */
   kTVMFFIBool = 2,
   /** 64-bit floating-point number. */
   kTVMFFIFloat = 3,
-  /** Pointer without a type. */
+  /** Pointer to data of unknown type. */
   kTVMFFIOpaquePtr = 4,
-  /** `DLDataType`. */
+  /** Data type, a `DLDataType`. */
   kTVMFFIDataType = 5,
-  /** `DLDevice`. */
+  /** Device, a `DLDevice`. */
   kTVMFFIDevice = 6,
   /** Borrowed `DLTensor*`. */
   kTVMFFIDLTensorPtr = 7,
-  /** Borrowed, NUL-terminated string; only in views. */
+  /** Borrowed, NUL-terminated string; used only in views. */
   kTVMFFIRawStr = 8,
-  /** Borrowed `TVMFFIByteArray*` holding bytes; only in views. */
+  /** Borrowed `TVMFFIByteArray*` that holds bytes; used only in views. */
   kTVMFFIByteArrayPtr = 9,
-  /** Address of a slot whose object the callee may take; only in views. */
+  /** Address of a slot whose object the callee may take; used only in views. */
   kTVMFFIObjectRValueRef = 10,
-  /** String of at most 7 bytes, held in the value. */
+  /** String of at most 7 bytes, stored in the value. */
   kTVMFFISmallStr = 11,
-  /** Bytes, at most 7, held in the value. */
+  /** Bytes, at most 7, stored in the value. */
   kTVMFFISmallBytes = 12,
-  /** Result of a structural mutation that keeps the original. */
+  /** Result of a structural mutation that leaves the original unchanged. */
   kTVMFFIUnchanged = 13,
-  /** First index of object types. */
+  /** First index of the object types. */
   kTVMFFIStaticObjectBegin = 64,
   /** Root of all object types. */
   kTVMFFIObject = 64,
@@ -285,47 +289,47 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIError = 67,
   /** Function object. */
   kTVMFFIFunction = 68,
-  /** Shape object: a list of 64-bit integers. */
+  /** Shape object, a sequence of 64-bit integers. */
   kTVMFFIShape = 69,
   /** Tensor object. */
   kTVMFFITensor = 70,
-  /** Immutable sequence with copy on write. */
+  /** Immutable sequence with copy-on-write. */
   kTVMFFIArray = 71,
-  /** Immutable mapping with copy on write. */
+  /** Immutable mapping with copy-on-write. */
   kTVMFFIMap = 72,
-  /** Module: compiled code. */
+  /** Module object, such as compiled code. */
   kTVMFFIModule = 73,
-  /** A Python object held by native code. */
+  /** Python object that native code holds. */
   kTVMFFIOpaquePyObject = 74,
   /** Mutable sequence. */
   kTVMFFIList = 75,
   /** Mutable mapping. */
   kTVMFFIDict = 76,
-  /** What a structural visit returns to stop early. */
+  /** Object that a structural visit returns to stop early. */
   kTVMFFIVisitInterrupt = 77,
-  /** Integer of any size. */
+  /** Integer of arbitrary size. */
   kTVMFFIBigInt = 78,
   /** One past the last static object type. */
   kTVMFFIStaticObjectEnd = 79,
-  /** First index that is given out at run time. */
+  /** First index that is allocated at run time. */
   kTVMFFIDynObjectBegin = 128
 } TVMFFITypeIndex;
 
-/** What a deleter is asked to release. */
+/** Parts of an object that a deleter is asked to release. */
 typedef enum TVMFFIObjectDeleterFlagBitMask ANYFN_ENUM_BASE {
-  /** Deleter flag: all strong references are gone, drop the content. */
+  /** Deleter flag: no strong reference remains, so the content is destroyed. */
   kTVMFFIObjectDeleterFlagBitMaskStrong = 1,
-  /** Deleter flag: all weak references are gone too, free the memory. */
+  /** Deleter flag: no weak reference remains either, so the memory is freed. */
   kTVMFFIObjectDeleterFlagBitMaskWeak = 2,
-  /** Deleter flags: drop the content and free the memory. */
+  /** Deleter flags: the content is destroyed and the memory is freed. */
   kTVMFFIObjectDeleterFlagBitMaskBoth = 3
 } TVMFFIObjectDeleterFlagBitMask;
 
-/** How `update_backtrace` combines texts. */
+/** Mode in which `update_backtrace` combines backtraces. */
 typedef enum TVMFFIBacktraceUpdateMode ANYFN_ENUM_BASE {
-  /** How `update_backtrace` combines texts. */
+  /** Update mode of `update_backtrace`: replaces the backtrace. */
   kTVMFFIBacktraceUpdateModeReplace = 0,
-  /** How `update_backtrace` combines texts. */
+  /** Update mode of `update_backtrace`: appends to the backtrace. */
   kTVMFFIBacktraceUpdateModeAppend = 1
 } TVMFFIBacktraceUpdateMode;
 
@@ -333,49 +337,49 @@ typedef enum TVMFFIBacktraceUpdateMode ANYFN_ENUM_BASE {
 typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
   /** The field can be set. */
   kTVMFFIFieldFlagBitMaskWritable = 1,
-  /** The field has a default. */
+  /** The field has a default value. */
   kTVMFFIFieldFlagBitMaskHasDefault = 1 << 1,
-  /** The method takes no object. */
+  /** The method is static: it takes no object. */
   kTVMFFIFieldFlagBitMaskIsStaticMethod = 1 << 2,
-  /** Structural equality and hash pass over the field. */
+  /** The field is ignored by structural equality and hash. */
   kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3,
-  /** The field defines variables, as a pattern. */
+  /** The field is a definition region: it defines the variables in its value, at any depth. */
   kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4,
-  /** The default is a function that makes a value. */
+  /** The default is a function that creates a value. */
   kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5,
-  /** Not shown when printed. */
+  /** The field is omitted from the printed representation. */
   kTVMFFIFieldFlagBitMaskReprOff = 1 << 6,
-  /** Not compared. */
+  /** The field is ignored by comparison. */
   kTVMFFIFieldFlagBitMaskCompareOff = 1 << 7,
-  /** Not hashed. */
+  /** The field is ignored by the hash. */
   kTVMFFIFieldFlagBitMaskHashOff = 1 << 8,
-  /** Not an argument of the constructor. */
+  /** The field is not an argument of the constructor. */
   kTVMFFIFieldFlagBitMaskInitOff = 1 << 9,
-  /** Keyword-only argument of the constructor. */
+  /** The field is a keyword-only argument of the constructor. */
   kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10,
-  /** `setter` is a Function object. */
+  /** The `setter` of the field is a Function object. */
   kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11,
-  /** The field defines variables, one each. */
+  /** The field is a definition region, but the fields of the variables that it defines are uses of variables. */
   kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12
 } TVMFFIFieldFlagBitMask;
 
-/** How structural equality and hash treat a type. */
+/** Treatment of a type by structural equality and hash. */
 typedef enum TVMFFISEqHashKind ANYFN_ENUM_BASE {
-  /** No structural equality or hash. */
+  /** No structural equality and hash. */
   kTVMFFISEqHashKindUnsupported = 0,
   /** Compared by content. */
   kTVMFFISEqHashKindTreeNode = 1,
-  /** A variable, mapped to its counterpart. */
+  /** Free variable, mapped to its counterpart. */
   kTVMFFISEqHashKindFreeVar = 2,
-  /** Compared by content and by sharing. */
+  /** Compared by content and by which nodes are shared. */
   kTVMFFISEqHashKindDAGNode = 3,
-  /** Compared by content, immutable. */
+  /** Compared by content; the objects are immutable. */
   kTVMFFISEqHashKindConstTreeNode = 4,
   /** Compared by address. */
   kTVMFFISEqHashKindUniqueInstance = 5
 } TVMFFISEqHashKind;
 
-/** Handle to an object: the address of its `TVMFFIObject` header. */
+/** Handle of an object: the address of its `TVMFFIObject` header. */
 typedef void* TVMFFIObjectHandle;
 
 typedef struct TVMFFIVersion TVMFFIVersion;
@@ -396,9 +400,9 @@ typedef struct TVMFFITypeAttrColumn TVMFFITypeAttrColumn;
 typedef struct TVMFFITypeInfo TVMFFITypeInfo;
 
 /**
- * The one signature of all functions: 0 is success, -1 means that an error was raised on this thread.
+ * Signature of every function. Returns 0 on success, or -1 if an error was raised on this thread.
  *
- * `args` are views, borrowed for the call. `*result` is None on entry and an owned value on success.
+ * `args` are views that are borrowed for the call. `*result` is `None` on entry and an owned value on success.
  */
 typedef int (*TVMFFISafeCallType)(void* handle, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
@@ -408,31 +412,34 @@ typedef int (*TVMFFIFieldGetter)(void* field, TVMFFIAny* result);
 /** Sets the field at an address from a view. */
 typedef int (*TVMFFIFieldSetter)(void* field, const TVMFFIAny* value);
 
-/** Makes an object with default content. */
+/** Creates an object with default content. */
 typedef int (*TVMFFIObjectCreator)(TVMFFIObjectHandle* result);
 
 /** Version of the ABI that a runtime implements. */
 struct TVMFFIVersion {
-  /** Changes when old clients stop working. */
+  /** Major version; changes when existing clients stop working. */
   uint32_t major;
-  /** Changes when functions or structs are added. */
+  /** Minor version; changes when functions or structs are added. */
   uint32_t minor;
-  /** Changes with every release. */
+  /** Patch version; changes with every release. */
   uint32_t patch;
 };
 
 /**
- * A value of any type: 16 bytes, a type index and a union.
+ * A value of any type: 16 bytes that hold a type index and a union.
  *
- * The same struct serves as *view* (borrowed: nothing is released) and as *owned* value (holds one reference when
- * the type index is 64 or more). Which one it is follows from the function that takes or gives it. An owned value
- * never has the types `kTVMFFIRawStr`, `kTVMFFIByteArrayPtr` or `kTVMFFIObjectRValueRef`.
+ * The same struct serves as a *view* (borrowed: it is never released) and as an *owned* value (it holds one reference
+ * if the type index is 64 or more). The function that takes or returns the value determines which of the two it is. An
+ * owned value never has the type `kTVMFFIRawStr`, `kTVMFFIByteArrayPtr` or `kTVMFFIObjectRValueRef`.
  *
- * For everything but small strings and small bytes the second word is zero, and so are unused bytes of the union,
- * since equality and hashing read the raw 16 bytes.
+ * Equality and hashing read all 16 bytes. The second 32-bit word is therefore zero for all types except small strings
+ * and small bytes, and the unused bytes of the union are always zero.
  */
 struct TVMFFIAny {
-  /** Which member of the union holds the value: `kTVMFFINone`..`kTVMFFIUnchanged`, or the index of an object type. */
+  /**
+   * Type of the value, which selects the member of the union: `kTVMFFINone`..`kTVMFFIUnchanged`, or the index of an
+   * object type.
+   */
   int32_t type_index;
   union {
     /** Zero, for all types but small strings and small bytes. */
@@ -440,25 +447,25 @@ struct TVMFFIAny {
     /** Length in bytes of a small string or of small bytes (0 to 7); zero for every other type. */
     uint32_t small_str_len;
   };
-  /** The value. */
+  /** Payload of the value. */
   union {
-    /** Integers and booleans. */
+    /** Integer or boolean. */
     int64_t v_int64;
-    /** Floating-point numbers. */
+    /** Floating-point number. */
     double v_float64;
-    /** Opaque pointers, tensor views, addresses of byte arrays. */
+    /** Opaque pointer, tensor view or address of a byte array. */
     void* v_ptr;
-    /** A borrowed, NUL-terminated string. */
+    /** Borrowed, NUL-terminated string. */
     const char* v_c_str;
-    /** An object. */
+    /** Address of an object. */
     TVMFFIObject* v_obj;
-    /** A data type; the upper four bytes are zero. */
+    /** Data type; the upper four bytes are zero. */
     DLDataType v_dtype;
-    /** A device. */
+    /** Device kind and index. */
     DLDevice v_device;
-    /** The bytes of a small string, filled up with zeros. */
+    /** Bytes of a small string or of small bytes, padded with zeros. */
     char v_bytes[8];
-    /** All bits, for hashing and comparison. */
+    /** All bits of the union, for hashing and comparison. */
     uint64_t v_uint64;
   };
 };
@@ -475,22 +482,22 @@ struct TVMFFIByteArray {
  * Header of every object, 24 bytes.
  *
  * A new object has the combined count `0x1_0000_0001`: one strong reference, and one weak reference that all strong
- * ones hold together. References are counted with atomic operations, from any thread.
+ * references hold together. References are counted with atomic operations, from any thread.
  */
 struct TVMFFIObject {
-  /** Strong count in the low, weak count in the high 32 bits. Only to be changed with atomic operations. */
+  /** Strong count in the low 32 bits, weak count in the high 32 bits; changed only with atomic operations. */
   uint64_t combined_ref_count;
-  /** Type of the object. */
+  /** Type index of the object. */
   int32_t type_index;
-  /** Zero in objects of other runtimes. anyfn keeps the `ANYFN_OBJECT_FLAG_*` bits here; no client depends on them. */
+  /** Flags, zero in objects of other runtimes. anyfn keeps the `ANYFN_OBJECT_FLAG_*` bits here; no client depends on them. */
   uint32_t flags;
-  /** Releases the object; NULL for objects that are never freed. */
+  /** Destroys the object; NULL for objects that are never freed. */
   TVMFFIObjectDeleter deleter;
 };
 
 /** Content of a Shape (type 69). */
 struct TVMFFIShapeCell {
-  /** The extents. */
+  /** Extents of all dimensions. */
   const int64_t* data;
   /** Number of dimensions. */
   size_t size;
@@ -498,29 +505,29 @@ struct TVMFFIShapeCell {
 
 /** Content of an Array (type 71) or List (type 75). */
 struct TVMFFISeqCell {
-  /** First element, a `TVMFFIAny`. */
+  /** First element; the elements are of type `TVMFFIAny`. */
   void* data;
   /** Number of elements. */
   int64_t size;
-  /** Number of elements that fit. */
+  /** Number of elements for which `data` has room. */
   int64_t capacity;
-  /** Frees `data`; NULL when the elements live in the object's own memory. */
+  /** Frees `data`; NULL if the elements live in the object's own memory. */
   void (*data_deleter)(void* data);
 };
 
-/** Content of an Error (type 67). All byte arrays are owned by the error. */
+/** Content of an Error (type 67). The error owns all of its byte arrays. */
 struct TVMFFIErrorCell {
-  /** Kind, such as `ValueError`. */
+  /** Kind of the error, such as `ValueError`. */
   TVMFFIByteArray kind;
-  /** Message. */
+  /** Message of the error. */
   TVMFFIByteArray message;
-  /** Lines `  File "<file>", line <n>, in <function>`, the most recent call first. */
+  /** Lines of the form `  File "<file>", line <n>, in <function>`, most recent call first. */
   TVMFFIByteArray backtrace;
-  /** Replaces (mode 0) or appends to (mode 1) the backtrace; the text is copied. */
+  /** Replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied. */
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
-  /** The error that caused this one, owned; NULL if none. */
+  /** Error that caused this one, owned; NULL if absent. */
   TVMFFIObjectHandle cause_chain;
-  /** Further detail, owned; NULL if none. */
+  /** Further details, an owned object; NULL if absent. */
   TVMFFIObjectHandle extra_context;
 };
 
@@ -528,85 +535,88 @@ struct TVMFFIErrorCell {
 struct TVMFFIFunctionCell {
   /** Calls the function; the first argument is the function object itself. */
   TVMFFISafeCallType safe_call;
-  /** For C++ callers of the same toolchain; always NULL in functions that anyfn makes. */
+  /** Entry point for C++ callers built with the same toolchain; always NULL in functions that anyfn creates. */
   void* cpp_call;
 };
 
 /** Content of an OpaquePyObject (type 74). */
 struct TVMFFIOpaqueObjectCell {
-  /** For Python, a `PyObject*`. */
+  /** Handle of the wrapped object; a `PyObject*` for Python. */
   void* handle;
 };
 
-/** Word in front of an object that a custom allocator made. */
+/** Word before the header of an object that a custom allocator allocated. */
 struct TVMFFIObjectAllocHeader {
-  /** Frees the space of the object whose header follows. */
+  /** Frees the memory of the object whose header follows. */
   void (*delete_space)(void* body);
 };
 
-/** A way to allocate objects. */
+/** Allocator for the memory of objects. */
 struct TVMFFICustomAllocator {
-  /** Gives `size` bytes with a `TVMFFIObjectAllocHeader` right before them, or NULL. */
+  /** Returns the address of `size` bytes with a `TVMFFIObjectAllocHeader` directly before them, or NULL. */
   void* (*allocate)(size_t size, size_t alignment, int32_t type_index, void* context);
-  /** Passed to `allocate`. */
+  /** Context that is passed to `allocate`. */
   void* context;
 };
 
 /** A field of an object type. */
 struct TVMFFIFieldInfo {
-  /** Name. */
+  /** Name of the field. */
   TVMFFIByteArray name;
-  /** Documentation. */
+  /** Documentation of the field. */
   TVMFFIByteArray doc;
-  /** JSON; `type_schema` describes the type. */
+  /** Metadata as JSON; its key `type_schema` describes the type. */
   TVMFFIByteArray metadata;
-  /** `kTVMFFIFieldFlagBit*`. */
+  /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
   /** Size of the field in bytes. */
   int64_t size;
   /** Alignment of the field in bytes. */
   int64_t alignment;
-  /** Offset from the object header in bytes. */
+  /** Offset of the field from the object header in bytes. */
   int64_t offset;
-  /** Reads the field. */
+  /** Function that reads the field. */
   TVMFFIFieldGetter getter;
-  /** A `TVMFFIFieldSetter`, or a Function handle when flag bit 11 is set. */
+  /** Function that sets the field: a `TVMFFIFieldSetter`, or a Function handle if flag bit 11 is set. */
   void* setter;
-  /** Default value, or the function that makes it when flag bit 5 is set. */
+  /** Default value, or the function that creates it if flag bit 5 is set. */
   TVMFFIAny default_value_or_factory;
-  /** Type index when it is known statically, else `kTVMFFIAny`. */
+  /** Type index of the field if it is known statically, else `kTVMFFIAny`. */
   int32_t field_static_type_index;
 };
 
 /** A method of an object type, or a global function with its description. */
 struct TVMFFIMethodInfo {
-  /** Name. */
+  /** Name of the method. */
   TVMFFIByteArray name;
-  /** Documentation. */
+  /** Documentation of the method. */
   TVMFFIByteArray doc;
-  /** JSON; `type_schema` describes the type. */
+  /** Metadata as JSON; its key `type_schema` describes the type. */
   TVMFFIByteArray metadata;
-  /** `kTVMFFIFieldFlagBit*`. */
+  /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
-  /** View of the Function. */
+  /** View of the function object. */
   TVMFFIAny method;
 };
 
-/** What a type registers once about itself. */
+/** Metadata of a type, which the type registers once. */
 struct TVMFFITypeMetadata {
-  /** Documentation. */
+  /** Documentation of the type. */
   TVMFFIByteArray doc;
-  /** Makes an object with default content; NULL when that is not possible. */
+  /** Creates an object with default content; NULL if that is not possible. */
   TVMFFIObjectCreator creator;
   /** Size of an object in bytes. */
   int32_t total_size;
-  /** How structural equality and hash treat the type. */
+  /** Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`. */
   int32_t structural_eq_hash_kind;
 };
 
-/** One attribute of all types: the entry of type `t` is `data[t - begin_index]`, None or out of range when absent. */
+/**
+ * Values of one attribute for all types. The entry of type `t` is `data[t - begin_index]`; it is `None` or out of range
+ * if the type does not have the attribute.
+ */
 struct TVMFFITypeAttrColumn {
-  /** Entries. */
+  /** Entries of the column. */
   const TVMFFIAny* data;
   /** Number of entries. */
   int32_t size;
@@ -614,55 +624,59 @@ struct TVMFFITypeAttrColumn {
   int32_t begin_index;
 };
 
-/** A type. Lives at a stable address as long as the process. */
+/** Type info of a type, at an address that is valid for the lifetime of the process. */
 struct TVMFFITypeInfo {
-  /** Index of the type. */
+  /** Type index of the type. */
   int32_t type_index;
   /** Number of ancestors. */
   int32_t type_depth;
-  /** Unique name. */
+  /** Type key, the unique name of the type. */
   TVMFFIByteArray type_key;
-  /** Ancestors, the root first. */
+  /** Type infos of all ancestors, the root first. */
   const TVMFFITypeInfo* const* type_ancestors;
-  /** Hash of the name. */
+  /** Hash of the type key. */
   uint64_t type_key_hash;
-  /** Number of fields of this type itself. */
+  /** Number of fields of this type, without those of its ancestors. */
   int32_t num_fields;
-  /** Number of methods of this type itself. */
+  /** Number of methods of this type, without those of its ancestors. */
   int32_t num_methods;
-  /** Fields of this type itself. */
+  /** Fields of this type, without those of its ancestors. */
   const TVMFFIFieldInfo* fields;
-  /** Methods of this type itself. */
+  /** Methods of this type, without those of its ancestors. */
   const TVMFFIMethodInfo* methods;
-  /** NULL until registered. */
+  /** Metadata of the type; NULL until registered. */
   const TVMFFITypeMetadata* metadata;
 };
 
 #endif /* TVM_FFI_C_API_H_ */
 
-/** Flag: some thread is inside an operation on this List or Dict, or changes the trace of this Error. */
+/** Flag: a thread is executing an operation on this List or Dict, or is changing the backtrace of this Error. */
 #define ANYFN_OBJECT_FLAG_LOCKED 1
 
-/** Flag: some thread reads the trace of this Error or calls its `update_backtrace`, whoever has made it. */
+/**
+ * Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`, whichever runtime created
+ * it.
+ */
 #define ANYFN_OBJECT_FLAG_TRACE_LOCKED 2
 
-/** Flag: this Function carries a `const AnyfnFunctionExt*` right behind its `TVMFFIFunctionCell`. */
+/** Flag: a `const AnyfnFunctionExt*` directly follows the `TVMFFIFunctionCell` of this Function. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_EXT (UINT32_C(1) << UINT32_C(8))
 
 /** Flag: the memory of this Tensor must not be written. */
 #define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
 
 /**
- * Not part of the stable ABI: in the word beside the type index of a `DLTensor*`, says that the memory must not be written. Other
- * makers leave the word zero and need not look at it; a value that outlives the call never has it.
+ * Flag, not part of the stable ABI: in the word beside the type index of a `DLTensor*`, marks memory that must not be
+ * written. Other producers leave the word zero and need not read it. A value that outlives the call never has this
+ * flag.
  */
 #define TENSOR_VIEW_READ_ONLY 1
 
-/** Flag of a function: it runs long or blocks, so callers release locks such as Python's around it. */
+/** Flag of a function: it may run for a long time or block, so callers release locks such as Python's around the call. */
 #define FUNCTION_FLAG_BLOCKING 1
 
 /**
- * Flag of a function: it trusts an address, or a number that stands for one, which its caller passes. Clients whose
+ * Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
  * languages promise memory safety, and remote peers, cannot look it up.
  */
 #define FUNCTION_FLAG_UNSAFE 2
@@ -674,66 +688,69 @@ typedef struct TVMFFIMapItem TVMFFIMapItem;
 typedef struct TVMFFIMapBlock TVMFFIMapBlock;
 typedef struct TVMFFIBigIntCell TVMFFIBigIntCell;
 
-/** What a function made by anyfn tells about itself. */
+/** Additional properties of a function that anyfn created. */
 struct AnyfnFunctionExt {
   /** Size of this struct in bytes; fields beyond it are absent. */
   size_t size;
-  /** The `FUNCTION_FLAG_*` bits. */
+  /** Flags, a combination of `FUNCTION_FLAG_*`. */
   uint64_t flags;
-  /** Gives the signature as a JSON string, or None; see `docs/signature.md`. May be NULL. */
+  /** Returns the signature as a JSON string, or None (see `docs/signature.md`). May be NULL. */
   int (*signature)(void* func, TVMFFIAny* result);
 };
 
 /**
  * Content of a Map (type 72) or Dict (type 76).
  *
- * Bit 63 of `slots` marks the small layout: pairs of key and value in insertion order, at most four. Otherwise `data`
- * is an array of blocks of 16 slots and a `TVMFFIDenseMapTail` follows.
+ * Bit 63 of `slots` marks the small layout: at most four pairs of key and value, in insertion order. In the dense
+ * layout `data` is an array of blocks of 16 slots, and a `TVMFFIDenseMapTail` follows this struct.
  */
 struct TVMFFIMapCell {
-  /** Pairs (small) or blocks (dense). */
+  /** Array of pairs (small layout) or of blocks (dense layout). */
   void* data;
   /** Number of pairs. */
   uint64_t size;
-  /** Number of slots; bit 63 set for the small layout. */
+  /** Number of slots; bit 63 is set in the small layout. */
   uint64_t slots;
-  /** Frees `data`; NULL when the pairs live in the object's own memory. */
+  /** Frees `data`; NULL if the pairs live in the object's own memory. */
   void (*data_deleter)(void* data);
 };
 
-/** What a Map or Dict of dense layout has behind its `TVMFFIMapCell`. */
+/** Fields of a Map or Dict with the dense layout, directly after its `TVMFFIMapCell`. */
 struct TVMFFIDenseMapTail {
-  /** A key's home slot is its scrambled hash shifted right by this. */
+  /** Number of bits by which the scrambled hash of a key is shifted right to get its home slot. */
   uint32_t fib_shift;
-  /** Zero. */
+  /** Padding, always zero. */
   uint32_t padding;
-  /** Slot of the oldest pair; all ones when empty. */
+  /** Slot of the oldest pair; all bits are set if there is no pair. */
   uint64_t iter_head;
-  /** Slot of the newest pair; all ones when empty. */
+  /** Slot of the newest pair; all bits are set if there is no pair. */
   uint64_t iter_tail;
 };
 
 /** One slot of a dense Map or Dict. */
 struct TVMFFIMapItem {
-  /** The key. */
+  /** Key of the pair. */
   TVMFFIAny key;
-  /** The value. */
+  /** Value of the pair. */
   TVMFFIAny value;
-  /** Slot of the next older pair; all ones when there is none. */
+  /** Slot of the next older pair; all bits are set in the oldest pair. */
   uint64_t prev;
-  /** Slot of the next newer pair; all ones when there is none. */
+  /** Slot of the next newer pair; all bits are set in the newest pair. */
   uint64_t next;
 };
 
-/** Sixteen slots of a dense Map or Dict and what each is used for. */
+/** Block of 16 slots of a dense Map or Dict, with the state of each slot. */
 struct TVMFFIMapBlock {
-  /** 0xFF empty, 0xFE protected; else bit 7 clear: head of a chain, set: body; low seven bits: jump to the next. */
+  /**
+   * State of each slot: 0xFF if empty, 0xFE if protected. Otherwise bit 7 is clear for the head of a chain and set
+   * for its other slots, and the low seven bits encode the distance to the next slot of the chain.
+   */
   uint8_t meta[16];
-  /** The slots. */
+  /** Contents of the slots. */
   TVMFFIMapItem items[16];
 };
 
-/** Content of a BigInt (type 78): two's complement, least significant word first, in `words` behind this. */
+/** Content of a BigInt (type 78). The words follow: two's complement, least significant word first. */
 struct TVMFFIBigIntCell {
   /** Number of 64-bit words. */
   size_t word_count;
@@ -742,16 +759,17 @@ struct TVMFFIBigIntCell {
 /** Writes the version of the ABI that the runtime implements. */
 ANYFN_DLL void TVMFFIGetVersion(TVMFFIVersion* out_version);
 
-/** Adds a strong reference. Always 0; NULL is ignored. */
+/** Adds a strong reference. Always returns 0; NULL is ignored. */
 ANYFN_DLL int TVMFFIObjectIncRef(TVMFFIObjectHandle obj);
 
-/** Gives a strong reference back; the last one releases the object. Always 0; NULL is ignored. */
+/** Releases a strong reference. Releasing the last one destroys the object. Always returns 0; NULL is ignored. */
 ANYFN_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
 
 /**
- * Makes an object that holds `handle` and calls `deleter(handle)` (if not NULL) when it is released.
+ * Creates an object that holds `handle`. When it is destroyed, it calls `deleter(handle)` if `deleter` is not
+ * NULL.
  *
- * Only `kTVMFFIOpaquePyObject` is allowed as type.
+ * `type_index` must be `kTVMFFIOpaquePyObject`.
  */
 ANYFN_DLL int TVMFFIObjectCreateOpaque(
     void* handle,
@@ -759,20 +777,20 @@ ANYFN_DLL int TVMFFIObjectCreateOpaque(
     void (*deleter)(void* handle),
     TVMFFIObjectHandle* out);
 
-/** Returns the allocator that objects are to be made with; never NULL. Borrowed. */
+/** Returns the allocator with which objects are to be allocated; never NULL. The result is borrowed. */
 ANYFN_DLL TVMFFICustomAllocator* TVMFFIGetCustomAllocator(void);
 
-/** Sets the allocator; NULL restores the built-in one. The struct must outlive its use. */
+/** Sets the allocator for objects; NULL restores the built-in one. The struct must outlive its use. */
 ANYFN_DLL int TVMFFISetCustomAllocator(TVMFFICustomAllocator* allocator);
 
-/** Looks the index of a type up by its key. `InternalError` if there is none. */
+/** Looks up the index of a type by its key. Raises `InternalError` if the type does not exist. */
 ANYFN_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);
 
 /**
- * Makes a function. `deleter(self)` (if not NULL) is called when it is released.
+ * Creates a function. When it is destroyed, it calls `deleter(self)` if `deleter` is not NULL.
  *
- * `safe_call` receives `self` as its first argument; if both `self` and `deleter` are NULL it receives the
- * function object itself.
+ * `safe_call` receives `self` as its first argument. If both `self` and `deleter` are NULL, it receives the
+ * function object itself instead.
  */
 ANYFN_DLL int TVMFFIFunctionCreate(
     void* self,
@@ -780,13 +798,13 @@ ANYFN_DLL int TVMFFIFunctionCreate(
     void (*deleter)(void* self),
     TVMFFIObjectHandle* out);
 
-/** Looks a global function up. A missing one is no error: `*out` is NULL then. */
+/** Looks up a global function. A missing function is not an error: `*out` is then NULL. */
 ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
 /**
- * Makes an owned value of a view: borrowed strings are copied, an r-value reference is moved out of its slot.
+ * Creates an owned value from a view. Borrowed strings are copied; an r-value reference is moved out of its slot.
  *
- * A borrowed `DLTensor*` becomes a tensor object if the frontend that lends it can keep its memory alive, and an
+ * A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
  * opaque pointer otherwise.
  */
 ANYFN_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
@@ -794,8 +812,8 @@ ANYFN_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out)
 /**
  * Calls a function. `*result` must be None on entry.
  *
- * This is the shortest way into a function, so `args` and `result` are passed on as they come: neither may be NULL
- * (but `args` when `num_args` is 0).
+ * `args` and `result` are passed on to the function without checks, to keep calls fast. Neither may be NULL,
+ * except that `args` may be NULL if `num_args` is 0.
  */
 ANYFN_DLL int TVMFFIFunctionCall(
     TVMFFIObjectHandle func,
@@ -803,29 +821,35 @@ ANYFN_DLL int TVMFFIFunctionCall(
     int32_t num_args,
     TVMFFIAny* result);
 
-/** Takes the error out of this thread's raised slot; NULL if there is none. */
+/** Takes the error out of this thread's slot for the raised error. `*result` is NULL if no error was raised. */
 ANYFN_DLL void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result);
 
-/** Puts an error into this thread's raised slot, replacing one that is there. */
+/**
+ * Raises an error: stores it in this thread's slot for the raised error and replaces an error that is already
+ * there.
+ */
 ANYFN_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
 
-/** Raises an error of a kind (such as `ValueError`) with a message. NULL counts as an empty text. */
+/** Raises an error with a kind, such as `ValueError`, and a message. NULL is treated as an empty string. */
 ANYFN_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
-/** Raises an error whose message is the concatenation of parts; NULL parts are skipped. */
+/** Raises an error whose message is the concatenation of the parts. NULL parts are skipped. */
 ANYFN_DLL void TVMFFIErrorSetRaisedFromCStrParts(
     const char* kind,
     const char** message_parts,
     int32_t num_parts);
 
-/** Makes an error. -1 means out of memory; nothing is raised then. */
+/** Creates an error. Returns -1 without raising an error if memory is exhausted. */
 ANYFN_DLL int TVMFFIErrorCreate(
     const TVMFFIByteArray* kind,
     const TVMFFIByteArray* message,
     const TVMFFIByteArray* backtrace,
     TVMFFIObjectHandle* out);
 
-/** Makes an error with a cause and further context, each an object or NULL. -1 means out of memory. */
+/**
+ * Creates an error with a cause and further context, each an object or NULL. Returns -1 without raising an error
+ * if memory is exhausted.
+ */
 ANYFN_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(
     const TVMFFIByteArray* kind,
     const TVMFFIByteArray* message,
@@ -835,10 +859,10 @@ ANYFN_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(
     TVMFFIObjectHandle* out);
 
 /**
- * Makes a tensor of a DLPack tensor and takes that one over on success.
+ * Creates a tensor from a DLPack tensor, and takes ownership of `from` on success.
  *
- * `require_alignment` is in bytes, 0 for none. `RuntimeError` if the data is not aligned or not contiguous as
- * required; the caller still owns `from` then.
+ * `require_alignment` is in bytes; 0 requires none. Raises `RuntimeError` if the data is not aligned or not
+ * contiguous as required. On an error the caller still owns `from`.
  */
 ANYFN_DLL int TVMFFITensorFromDLPack(
     DLManagedTensor* from,
@@ -846,87 +870,91 @@ ANYFN_DLL int TVMFFITensorFromDLPack(
     int32_t require_contiguous,
     TVMFFIObjectHandle* out);
 
-/** Exports a tensor; the result holds a reference until its deleter is called. */
+/** Exports a tensor. The result holds a reference to the tensor until its deleter is called. */
 ANYFN_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 
-/** Like `TVMFFITensorFromDLPack`, for DLPack 1.0 and later. */
+/** Creates a tensor from a tensor of DLPack 1.0 or later; otherwise like `TVMFFITensorFromDLPack`. */
 ANYFN_DLL int TVMFFITensorFromDLPackVersioned(
     DLManagedTensorVersioned* from,
     int32_t require_alignment,
     int32_t require_contiguous,
     TVMFFIObjectHandle* out);
 
-/** Like `TVMFFITensorToDLPack`, for DLPack 1.0 and later. */
+/** Exports a tensor for DLPack 1.0 or later; otherwise like `TVMFFITensorToDLPack`. */
 ANYFN_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
 /**
- * Makes a tensor that shows memory of `source` as `prototype` says and keeps `source` alive.
+ * Creates a tensor that views the memory of `source` as `prototype` describes it and keeps `source` alive.
  *
- * Shape and strides (required when there are dimensions) are copied; nothing is checked against `source`.
+ * Shape and strides are copied. Strides are required unless `ndim` is 0. Nothing is checked against `source`.
  */
 ANYFN_DLL int TVMFFITensorCreateUnsafeView(
     TVMFFIObjectHandle source,
     const DLTensor* prototype,
     TVMFFIObjectHandle* out);
 
-/** Makes a string; up to 7 bytes live in the value itself. The bytes are copied. */
+/** Creates a string with a copy of the bytes. Up to 7 bytes are stored in the value itself. */
 ANYFN_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
-/** Makes bytes; up to 7 live in the value itself. The bytes are copied. */
+/** Creates a bytes value with a copy of the bytes. Up to 7 bytes are stored in the value itself. */
 ANYFN_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
 /**
- * Makes an integer of whole 64-bit words, two's complement, least significant word first.
+ * Creates an integer from whole 64-bit words in two's complement, least significant word first.
  *
- * The result is an int where it fits and a BigInt otherwise. `ValueError` for a partial word.
+ * The result is an int if the integer fits and a BigInt otherwise. Raises `ValueError` if the last word is
+ * incomplete.
  */
 ANYFN_DLL int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
-/** The words of an int or BigInt; borrowed from `value`. Empty for other types. */
+/** Returns the words of an int or BigInt, borrowed from `value`. The result is empty for other types. */
 ANYFN_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* value);
 
-/** Parses a data type such as `float32` or `int8x4`. `ValueError` if it is none. */
+/** Parses a data type such as `float32` or `int8x4`. Raises `ValueError` if the string is not a data type. */
 ANYFN_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
 
-/** Prints a data type into an owned string. */
+/** Formats a data type as an owned string. */
 ANYFN_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
 /**
  * Registers a global function and keeps a reference to it.
  *
- * `RuntimeError` if the name is taken and `allow_override` is 0.
+ * Raises `RuntimeError` if the name is taken and `allow_override` is 0.
  */
 ANYFN_DLL int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override);
 
-/** Like `TVMFFIFunctionSetGlobal`, with documentation and metadata. The texts are copied. */
+/**
+ * Registers a global function with documentation and metadata, whose strings are copied; otherwise like
+ * `TVMFFIFunctionSetGlobal`.
+ */
 ANYFN_DLL int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* method_info, int allow_override);
 
-/** Adds a field to a type. The texts are copied. `InternalError` if the type has a field of that name. */
+/** Adds a field to a type. Strings are copied. Raises `InternalError` if the type already has a field of that name. */
 ANYFN_DLL int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info);
 
-/** Adds a method to a type and keeps a reference to the function. The texts are copied. */
+/** Adds a method to a type and keeps a reference to the function. Strings are copied. */
 ANYFN_DLL int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info);
 
-/** Sets the metadata of a type, once. `RuntimeError` if it is set. */
+/** Sets the metadata of a type, once. Raises `RuntimeError` if the metadata is already set. */
 ANYFN_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
 
 /**
- * Sets an attribute of a type, once; type index 0 only makes sure that the column exists.
+ * Sets an attribute of a type, once. With type index 0 it only creates the column of the attribute.
  *
- * `RuntimeError` if it is set.
+ * Raises `RuntimeError` if the attribute is already set.
  */
 ANYFN_DLL int TVMFFITypeRegisterAttr(
     int32_t type_index,
     const TVMFFIByteArray* attr_name,
     const TVMFFIAny* attr_value);
 
-/** Returns the column of an attribute, at a stable address; NULL if nothing has registered it so far. */
+/** Returns the column of an attribute, at a stable address; NULL if the attribute has not been registered yet. */
 ANYFN_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
 
 /**
- * Describes the current place in a text that is valid until the next call on this thread.
+ * Describes the current source location in a string that is valid until the next call on this thread.
  *
- * The first line is made of `filename`, `lineno` and `func` (if given). Native frames follow only when the
+ * The first line consists of `filename`, `lineno` and `func`, if given. Native frames follow only if the
  * environment variable `ANYFN_BACKTRACE` is 1.
  */
 ANYFN_DLL const TVMFFIByteArray* TVMFFIBacktrace(
@@ -936,11 +964,11 @@ ANYFN_DLL const TVMFFIByteArray* TVMFFIBacktrace(
     int cross_ffi_boundary);
 
 /**
- * Returns the index of a type and registers the type first if its key is new.
+ * Returns the index of a type, and registers the type first if its key is new.
  *
- * `static_type_index` is -1 for a type whose index is allotted now. `parent_type_index` is -1 for a root, and -2
- * to only ask for the index. The result is negative when the type does not exist (-2) or cannot be made (-1, and
- * an error is raised).
+ * `static_type_index` is -1 for a type whose index is allocated at run time. `parent_type_index` is -1 for a root
+ * type, or -2 to look up the index without registering the type. The result is negative if the type does not exist
+ * (-2) or cannot be registered (-1, with an error raised).
  */
 ANYFN_DLL int32_t TVMFFITypeGetOrAllocIndex(
     const TVMFFIByteArray* type_key,
@@ -950,20 +978,24 @@ ANYFN_DLL int32_t TVMFFITypeGetOrAllocIndex(
     int32_t child_slots_can_overflow,
     int32_t parent_type_index);
 
-/** Returns what is known of a type, at a stable address; NULL (and an error is raised) for an unknown index. */
+/** Returns the type info of a type, at a stable address. Returns NULL and raises an error if the index is unknown. */
 ANYFN_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
 
 /**
- * Fills `*handle_addr` once by `init_func`, from whichever thread comes first.
+ * Initialises `*handle_addr` with `init_func`, once. If several threads call this at the same time, one of them
+ * does it.
  *
- * A non-zero code of `init_func` is returned as it is. `RuntimeError` if it gives NULL.
+ * Returns a non-zero code of `init_func` unchanged. Raises `RuntimeError` if `init_func` produces NULL.
  */
 ANYFN_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));
 
-/** Takes the handle out of `*handle_addr` and, if it was not NULL, passes it to `deinit_func`. */
+/** Takes the handle out of `*handle_addr` and passes it to `deinit_func` unless it is NULL. */
 ANYFN_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
 
-/** Sets this thread's current stream of a device; `*opt_out_original_stream` (if not NULL) gets the old one. */
+/**
+ * Sets this thread's current stream of a device. Stores the previous one in `*opt_out_original_stream` unless that
+ * is NULL.
+ */
 ANYFN_DLL int TVMFFIEnvSetStream(
     int32_t device_type,
     int32_t device_id,
@@ -974,9 +1006,10 @@ ANYFN_DLL int TVMFFIEnvSetStream(
 ANYFN_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
 
 /**
- * Sets the tensor allocator of this thread and, if `write_to_global_context` is not 0, of all threads.
+ * Sets the tensor allocator of this thread and, if `write_to_global_context` is not 0, also the global one.
  *
- * `*opt_out_original_allocator` (if not NULL) gets this thread's old one.
+ * The global allocator applies to threads that have not set their own. The previous allocator of this thread is
+ * stored in `*opt_out_original_allocator` unless that is NULL.
  */
 ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(
     DLPackManagedTensorAllocator allocator,
@@ -986,33 +1019,43 @@ ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(
 /** Returns the tensor allocator of this thread, else the global one, else NULL. */
 ANYFN_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
 
-/** Allocates a tensor like `prototype` by the current allocator. `RuntimeError` if there is none. */
+/** Allocates a tensor like `prototype` with the current allocator. Raises `RuntimeError` if no allocator is set. */
 ANYFN_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 
-/** Lets the host language handle pending signals; -1 when it raised, with its own error set. */
+/**
+ * Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
+ * keeps, or if the call that this thread runs was cancelled.
+ */
 ANYFN_DLL int TVMFFIEnvCheckSignals(void);
 
 /**
  * Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
  *
- * Under the name `AnyfnTensorOwner` a frontend registers `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`: it is asked
- * when native code keeps a borrowed tensor, and gives a tensor object that keeps the memory of one which this
- * thread's calls lend at that moment, or leaves `*out` NULL. `ValueError` for other names.
+ * Under the name `AnyfnTensorOwner` a frontend registers an `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`.
+ * The runtime calls it when native code keeps a borrowed tensor. If a call of this thread currently borrows `view`
+ * from the frontend, the function sets `*out` to a tensor object that keeps its memory alive; otherwise it leaves
+ * `*out` NULL.
+ *
+ * The names `AnyfnPlace`, `AnyfnFunctionName` and `AnyfnCheckCancelled` are for anyfn's own components. Raises
+ * `ValueError` for other names.
  */
 ANYFN_DLL int TVMFFIEnvRegisterCAPI(const char* name, void* symbol);
 
 /**
- * Looks a function up in the imports of a library, then among the global functions.
+ * Looks up a function in the imports of a library, then among the global functions.
  *
- * `library_ctx` is what the loader wrote into `__tvm_ffi__library_ctx`. The function in `*out` is borrowed: the
- * module keeps it. `RuntimeError` if there is none.
+ * `library_ctx` is the value that the loader wrote into `__tvm_ffi__library_ctx`. The function in `*out` is
+ * borrowed: the module keeps it. Raises `RuntimeError` if the function does not exist.
  */
 ANYFN_DLL int TVMFFIEnvModLookupFromImports(
     TVMFFIObjectHandle library_ctx,
     const char* func_name,
     TVMFFIObjectHandle* out);
 
-/** Makes each library loaded from now on get `symbol` in its pointer variable `name`, if it has one. */
+/**
+ * Registers a context symbol: libraries loaded from now on receive `symbol` in their pointer variable `name`, if
+ * they have one.
+ */
 ANYFN_DLL int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
 
 /** Registers a symbol of a statically linked library. */
@@ -1140,26 +1183,27 @@ struct AnyfnApi {
 };
 typedef struct AnyfnApi AnyfnApi;
 
-/** Returns the function table of the runtime; it lives as long as the library is loaded. */
+/** Returns the function table of the runtime. The table is valid as long as the library is loaded. */
 ANYFN_DLL const AnyfnApi* anyfn_api(void);
 
 #ifndef TVM_RUNTIME_C_BACKEND_API_H_
 
 typedef struct TVMParallelGroupEnv TVMParallelGroupEnv;
 
-/** What the tasks of one parallel launch share. */
+/** State that the tasks of one parallel launch share. */
 struct TVMParallelGroupEnv {
-  /** The launch, for `TVMBackendParallelBarrier`. */
+  /** Identity of the launch, for `TVMBackendParallelBarrier`. */
   void* sync_handle;
-  /** Number of tasks. */
+  /** Number of tasks of the launch. */
   int32_t num_task;
 };
 
 /**
- * Runs `task(i, env, cdata)` for each `i` below `num_task`, on this thread and on worker threads, and waits for all.
+ * Runs `task(i, env, cdata)` for each `i` below `num_task` and waits for all tasks.
  *
- * 0 tasks means as many as there are threads. If a task returns other than 0, the others still run to their end;
- * then the first error that came is raised. A task may launch tasks itself.
+ * The tasks run on this thread and on worker threads. If `num_task` is 0, there are as many tasks as threads. If a
+ * task returns a value other than 0, the other tasks still run to completion, and then the first error that
+ * occurred is raised. A task may itself launch tasks.
  */
 ANYFN_DLL int TVMBackendParallelLaunch(
     int (*task)(int task_id, TVMParallelGroupEnv* env, void* cdata),
@@ -1167,16 +1211,19 @@ ANYFN_DLL int TVMBackendParallelLaunch(
     int num_task);
 
 /**
- * Waits until all tasks of the launch have come here; called by a task with what it was given.
+ * Waits until all tasks of the launch have reached the barrier. A task passes the `task_id` and `env` that it
+ * received.
  *
- * `RuntimeError` if one of them has ended without, so that waiting would never end.
+ * Raises `RuntimeError` if a task of the launch has returned without reaching the barrier, because the wait would
+ * never end.
  */
 ANYFN_DLL int TVMBackendParallelBarrier(int task_id, TVMParallelGroupEnv* env);
 
 /**
- * Allocates temporary memory on a device, aligned to 64 bytes on the host; the type of the elements is a hint.
+ * Allocates temporary memory on a device, aligned to 64 bytes on the host. The element type is only a hint.
  *
- * NULL if there is none, and an error is raised. To be freed on the same thread, in any order.
+ * Returns NULL and raises an error if the memory cannot be allocated. The memory must be freed on the same thread,
+ * in any order.
  */
 ANYFN_DLL void* TVMBackendAllocWorkspace(
     int device_type,
@@ -1185,7 +1232,7 @@ ANYFN_DLL void* TVMBackendAllocWorkspace(
     int dtype_code_hint,
     int dtype_bits_hint);
 
-/** Gives memory of `TVMBackendAllocWorkspace` back. `ValueError` for what this thread has not allocated. */
+/** Frees memory of `TVMBackendAllocWorkspace`. Raises `ValueError` if this thread has not allocated `ptr`. */
 ANYFN_DLL int TVMBackendFreeWorkspace(int device_type, int device_id, void* ptr);
 
 #endif /* TVM_RUNTIME_C_BACKEND_API_H_ */
