@@ -566,7 +566,8 @@ impl<'a> Parser<'a> {
             |var: &Ref<Var>| values.get(axes.iter().position(|axis| *axis == address(var))?).cloned();
         predicate = Substitute(value_of).expr(&predicate)?;
         let body = self.stmts()?;
-        let inside = Inside::of(&body);
+        let mut inside = Inside::of(&body);
+        inside.0.extend(parts.alloc_buffers.iter().map(|buffer| address(&buffer.data)));
         parts.writes = writes.unwrap_or_else(|| inside.seen_from_outside(analysis::writes(&body)));
         let written = parts.writes.iter().cloned().collect();
         parts.reads = reads.unwrap_or_else(|| inside.seen_from_outside(analysis::reads(&body, &written)));
@@ -669,7 +670,9 @@ impl Inside {
             let ranges = region.region.iter().zip(region.buffer.shape.iter()).map(|(range, extent)| {
                 let zero = ops::int(0, extent.dtype);
                 match zero {
-                    Ok(min) if self.is_used_in(&range.min) => Ref::new(Range { min, extent }),
+                    Ok(min) if self.is_used_in(&range.min) || self.is_used_in(&range.extent) => {
+                        Ref::new(Range { min, extent })
+                    }
                     _ => range,
                 }
             });
@@ -695,11 +698,12 @@ impl Inside {
             fn expr(&mut self, expr: &Expr) {
                 match ExprKind::of(expr) {
                     ExprKind::Var(var) => self.1 |= self.0.0.contains(&address(var)),
-                    ExprKind::BufferLoad(node) if self.0.0.contains(&address(&node.buffer.data)) => {
-                        self.1 = true
-                    }
                     _ => self.below_expr(expr),
                 }
+            }
+
+            fn buffer(&mut self, buffer: &Ref<Buffer>) {
+                self.1 |= self.0.0.contains(&address(&buffer.data));
             }
         }
         let mut uses = Uses(self, false);

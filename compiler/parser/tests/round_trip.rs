@@ -160,6 +160,21 @@ fn changed_texts_do_no_harm() {
     assert!(read > rounds / 20 && refused > rounds, "{read} read, {refused} refused");
 }
 
+/// Regions that are not given are those that are known outside of the block: its own buffers are not.
+#[test]
+fn inferred_regions_use_nothing_from_inside_of_the_block() {
+    let text = r#"
+def f(a: Buffer((8,), "float32")):
+    with block("b"):
+        n = alloc((1,), "int32", scope="local")
+        n[0] = 3
+        call_packed("g", region(a[0:n[0]]))
+"#;
+    let printed = printer::text(&parse(text).unwrap());
+    assert!(printed.contains("writes(a[0:8])"), "{printed}");
+    parse(&printed).unwrap();
+}
+
 #[test]
 fn hostile_nesting_is_refused() {
     let deep = |open: &str, close: &str| {
