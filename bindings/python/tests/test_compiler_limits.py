@@ -11,6 +11,8 @@ import anyfn
 import pytest
 from anyfn import te, tir, transform
 
+np = pytest.importorskip("numpy")
+
 PRELUDE = """
 import faulthandler, resource
 faulthandler.dump_traceback_later(100, exit=True)
@@ -411,3 +413,40 @@ def test_expressions_that_contain_themselves():
                  lambda f: tir.interpret(f, array, array.copy())):
         refused(lambda: take(function(statement)), text="")
     """)
+
+
+def test_loops_end_within_their_data_type():
+    program = """
+    def f(a: Buffer((33,), "int32"), n: "int32"):
+        attr("global_symbol", "f")
+        for k in range({first}, extent=33):
+            a[k - {first}] = k
+    """
+    program = textwrap.dedent(program)
+    for first in (2**31 - 33, 2**31 - 1):
+        with pytest.raises(ValueError, match=f"loop `k` ends at {first + 33}, which int32 cannot hold"):
+            tir.verify(tir.parse(program.format(first=first)))
+    out = np.zeros(33, "int32")
+    last = tir.parse(program.format(first=2**31 - 34))
+    for run in (lambda *args: tir.interpret(last, *args), anyfn.build(last)):
+        run(out, 0)
+        assert (out == np.arange(2**31 - 34, 2**31 - 1)).all()
+    # Known only when it runs.
+    at_run_time = tir.parse(program.format(first="n"))
+    tir.verify(at_run_time)
+    tir.interpret(at_run_time, out, 2**31 - 34)
+    with pytest.raises(OverflowError, match="loop `k` ends at 2147483648, which int32 cannot hold"):
+        tir.interpret(at_run_time, out, 2**31 - 33)
+
+
+def test_the_interpreter_refuses_or_computes_operands_of_wrong_types():
+    # A float where an integer belongs is larger than any integer of 64 bits.
+    text = anyfn.save_json(tir.parse(textwrap.dedent("""
+    def f(a: Buffer((1,), "float64"), b: Buffer((1,), "float64")):
+        attr("global_symbol", "f")
+        b[0] = a[0] * a[0] + a[0]
+    """)))
+    func = anyfn.load_json(text.replace("tir.Mul", "tir.And"))
+    with pytest.raises(TypeError, match="does not take float64"):
+        tir.verify(func)
+    tir.interpret(func, np.array([1e300]), np.zeros(1))

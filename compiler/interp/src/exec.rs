@@ -19,6 +19,12 @@ impl Machine {
             StmtKind::BufferStore(node) => self.store(&node.buffer, &node.indices, &node.value),
             StmtKind::For(node) => {
                 let (first, count) = (self.place(&node.min)?, self.place(&node.extent)?);
+                // Compiled code compares the variable with the end of the loop.
+                let (dtype, end) = (node.loop_var.dtype, first.saturating_add(count.max(0)));
+                if crate::value::wrapped(end, dtype) != end {
+                    let text = format!("loop `{}` ends at {end}, which {dtype} cannot hold", node.loop_var.name);
+                    return self.fail("OverflowError", &text);
+                }
                 for number in 0..count.max(0) {
                     self.repeated += 1;
                     if self.repeated.is_multiple_of(4096) {

@@ -132,17 +132,20 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
         }
         return Ok(Scalar::Int(0));
     }
-    let floor = |x: i128, y: i128| x / y - i128::from(x % y != 0 && (x < 0) != (y < 0));
+    let remainder = |x: i128, y: i128| x.wrapping_rem(y);
+    let floor = |x: i128, y: i128| {
+        x.wrapping_div(y).wrapping_sub(i128::from(remainder(x, y) != 0 && (x < 0) != (y < 0)))
+    };
     let result = match op {
-        // Operands have at most 64 bits, so 128 bits are sufficient. Only the sign of an unsigned product may be wrong,
-        // and it is not used.
-        BinaryOp::Add => x + y,
-        BinaryOp::Sub => x - y,
+        // Operands of the right data type have at most 64 bits, so 128 bits are sufficient. Only the sign of an unsigned
+        // product may be wrong, and it is not used. A float in the place of an integer may be larger.
+        BinaryOp::Add => x.wrapping_add(y),
+        BinaryOp::Sub => x.wrapping_sub(y),
         BinaryOp::Mul => x.wrapping_mul(y),
-        BinaryOp::Div => x / y,
-        BinaryOp::Mod => x % y,
+        BinaryOp::Div => x.wrapping_div(y),
+        BinaryOp::Mod => remainder(x, y),
         BinaryOp::FloorDiv => floor(x, y),
-        BinaryOp::FloorMod => x - floor(x, y) * y,
+        BinaryOp::FloorMod => x.wrapping_sub(floor(x, y).wrapping_mul(y)),
         BinaryOp::Min => x.min(y),
         BinaryOp::Max => x.max(y),
         BinaryOp::BitAnd => x & y,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Error, ObjectRef, Ref, Result, register};
 use anyfn_arith::Analyzer;
 use anyfn_ir::buffer::{Buffer, BufferRegion, SCOPES};
@@ -443,6 +444,13 @@ impl Verifier {
         for limit in [&node.min, &node.extent] {
             self.in_int64(limit, || format!("a limit of loop `{name}`"));
         }
+        if let (true, Some(min), Some(extent @ 1..)) = (fits, as_int(&node.min), as_int(&node.extent)) {
+            // The end is the limit with which compiled code compares the variable.
+            let end = i128::from(min) + i128::from(extent);
+            self.expect(end <= largest(var.dtype), "ValueError", || {
+                format!("loop `{name}` ends at {end}, which {} cannot hold", var.dtype)
+            });
+        }
         let around = self.loops.contains(&ForKind::Vectorized);
         self.expect(!(around && node.kind == ForKind::Parallel), "ValueError", || {
             format!("parallel loop `{name}` is inside of a vectorized one")
@@ -627,6 +635,12 @@ impl Verifier {
             )
         });
     }
+}
+
+/// Returns the largest value of an integer data type.
+fn largest(dtype: DType) -> i128 {
+    let bits = u32::from(dtype.0.bits).clamp(1, 64);
+    (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
 /// Returns the kind under which an error of a call is reported.
