@@ -76,9 +76,8 @@ impl Packages {
     /// # Errors
     /// Returns an error if the workspace has no package of that name.
     pub(crate) fn folders<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<String>> {
-        let package = |name: &str| {
-            self.0.get(name).ok_or_else(|| format!("no package `{name}` in the workspace"))
-        };
+        let package =
+            |name: &str| self.0.get(name).ok_or_else(|| format!("no package `{name}` in the workspace"));
         let mut open: Vec<&str> = Vec::new();
         for name in names {
             let tested = package(name)?;
@@ -103,9 +102,7 @@ mod tests {
     #[test]
     fn the_folders_of_a_package_are_its_own_and_those_of_its_dependencies() {
         let package = |name: &str, built_from: &[&str], tested_with: &[&str]| {
-            let inside = |kind: Value, name: &&str| {
-                serde_json::json!({"name": name, "path": format!("/p/{name}"), "kind": kind})
-            };
+            let inside = |kind: Value, name: &&str| serde_json::json!({"name": name, "path": format!("/p/{name}"), "kind": kind});
             let dependencies: Vec<Value> = (built_from.iter().map(|name| inside(Value::Null, name)))
                 .chain(tested_with.iter().map(|name| inside("dev".into(), name)))
                 .chain([serde_json::json!({"name": "serde", "path": null, "kind": null})])

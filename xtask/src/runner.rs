@@ -85,7 +85,13 @@ pub(crate) struct Options {
 impl Step {
     /// Creates a step that always runs and performs `action`.
     pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + Send + Sync + 'static) -> Self {
-        Step { name, unavailable: Box::new(|| None), inputs: Inputs::default(), beside: false, action: Box::new(action) }
+        Step {
+            name,
+            unavailable: Box::new(|| None),
+            inputs: Inputs::default(),
+            beside: false,
+            action: Box::new(action),
+        }
     }
 
     /// Skips the step if `unavailable` returns a reason.

@@ -26,7 +26,8 @@ const ALL_RUST: &[&str] = &[
 ];
 
 /// Paths that Rust tests use in addition to their packages.
-const BESIDE_RUST: &[&str] = &["bindings/c/include", "conformance/saved", "testing/compiled", "xtask/lsan.supp"];
+const BESIDE_RUST: &[&str] =
+    &["bindings/c/include", "conformance/saved", "testing/compiled", "xtask/lsan.supp"];
 
 /// Paths that documentation tests use in addition to their packages.
 const DOCS: &[&str] = &["README.md", "docs"];
@@ -41,7 +42,8 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
 /// Packages of the libraries in the Python package, and of the library and the command that its tests use.
-const PYTHON_LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
+const PYTHON_LIBRARIES: &[&str] =
+    &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
 
 /// Paths that the tests of the Python package use in addition to those packages.
 const BESIDE_PYTHON: &[&str] = &[
@@ -109,9 +111,7 @@ pub(crate) fn test() -> Vec<Step> {
             run.cmd(cargo_cmd("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
         })
         .inputs(ALL_RUST),
-        Step::new("rust with address sanitizer", rust_asan)
-            .skip_if(no_nightly)
-            .needs("crates/core/src/lib.rs"),
+        Step::new("rust with address sanitizer", rust_asan).skip_if(no_nightly).needs("crates/core/src/lib.rs"),
         Step::new("c headers", c_tests::headers).inputs(HEADERS),
         Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain))
@@ -400,7 +400,10 @@ fn rust_asan(run: &Run) -> Result<()> {
                 // Tests request allocations that must fail with an error.
                 .env("ASAN_OPTIONS", "allocator_may_return_null=1")
                 .env("RUSTFLAGS", "-Zsanitizer=address")
-                .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
+                .env(
+                    "LSAN_OPTIONS",
+                    format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()),
+                )
                 .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
         )
     })

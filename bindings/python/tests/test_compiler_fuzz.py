@@ -103,3 +103,30 @@ def test_products_and_sums_are_not_vectorized_wrongly():
     c = a * 2 + b
     expected = (np.maximum(c, 0) - c) * np.where(np.arange(33) > 0, 1, 3)[:, None]
     assert (out == expected).all()
+
+
+def test_loops_are_not_distributed_wrongly():
+    """GCC 12 keeps the first term of each sum: found by seed 22524723."""
+    func = tir.parse(DISTRIBUTED)
+    x, expected, got = np.array([[1, 1], [4, 3], [1, 2], [2, 4]], "uint32"), np.zeros(2, "int8"), np.zeros(2, "int8")
+    tir.interpret(func, x, expected)
+    for vector_bytes in (0, 64):
+        anyfn.build(func, {"kind": "c", "vector_bytes": vector_bytes}, cache=False)[func.attrs["global_symbol"]](x, got)
+        assert got.tolist() == expected.tolist() == [0, 2]
+
+
+DISTRIBUTED = """\
+def f22524723(in0: Buffer((int64(4), n1: int64), "uint32"), s1: Buffer((n1,), "int8")):
+    attr("scheduled", True)
+    s0 = alloc((int64(4), n1), "int32")
+    for i0, i1 in grid(int64(4), n1) as int64:
+        s0[i0, i1] = select(truncmod(int32(in0[i0, n1 - i1 - int64(1)]), int32(i0)) < select(float32(in0[i0, i1]) <= float32(in0[i0, i1]), int32(in0[i0, (i1 + int64(2)) % n1]), int32(in0[int64(0), (i1 + int64(3)) % n1])), int32(in0[i0, i1]) - int32(in0[max(i0 - int64(2), int64(0)), i1]), select(float32(in0[i0, max(i1 - int64(2), int64(0))]) <= float32(in0[i0, (i1 + int64(3)) % n1]), int32(i1), int32(in0[i0, min(i1 + int64(1), n1 - int64(1))])))
+    s1_rf = alloc((int64(4), n1), "int8")
+    for i0_rf, k0_rf in grid(n1, int64(4)) as int64:
+        s1_rf[k0_rf, i0_rf] = int8(0)
+        s1_rf[k0_rf, i0_rf] = s1_rf[k0_rf, i0_rf] + int8(in0[k0_rf, (i0_rf + int64(4)) % n1]) * (int8(s0[k0_rf, i0_rf]) - int8(1))
+    for i0_1, k0 in grid(n1, int64(4)) as int64:
+        if k0 == int64(0):
+            s1[i0_1] = int8(0)
+        s1[i0_1] = s1[i0_1] + s1_rf[k0, i0_1]
+"""

@@ -16,10 +16,12 @@ use anyfn_ir::target::{Target, no_compiler, words};
 /// Options of the C compiler. Products and sums are contracted to one instruction where there is one, which `-std`
 /// alone forbids. The only vectors are those in the source. GCC 12 generates wrong code when it vectorizes
 /// automatically: random programs found three cases, with ordered sums, conditions and fused products. The kernels of
-/// the benchmarks do not become faster by it.
+/// the benchmarks do not become faster by it. Without vectors, GCC 12 also distributes loops wrongly: a sum in memory
+/// over the inner loop of two kept the first term only.
 const OPTIONS: &[&str] = &[
     "-O3",
     "-fno-tree-vectorize",
+    "-fno-tree-loop-distribution",
     "-std=c11",
     "-fPIC",
     "-ffp-contract=fast",

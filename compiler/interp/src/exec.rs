@@ -22,7 +22,8 @@ impl Machine {
                 // Compiled code compares the variable with the end of the loop.
                 let (dtype, end) = (node.loop_var.dtype, first.saturating_add(count.max(0)));
                 if crate::value::wrapped(end, dtype) != end {
-                    let text = format!("loop `{}` ends at {end}, which {dtype} cannot hold", node.loop_var.name);
+                    let text =
+                        format!("loop `{}` ends at {end}, which {dtype} cannot hold", node.loop_var.name);
                     return self.fail("OverflowError", &text);
                 }
                 for number in 0..count.max(0) {

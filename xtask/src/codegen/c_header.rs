@@ -28,7 +28,11 @@ const ENUMS: &[(&str, Members, &str)] = &[
         "Mode in which `update_backtrace` combines backtraces.",
     ),
     ("TVMFFIFieldFlagBitMask", Members::Group("FIELD_FLAGS"), "Flags of fields and methods."),
-    ("TVMFFISEqHashKind", Members::Group("SEQ_HASH_KINDS"), "Treatment of a type by structural equality and hash."),
+    (
+        "TVMFFISEqHashKind",
+        Members::Group("SEQ_HASH_KINDS"),
+        "Treatment of a type by structural equality and hash.",
+    ),
 ];
 
 enum Members {

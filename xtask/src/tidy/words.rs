@@ -31,7 +31,10 @@ impl Refused {
         let column = |heading: &str| -> Result<Vec<String>> {
             let (_, table) =
                 glossary.split_once(heading).ok_or_else(|| format!("{GLOSSARY}: no heading `{heading}`"))?;
-            let rows = table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+            let rows = table
+                .lines()
+                .skip_while(|line| !line.starts_with('|'))
+                .take_while(|line| line.starts_with('|'));
             let cells = rows.skip(2).filter_map(|row| row.split('|').nth(1));
             Ok(cells.flat_map(|cell| cell.split(',')).map(|phrase| phrase.trim().to_owned()).collect())
         };
@@ -109,7 +112,11 @@ fn check_rust(refused: &Refused, name: &str, text: &str) -> Vec<String> {
         let rest = lines[i..].iter().skip_while(|line| line.starts_with("///") || line.starts_with("#["));
         let is_public = rest.clone().next().is_some_and(|item| is_public_item(item));
         let one_line = !lines.get(i + 1).is_some_and(|next| next.starts_with("///") && next.trim() != "///");
-        if line.starts_with("///") && is_public && one_line && prose.split_whitespace().count() < SUMMARY_WORDS_MIN {
+        if line.starts_with("///")
+            && is_public
+            && one_line
+            && prose.split_whitespace().count() < SUMMARY_WORDS_MIN
+        {
             found.push(format!("{at}: the summary of a public item has fewer than {SUMMARY_WORDS_MIN} words"));
         }
     }
@@ -181,7 +188,10 @@ mod tests {
         assert_eq!(count("/// A summary.\n/// Whether it goes on is no summary.\nfn f() {}\n"), 0);
         assert_eq!(count("/// Whetherever.\nfn f() {}\n"), 0);
         assert_eq!(count("/// Adds a Remark.\nfn f() {}\n"), 1);
-        assert_eq!(count("/// Adds a remarkable `remark`.\n///\n/// ```\n/// remark();\n/// ```\nfn f() {}\n"), 0);
+        assert_eq!(
+            count("/// Adds a remarkable `remark`.\n///\n/// ```\n/// remark();\n/// ```\nfn f() {}\n"),
+            0
+        );
         assert_eq!(count("// A remark in an ordinary comment.\n"), 0);
         // Fewer than three words, of a public item only.
         assert_eq!(count("/// An index.\npub fn f() {}\n"), 1);
