@@ -39,6 +39,20 @@ unsafe impl Sync for Any {}
 /// A borrowed value of any type: 16 bytes, valid for `'a`.
 ///
 /// Views that C code passes may also hold borrowed strings and bytes, which an [`Any`] never does.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, AnyView};
+///
+/// let number = Any::new(7)?;
+/// let view: AnyView<'_> = number.as_view();
+/// assert_eq!(view.get::<i64>()?, 7);
+/// assert_eq!(view.type_key(), "int");
+/// // An owned value takes a reference of its own where there is an object.
+/// let kept: Any = view.to_owned();
+/// assert_eq!(kept, number);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct AnyView<'a>(TVMFFIAny, PhantomData<&'a TVMFFIAny>);

@@ -94,6 +94,17 @@ by_view!(
 );
 
 /// Arguments of a call: a tuple of up to 12 values, or a slice.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, PackedFunc};
+///
+/// let count = PackedFunc::new(|args| Any::new(args.len() as i64));
+/// assert_eq!(count.call(())?.get::<i64>()?, 0);
+/// assert_eq!(count.call((1, "two", 3.0))?.get::<i64>()?, 3);
+/// assert_eq!(count.call(&[Any::new(1)?, Any::new("two")?][..])?.get::<i64>()?, 2);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub trait IntoArgs {
     /// Calls `then` with views of the arguments and releases the arguments afterwards.
     ///

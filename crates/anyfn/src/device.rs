@@ -8,6 +8,16 @@ use crate::convert::plain;
 use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A device: a kind and an index, such as `cuda:1`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Device;
+/// use anyfn::abi::kDLCUDA;
+///
+/// let gpu = Device::new(kDLCUDA, 1);
+/// assert_eq!(gpu.to_string(), "cuda:1");
+/// assert_ne!(gpu, Device::CPU);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Device(pub DLDevice);

@@ -32,6 +32,22 @@ use crate::{
 pub struct PackedFunc(ObjectRef);
 
 /// Arguments of a call, borrowed for its duration.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, Args, PackedFunc};
+///
+/// let join = PackedFunc::new(|args: Args<'_>| {
+///     let mut text = String::new();
+///     for index in 0..args.len() {
+///         text += args.get::<&str>(index)?;
+///     }
+///     Any::new(text)
+/// });
+/// assert_eq!(join.call(("a", "b"))?.get::<&str>()?, "ab");
+/// assert_eq!(join.call(("a", 1)).unwrap_err().kind(), "TypeError");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Args<'a>(&'a [AnyView<'a>]);
 

@@ -11,6 +11,19 @@ use anyfn_abi::kTVMFFIModule;
 use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 
 /// A module: an object with functions by name. It may import other modules, whose functions it uses.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Module;
+///
+/// let error = Module::load("no_such_library.so").map(drop).unwrap_err();
+/// assert!(error.message().contains("no_such_library.so"), "{error}");
+///
+/// // Functions that are linked into this process, under names with a prefix.
+/// let module = Module::system_lib("my_prefix_")?;
+/// assert!(module.find_function("missing", true)?.is_none());
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Module(ObjectRef);

@@ -20,6 +20,18 @@ use crate::{AnyView, PackedFunc, live, nesting, refcount, types};
 /// A strong reference to an object of any type.
 ///
 /// Cloning adds a reference and dropping releases it. Both are atomic and may happen on any thread.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, Array, ObjectRef};
+///
+/// let array: ObjectRef = Array::<Any>::try_from_iter([1, 2])?.into_object();
+/// assert_eq!(array.type_key(), "ffi.Array");
+/// let other = array.clone();
+/// assert!(other.ptr_eq(&array));
+/// assert_eq!(array.use_count(), 2);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[repr(transparent)]
 pub struct ObjectRef(NonNull<TVMFFIObject>);
 
@@ -163,6 +175,18 @@ impl fmt::Debug for ObjectRef {
 }
 
 /// A weak reference to an object, which keeps its memory but not its content alive.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, Array, WeakRef};
+///
+/// let array = Array::<Any>::try_from_iter([1, 2])?.into_object();
+/// let weak: WeakRef = array.downgrade();
+/// assert!(weak.upgrade().is_some_and(|same| same.ptr_eq(&array)));
+/// drop(array);
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub struct WeakRef(NonNull<TVMFFIObject>);
 
 // SAFETY: the argument for `ObjectRef` applies; a weak reference only counts.
@@ -202,6 +226,20 @@ impl Drop for WeakRef {
 ///
 /// Any thread may hold, read and release objects, hence `Send + Sync`.
 ///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Object, Ref, type_key};
+///
+/// #[derive(Object)]
+/// #[object(key = "doc.Object.Point")]
+/// struct Point {
+///     x: f64,
+/// }
+///
+/// assert_eq!(type_key(Point::type_index()), Point::TYPE_KEY);
+/// assert!(Ref::new(Point { x: 0.0 }).as_object().is_instance(Point::type_index()));
+/// ```
+///
 /// # Safety
 /// `type_index` must always return the same index, which must be registered for `TYPE_KEY` with `parent_index` as
 /// parent. No other Rust type may use that key in this process. If the parent is a Rust type, a value of this type must
@@ -220,6 +258,30 @@ pub unsafe trait Object: Send + Sync + Sized + 'static {
 }
 
 /// A type that derives from another Rust type; implemented by `#[object(parent = ..)]`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Object, Ref};
+///
+/// #[derive(Object)]
+/// #[object(key = "doc.Derived.Shape")]
+/// struct Shape {
+///     name: String,
+/// }
+///
+/// #[derive(Object)]
+/// #[object(key = "doc.Derived.Circle", parent = Shape)]
+/// #[repr(C)]
+/// struct Circle {
+///     shape: Shape,
+///     radius: f64,
+/// }
+///
+/// let circle = Ref::new(Circle { shape: Shape { name: "unit".into() }, radius: 1.0 });
+/// let shape: Ref<Shape> = circle.into_parent();
+/// assert_eq!(shape.name, "unit");
+/// assert!(shape.is::<Circle>());
+/// ```
 ///
 /// # Safety
 /// `Parent` must be the type of `parent_index`, and a value of this type must begin with a value of `Parent`.
@@ -297,6 +359,23 @@ impl<T: 'static> ObjectBox<T> {
 }
 
 /// A strong reference to an object whose content is the Rust type `T`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Object, Ref};
+///
+/// #[derive(Object)]
+/// #[object(key = "doc.Ref.Point")]
+/// struct Point {
+///     x: f64,
+/// }
+///
+/// let point = Ref::new(Point { x: 1.5 });
+/// // Dereferences to its content.
+/// assert_eq!(point.x, 1.5);
+/// let object = point.clone().into_object();
+/// assert!(Ref::<Point>::try_from_object(object).is_ok_and(|same| same.ptr_eq(&point)));
+/// ```
 #[repr(transparent)]
 pub struct Ref<T: Object> {
     object: ObjectRef,

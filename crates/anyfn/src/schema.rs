@@ -7,6 +7,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A type as signatures describe it: an origin with arguments, such as `ffi.Array` of `int`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{FromArg, Schema};
+///
+/// let schema = <Vec<Option<i64>> as FromArg>::schema();
+/// assert_eq!(schema.args, [Schema::of("Optional", vec![Schema::plain("int")])]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     /// Name of the type, such as `int`, `ffi.Array`, `Optional` or `testing.Point`.

@@ -85,6 +85,27 @@ impl Literal {
 }
 
 /// Signature of a function, parsed from its JSON.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, Fallback, PackedFunc, Signature, register, registry};
+///
+/// /// Multiplies `x`.
+/// #[register("doc.signature.scale")]
+/// fn scale(x: f64, #[default(2.0)] factor: f64) -> f64 {
+///     x * factor
+/// }
+///
+/// let scale: PackedFunc = registry::get("doc.signature.scale")?;
+/// let json = scale.signature().expect("registered functions have one");
+/// let signature = Signature::parse(&json)?;
+/// let params = signature.params.expect("of a function with known types");
+/// assert_eq!(params[0].name, "x");
+/// assert!(matches!(params[0].default, Fallback::Required));
+/// assert!(matches!(params[1].default, Fallback::Value(_)));
+/// assert_eq!(scale.call_named((1.5,), &[("factor", Any::new(4.0)?)])?.get::<f64>()?, 6.0);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Signature {

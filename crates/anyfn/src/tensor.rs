@@ -21,6 +21,17 @@ pub const NDIM_MAX: i32 = 64;
 ///
 /// It describes the memory and may be used from all threads. Elements are read and written through
 /// [`read`](Tensor::read), [`write`](Tensor::write) and the functions of the runtime, which exclude each other.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Tensor;
+///
+/// let tensor = Tensor::from_slice(&[2, 2], &[1.0_f32, 2.0, 3.0, 4.0])?;
+/// assert_eq!(tensor.view().shape(), [2, 2]);
+/// tensor.write::<f32>()?[0] = 5.0;
+/// assert_eq!(tensor.read::<f32>()?.iter().sum::<f32>(), 14.0);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Tensor(ObjectRef);
@@ -29,6 +40,20 @@ pub struct Tensor(ObjectRef);
 ///
 /// It describes the memory. Elements are read and written through [`read`](TensorView::read) and
 /// [`write`](TensorView::write).
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{PackedFunc, Tensor, TensorView, TypedPackedFunc};
+///
+/// fn total(x: TensorView<'_>) -> anyfn::Result<f64> {
+///     Ok(x.read::<f64>()?.iter().sum())
+/// }
+///
+/// let total = TypedPackedFunc::from_fn(total);
+/// let tensor = Tensor::from_slice(&[3], &[1.0, 2.0, 3.0])?;
+/// assert_eq!(total.as_packed().call((&tensor,))?.get::<f64>()?, 6.0);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
@@ -394,6 +419,18 @@ mod sealed {
 }
 
 /// A Rust type that can be the element type of a tensor.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Element, Tensor};
+///
+/// fn ones<T: Element + From<u8>>(len: usize) -> anyfn::Result<Tensor> {
+///     Tensor::from_slice(&[len as i64], &vec![T::from(1); len])
+/// }
+///
+/// assert_eq!(ones::<f32>(3)?.view().dtype(), f32::DTYPE);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub trait Element: sealed::Sealed + Copy + 'static {
     /// Data type of the elements.
     const DTYPE: DType;

@@ -118,6 +118,17 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
 ///
 /// Callers that hold a lock of their language, such as Python's, release it during the call. A function that waits for
 /// a thread which may call back into that language must be marked, or both wait forever.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Blocking, registry};
+/// use std::time::Duration;
+///
+/// registry::register("doc.blocking.pause")
+///     .set_body_typed(Blocking(|millis: i64| std::thread::sleep(Duration::from_millis(millis as u64))))?;
+/// registry::get("doc.blocking.pause")?.call((1,))?;
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub struct Blocking<F>(pub F);
 
 impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {

@@ -399,6 +399,18 @@ impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
 }
 
 /// A builder of an Array, which adds elements without checking whether the Array is shared.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, ArrayBuilder};
+///
+/// let mut builder = ArrayBuilder::with_capacity(2)?;
+/// builder.push_int(1)?;
+/// builder.push(Any::new("two")?)?;
+/// let array = builder.finish();
+/// assert_eq!(array.len(), 2);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub struct ArrayBuilder {
     array: Array,
 }

@@ -36,6 +36,19 @@ use crate::{FromArg, IntoAny};
 
 /// A Rust type that is read from a value without borrowing from it, and that converts back to a value, such as an
 /// element of a List or a field of a tuple. Implemented for every type that meets the bounds.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{List, Value};
+///
+/// fn last<T: Value>(list: &List<T>) -> Option<T> {
+///     list.iter().last()?.ok()
+/// }
+///
+/// let list = List::try_from_iter([1_i64, 2, 3])?;
+/// assert_eq!(last(&list), Some(3));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub trait Value: IntoAny + for<'a> FromArg<Arg<'a> = Self> {}
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Value for T {}

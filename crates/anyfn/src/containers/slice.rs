@@ -12,6 +12,16 @@ use crate::{Any, Error, Result};
 ///
 /// As in Python, negative indices count from the end, indices beyond an end are clamped to it, and a negative step
 /// goes backwards. The selected indices depend on the length of the sequence at the time of use.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Slice;
+///
+/// // The elements 4, 2 and 0 of five, from the last one backwards.
+/// let slice = Slice::new(-1, i64::MIN, -2)?;
+/// assert_eq!(slice.places(5).collect::<Vec<_>>(), [4, 2, 0]);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     start: i64,
