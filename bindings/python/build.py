@@ -274,9 +274,9 @@ def build_sdist(sdist_directory, config_settings=None):
 def main():
     """Builds the libraries into the package, or packs a wheel."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--debug", action="store_true", help="without optimisation across crates")
-    parser.add_argument("--no-testing", action="store_true", help="without the library of sample functions")
-    parser.add_argument("--wheel", metavar="FOLDER", type=Path, help="only pack what lies in the package")
+    parser.add_argument("--debug", action="store_true", help="build with cargo's dev profile, not its release profile")
+    parser.add_argument("--no-testing", action="store_true", help="do not build the library of sample functions")
+    parser.add_argument("--wheel", metavar="FOLDER", type=Path, help="only pack the present files of the package")
     options = parser.parse_args()
     if options.wheel is not None:
         options.wheel.mkdir(parents=True, exist_ok=True)

@@ -25,21 +25,21 @@ def _parser() -> argparse.ArgumentParser:
     stubs = commands.add_parser(
         "stubs",
         help="write type stubs (.pyi) of functions",
-        description="Writes type stubs (.pyi) of functions of any language: names, types, defaults and documentation, "
-        "as the functions tell them. Type checkers and editors read them.",
+        description="Writes type stubs (.pyi) of functions of any language, with the names, types, defaults and "
+        "documentation that the functions provide. Type checkers and editors read stubs.",
     )
-    kinds = stubs.add_subparsers(title="of what", metavar="KIND", dest="kind", required=True)
+    kinds = stubs.add_subparsers(title="kinds of stubs", metavar="KIND", dest="kind", required=True)
 
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--runtime",
         action="store_true",
-        help="write a module (.py) beside each stub, too: importing it gives the functions",
+        help="also write a module (.py) beside each stub, from which the functions can be imported",
     )
     common.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; exit code 1 if a file is missing or differs from what would be written",
+        help="write no files; exit with code 1 if a file is missing or differs from the output",
     )
     common.add_argument(
         "--import",
@@ -47,67 +47,67 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         dest="imports",
-        help="import this module of Python before, for the functions and classes that it registers; several times",
+        help="import a Python module first, for the functions and classes that it registers; can be repeated",
     )
     load = {
         "metavar": "LIB",
         "action": "append",
         "default": [],
-        "help": "load this library before; several times",
+        "help": "load a library first; can be repeated",
     }
 
     registry = kinds.add_parser(
         "registry",
         parents=[common],
-        help="the global functions",
-        description="Stubs of the global functions. The dots in names become modules: `testing.add` is `add` in "
+        help="stubs of the global functions",
+        description="Writes stubs of the global functions. Dots in names separate modules: `testing.add` is `add` in "
         "testing.pyi.",
         epilog="example: anyfn stubs registry --load libkernels.so --prefix kernels. -o typings",
     )
-    registry.add_argument("--prefix", default="", help="only functions whose names begin so, such as `testing.`")
+    registry.add_argument("--prefix", default="", help="only functions whose names have this prefix, such as `testing.`")
     registry.add_argument("--load", **load)  # type: ignore[arg-type]
-    registry.add_argument("-o", "--output", metavar="DIR", help="folder of the files; without it they are printed")
+    registry.add_argument("-o", "--output", metavar="DIR", help="folder for the files, which are printed by default")
 
     types = kinds.add_parser(
         "types",
         parents=[common],
-        help="the classes of native types",
-        description="Stubs of native object types: fields, constructor and methods of each. The dots in keys become modules: "
-        "`my.ir.Add` is the class `Add` in my/ir.pyi. By --runtime, importing the module gives the classes.",
+        help="stubs of the classes of native types",
+        description="Writes stubs of native object types, with their fields, constructors and methods. Dots in keys separate "
+        "modules: `my.ir.Add` is the class `Add` in my/ir.pyi. With --runtime, the classes can be imported.",
         epilog="example: anyfn stubs types --load libir.so --prefix ir. -o typings",
     )
-    types.add_argument("--prefix", default="", help="only types whose keys begin so, such as `testing.`")
+    types.add_argument("--prefix", default="", help="only types whose keys have this prefix, such as `testing.`")
     types.add_argument("--load", **load)  # type: ignore[arg-type]
-    types.add_argument("-o", "--output", metavar="DIR", help="folder of the files; without it they are printed")
+    types.add_argument("-o", "--output", metavar="DIR", help="folder for the files, which are printed by default")
 
     module = kinds.add_parser(
         "module",
         parents=[common],
-        help="the functions of a library",
-        description="Stubs of the functions that a library exports, for a module of the stub's name.",
+        help="stubs of the functions of a library",
+        description="Writes a stub of the functions that a library exports, for a module with the name of the stub.",
         epilog="example: anyfn stubs module build/axpy.so -o axpy_api.pyi --runtime; python -c 'import axpy_api'",
     )
-    module.add_argument("library", metavar="FILE.so", help="the library; loading it runs code of it")
+    module.add_argument("library", metavar="FILE.so", help="library; it is loaded, which may run its code")
     module.add_argument("--load", **load)  # type: ignore[arg-type]
-    module.add_argument("-o", "--output", metavar="FILE.pyi", help="the stub; without it, it is printed")
+    module.add_argument("-o", "--output", metavar="FILE.pyi", help="file for the stub, which is printed by default")
 
     inspect = commands.add_parser(
         "inspect",
-        help="show what a library holds, needs and was built for",
-        description="Shows what a library holds, needs and was built for, as anyfn.inspect_library gives it. None of its "
-        "code runs. The exit code is 1 if a file cannot be loaded here.",
+        help="show what a library contains, what it needs and what it was built for",
+        description="Shows what a library contains, what it needs and what it was built for, as anyfn.inspect_library does. "
+        "None of its code runs. The exit code is 1 if a file cannot be loaded on this machine.",
     )
-    inspect.add_argument("files", metavar="FILE", nargs="+", help="the library")
-    inspect.add_argument("--json", action="store_true", help="as JSON, one text for each file")
+    inspect.add_argument("files", metavar="FILE", nargs="+", help="library to inspect")
+    inspect.add_argument("--json", action="store_true", help="print one JSON object for each file")
     _add_bundle(commands)
     _serve.add_parser(commands)
     doctor = commands.add_parser(
         "doctor",
-        help="try what works on this machine, and find out why the rest does not",
-        description="Tries what works on this machine: the runtime, a C compiler, threads, memory, devices, and so on; says "
-        "why the rest does not work, and what to do about it. The exit code is 1 if something that should work does not.",
+        help="test what works on this machine and report why the rest does not",
+        description="Tests what works on this machine: the runtime, a C compiler, threads, memory, devices, and so on. "
+        "Reports why the rest does not work and how to fix it. The exit code is 1 if something that should work does not.",
     )
-    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -115,27 +115,27 @@ def _add_bundle(commands: Any) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     parser = commands.add_parser(
         "bundle",
-        help="write a library with the modules that it imports as one file",
-        description="Writes a library of object files, static archives, C or C++ sources, or of one library that is linked "
-        "already, with the modules that it imports in the same file.",
+        help="write a library and the modules that it imports to one file",
+        description="Writes a library and the modules that it imports to one file. The library is linked from object files, "
+        "static archives and C or C++ sources, or is a single library that is linked already.",
         epilog="example: anyfn bundle f.so kernel.o --carry opencl=kernels.bin",
     )
-    parser.add_argument("output", metavar="OUT", help="the new file")
-    parser.add_argument("files", metavar="FILE", nargs="*", help="code")
-    parser.add_argument("--import", metavar="FILE", **several, dest="imports", help="a module that a loader makes of a file")
+    parser.add_argument("output", metavar="OUT", help="file to write")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="code to link")
+    parser.add_argument("--import", metavar="FILE", **several, dest="imports", help="import a module, loaded from a file")
     parser.add_argument(
         "--carry",
         metavar="KIND=FILE",
         **several,
-        help="the bytes of a file as a module of a kind, whose loader is not needed",
+        help="import a module of a kind with the bytes of a file; its loader is not needed",
     )
-    parser.add_argument("--load", metavar="LIB", **several, help="load this library before, for the loaders it registers")
-    parser.add_argument("--linker", metavar="CMD", help="what links, by default cc")
-    parser.add_argument("--compiler", metavar="CMD", help="what compiles sources, by default cc")
+    parser.add_argument("--load", metavar="LIB", **several, help="load a library first, for the loaders it registers")
+    parser.add_argument("--linker", metavar="CMD", help="linker; by default $ANYFN_LINKER, $CC or cc")
+    parser.add_argument("--compiler", metavar="CMD", help="compiler; by default $CC or cc, and $CXX or c++ for C++")
     for option in "IDO":
-        parser.add_argument(f"-{option}", metavar="..", **several, help="for the compiler")
+        parser.add_argument(f"-{option}", metavar="..", **several, help="option for the compiler")
     for option in "lLW":
-        parser.add_argument(f"-{option}", metavar="..", **several, help="for the linker")
+        parser.add_argument(f"-{option}", metavar="..", **several, help="option for the linker")
 
 
 def main(args: Optional[Sequence[str]] = None) -> int:

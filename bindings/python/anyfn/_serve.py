@@ -13,35 +13,35 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 def add_parser(commands: Any) -> None:
     """Adds the command ``rpc`` to the subcommands of a parser."""
-    parser = commands.add_parser("rpc", help="serve functions to other processes and machines, and make keys")
-    kinds = parser.add_subparsers(title="what", metavar="WHAT", dest="what", required=True)
-    key = kinds.add_parser("key", help="print a new key", description="Prints a new key: NAME:SECRET.")
+    parser = commands.add_parser("rpc", help="serve functions to other processes and machines, and create keys")
+    kinds = parser.add_subparsers(title="commands", metavar="WHAT", dest="what", required=True)
+    key = kinds.add_parser("key", help="print a new key", description="Prints a new key in the form NAME:SECRET.")
     key.add_argument("name", metavar="NAME")
     server = kinds.add_parser(
         "server",
         help="serve until SIGINT, SIGTERM or SIGHUP",
-        description="Serves global functions, each client in a process of its own. Nothing is allowed that is not granted. "
-        "docs/rpc-server.md says more.",
+        description="Serves global functions. Each client has its own process and may only use what is granted. "
+        "See docs/rpc-server.md.",
         epilog="example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --import kernels --allow 'kernels.*'",
     )
     several: dict[str, Any] = {"action": "append", "default": []}
-    server.add_argument("--host", default="127.0.0.1", help="where to listen; others than this machine need a key")
-    server.add_argument("--port", type=int, default=9190, help="9190 by default; 0 for any that is free")
+    server.add_argument("--host", default="127.0.0.1", help="address to listen at; all but loopback need a key")
+    server.add_argument("--port", type=int, default=9190, help="port to listen at; 9190 by default, 0 for any free port")
     keys = server.add_mutually_exclusive_group()
-    keys.add_argument("--key-file", metavar="FILE", help="one key, as `anyfn rpc key` prints it")
-    keys.add_argument("--keys", metavar="FILE", help="keys in JSON, each with what it grants")
-    server.add_argument("--import", metavar="MODULE", dest="imports", **several, help="modules that register functions")
-    server.add_argument("--load", metavar="LIB", **several, help="libraries that register functions")
-    server.add_argument("--allow", metavar="NAME", **several, help="a function that is granted, or a beginning with *")
-    server.add_argument("--upload", action="store_true", help="grant that libraries are uploaded: any code")
-    server.add_argument("--device", metavar="DEV", **several, help="a device that is granted, such as cuda:0")
-    server.add_argument("--limit", metavar="NAME=N", **several, help="a limit of each session, such as process_bytes")
-    server.add_argument("--exclusive", action="store_true", help="one session at a time")
-    server.add_argument("--max-sessions", type=int, metavar="N", help="so many sessions at a time")
-    server.add_argument("--queue", type=int, metavar="N", help="so many clients may wait for their turn")
-    server.add_argument("--folder", metavar="DIR", help="where the folders of sessions are made")
-    server.add_argument("--log", metavar="FILE", default="-", help="the error output by default")
-    server.add_argument("--show-output", action="store_true", help="show what sessions write to their error output")
+    keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as printed by `anyfn rpc key`")
+    keys.add_argument("--keys", metavar="FILE", help="JSON file of keys, each with its grants")
+    server.add_argument("--import", metavar="MODULE", dest="imports", **several, help="module that registers functions")
+    server.add_argument("--load", metavar="LIB", **several, help="library that registers functions")
+    server.add_argument("--allow", metavar="NAME", **several, help="grant a function, or all with a prefix: demo.*")
+    server.add_argument("--upload", action="store_true", help="grant the upload of libraries, and so of any code")
+    server.add_argument("--device", metavar="DEV", **several, help="grant the use of a device, such as cuda:0")
+    server.add_argument("--limit", metavar="NAME=N", **several, help="limit of each session, such as process_bytes")
+    server.add_argument("--exclusive", action="store_true", help="serve one session at a time")
+    server.add_argument("--max-sessions", type=int, metavar="N", help="maximum number of concurrent sessions")
+    server.add_argument("--queue", type=int, metavar="N", help="maximum number of waiting clients")
+    server.add_argument("--folder", metavar="DIR", help="folder in which the session folders are created")
+    server.add_argument("--log", metavar="FILE", default="-", help="file for the log; the error output by default")
+    server.add_argument("--show-output", action="store_true", help="show the error output of session processes")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -237,10 +237,10 @@ def _deepcopy(self, memo):
     return self
 
 
-_CLASS_DOC = """A function of any language: called like every other function.
+_CLASS_DOC = """A function of any language, called like a Python function.
 
-Arguments are converted as ``anyfn.convert`` does; named ones go by the function's signature. In a class it is not bound
-to instances, as built-in functions are not.
+Arguments are converted as by ``anyfn.convert``. Named arguments are matched against the function's signature. As a class
+attribute, it is not bound to instances, like a built-in function.
 """
 
 

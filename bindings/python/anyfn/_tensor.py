@@ -51,7 +51,7 @@ class Tensor(_core.BuiltinObject):
     # Libraries that support this table of C functions import tensors through it, without a capsule.
     __dlpack_c_exchange_api__ = _core.exchange_api()
 
-    shape = property(_core.tensor_shape, doc="The extents.")
+    shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
 
     @property
     def strides(self):

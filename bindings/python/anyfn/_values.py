@@ -84,7 +84,7 @@ class dtype(_core.Word):
         return element if self.lanes == 1 else numpy.dtype((element, (self.lanes,)))
 
     # `numpy.dtype(x)` reads this attribute.
-    dtype = property(numpy, doc="As ``numpy()``.")
+    dtype = property(numpy, doc="NumPy data type, as returned by ``numpy()``.")
 
     def __str__(self):
         return _core.dtype_text(_core.word_bits(self))

@@ -475,7 +475,7 @@ def _of_one(name):
         return _call.call(name, [x], None)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``{name}(x)`` of a floating-point value."
+    function.__doc__ = f"Returns ``{name}(x)`` of a floating-point value."
     return function
 
 
@@ -492,7 +492,7 @@ def _of_two(name):
         return _call.call(name, [x, y], None)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``{name}(x, y)`` of floating-point values."
+    function.__doc__ = f"Returns ``{name}(x, y)`` of floating-point values."
     return function
 
 

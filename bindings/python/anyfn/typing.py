@@ -70,28 +70,28 @@ class FloatOfNumPy(Protocol):
 
 
 FloatLike = Union[float, IntLike, FloatOfNumPy]
-"""A float or an int, of Python or of NumPy."""
+"""A float or int of Python or NumPy."""
 
 BytesLike = Union[bytes, bytearray, memoryview]
-"""Bytes."""
+"""A bytes-like object."""
 
 TensorLike = Union[SupportsDLPack, memoryview, "array.array[Any]", "ctypes.Array[Any]"]
-"""A Tensor, an array of another library or a buffer with elements, whose memory the function gets."""
+"""A Tensor, an array of another library, or a buffer of elements; passed without a copy."""
 
 ShapeLike = Union[Shape, Sequence[int]]
 """A Shape, or a list or tuple of ints."""
 
 DTypeLike = Union[dtype, str, "np.dtype[Any]", "type[np.generic]"]
-"""A dtype, of anyfn or of NumPy, or its name."""
+"""A data type of anyfn or NumPy, or its name."""
 
 DeviceLike = device
-"""A device."""
+"""A device, such as ``cuda(1)``."""
 
 HandleLike = Optional[ctypes.c_void_p]
-"""An opaque address; None is NULL."""
+"""An opaque pointer; None is passed as NULL."""
 
 ErrorLike = Union[BaseException, ErrorObject]
-"""An exception, or the native error behind one."""
+"""An exception, or a native error object."""
 
 
 def packed(function: Callable[_P, _R]) -> PackedFunc[_P, _R]:

@@ -58,8 +58,8 @@ pub(crate) fn init() -> Res<()> {
         ml_doc: doc.as_ptr(),
     };
     let methods = vec![
-        method(c"stop", stop, ffi::METH_O, c"stop(code): gives the call up, 1 cancelled, 2 too late."),
-        method(c"stopped", stopped, ffi::METH_NOARGS, c"Whether the call was given up."),
+        method(c"stop", stop, ffi::METH_O, c"stop(code): stops the call; 1: cancelled, 2: timed out."),
+        method(c"stopped", stopped, ffi::METH_NOARGS, c"Returns True if the call was stopped."),
         method(c"run", run, ffi::METH_VARARGS, c"run(function, args, kwargs): calls a PackedFunc."),
         ffi::PyMethodDef::zeroed(),
     ];

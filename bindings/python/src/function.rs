@@ -74,15 +74,15 @@ pub(crate) fn init() -> Res<()> {
         ..getset(name, doc, get_lazy, Some(set_lazy))
     };
     let getsets = vec![
-        lazy(c"__qualname__", c"Name of the function with its surroundings."),
-        lazy(c"__text_signature__", c"Names of the arguments, as text."),
-        lazy(c"__annotations__", c"Types of the arguments and of the result."),
+        lazy(c"__qualname__", c"Qualified name of the function."),
+        lazy(c"__text_signature__", c"Names and defaults of the arguments in the form `(a, b=2)`, or None."),
+        lazy(c"__annotations__", c"Types of the arguments and of the result by name."),
         getset(c"__name__", c"Name of the function.", get_name, Some(set_name)),
-        getset(c"__dict__", c"Attributes that were set.", raw::PyObject_GenericGetDict, Some(raw::PyObject_GenericSetDict)),
+        getset(c"__dict__", c"Attributes set by users.", raw::PyObject_GenericGetDict, Some(raw::PyObject_GenericSetDict)),
         getset(c"signature", c"Signature of the function as JSON, or None.", get_signature, None),
         getset(
             c"releases_gil",
-            c"Whether other Python threads run during a call. Can be set, for native functions that run long or block.",
+            c"True if other Python threads can run during a call. Set it for native functions that run long or block.",
             get_releases,
             Some(set_releases),
         ),

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn PyInit__core() -> *mut PyObject {
     let definition = Box::leak(Box::new(ffi::PyModuleDef {
         m_base: ffi::PyModuleDef_HEAD_INIT,
         m_name: c"anyfn._core".as_ptr(),
-        m_doc: c"The native part of anyfn.".as_ptr(),
+        m_doc: c"Native part of anyfn.".as_ptr(),
         m_size: 0,
         m_methods: methods.as_mut_ptr(),
         m_slots: slots.as_mut_ptr(),
@@ -241,13 +241,13 @@ fn function(object: Obj<'_>) -> Res<PackedFunc> {
 }
 
 functions! {
-    #[doc = "start_ledger(): has the makers of live objects written down from now on"]
+    #[doc = "start_ledger(): starts recording who creates each live object"]
     fn start_ledger[] {
         native(place::start())?;
         Ok(py::none())
     }
 
-    #[doc = "get_global_func(name, allow_missing)"]
+    #[doc = "get_global_func(name, allow_missing) -> PackedFunc or None: the global function with a name"]
     fn get_global_func[name, allow_missing] {
         let key = text(name)?;
         // SAFETY: Python code passes addresses only through `ctypes`, and must then meet the requirements of the function.
@@ -261,7 +261,7 @@ functions! {
         Ok(wrapped)
     }
 
-    #[doc = "set_global_func(name, func, override)"]
+    #[doc = "set_global_func(name, func, override): registers a global function"]
     fn set_global_func[name, func, overrides] {
         let key = text(name)?;
         let native = function(func)?;
@@ -276,44 +276,44 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "list_global_func_names()"]
+    #[doc = "list_global_func_names() -> list: names of all global functions"]
     fn list_global_func_names[] {
         let names = native(registry::list())?;
         py::list(names.iter().map(|name| py::string(name.as_bytes())).collect::<Res<Vec<Own>>>()?)
     }
 
-    #[doc = "remove_global_func(name) -> bool"]
+    #[doc = "remove_global_func(name) -> bool: removes a global function; False if it does not exist"]
     fn remove_global_func[name] {
         let name = text(name)?;
         native(registry::remove(&name)).map(py::boolean)
     }
 
-    #[doc = "convert(value): the value as native code would give it back"]
+    #[doc = "convert(value): converts a value to a native value and back to Python"]
     fn convert[value] {
         lift::lift_owned(lower_owned(value, &At::Value)?.into_raw())
     }
 
-    #[doc = "to_python(value): native containers, with all in them, as Python's"]
+    #[doc = "to_python(value): converts native containers to Python containers, recursively"]
     fn to_python[value] {
         containers::to_python(value)
     }
 
-    #[doc = "from_dlpack(array): a Tensor that shares the array's memory"]
+    #[doc = "from_dlpack(array) -> Tensor: a tensor that shares the memory of an array"]
     fn from_dlpack[array] {
         lift::lift_object(tensor::from_any(array, &At::Value)?.into_object())
     }
 
-    #[doc = "tensor_with_dtype(tensor, bits): a Tensor of the same memory with elements of another type"]
+    #[doc = "tensor_with_dtype(tensor, bits) -> Tensor: a tensor of the same memory with another data type of the same size"]
     fn tensor_with_dtype[tensor, bits] {
         tensor::with_dtype(tensor, int(bits)?)
     }
 
-    #[doc = "exchange_api(): the table of C functions by which other libraries take a Tensor"]
+    #[doc = "exchange_api() -> capsule: the DLPack table of C functions through which other libraries access a Tensor"]
     fn exchange_api[] {
         dlpack::own_exchange()
     }
 
-    #[doc = "module_function(module, name, query_imports) -> PackedFunc or None"]
+    #[doc = "module_function(module, name, query_imports) -> PackedFunc or None: a function of a module"]
     fn module_function[module, name, query_imports] {
         let key = text(name)?;
         let Some(object) = object::reference_of(module) else {
@@ -329,33 +329,33 @@ functions! {
         }
     }
 
-    #[doc = "function_key(function) -> str or None: the global name by which it was found or registered"]
+    #[doc = "function_key(function) -> str or None: the global name under which a function was found or registered"]
     fn function_key[func] {
         function(func)?;
         Ok(function::key(func).map_or_else(py::none, Obj::to_own))
     }
 
-    #[doc = "function_signature(function): what its signature tells, or None"]
+    #[doc = "function_signature(function) -> tuple or None: (params, variadic, result, doc, named) of a signature"]
     fn function_signature[func] {
         function(func)?;
         function::known(func)?.describe()
     }
 
-    #[doc = "python_callable(function): the Python object that it calls, or None"]
+    #[doc = "python_callable(function): the Python object that a function calls, or None"]
     fn python_callable[func] {
         let native = function(func)?;
         let callable = callback::python_callable(native.as_object().as_handle().cast());
         Ok(callable.map_or_else(py::none, Obj::to_own))
     }
 
-    #[doc = "set_describe(describe, attribute): what gives the signature of a Python callable, and attributes of functions"]
+    #[doc = "set_describe(describe, attribute): sets the functions behind signatures and attributes of functions"]
     fn set_describe[describe, attribute] {
         signature::DESCRIBE.set(describe.to_own());
         signature::ATTRIBUTE.set(attribute.to_own());
         Ok(py::none())
     }
 
-    #[doc = "module_missing(module, name): raises that the module has no such function"]
+    #[doc = "module_missing(module, name): raises the error for a function that a module does not have"]
     fn module_missing[module, name] {
         let name = text(name)?;
         match object::reference_of(module).map(Module::try_from_object) {
@@ -364,7 +364,7 @@ functions! {
         }
     }
 
-    #[doc = "unknown_name(what, name, known) -> str: a message that names the nearest of the known names"]
+    #[doc = "unknown_name(what, name, known) -> str: the message for an unknown name, with the nearest known name or all of them"]
     fn unknown_name[what, name, known] {
         let (what, name) = (text(what)?, text(name)?);
         if known.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS == 0 {
@@ -384,7 +384,7 @@ functions! {
         tensor::describe(tensor)
     }
 
-    #[doc = "tensor_shape(tensor) -> tuple"]
+    #[doc = "tensor_shape(tensor) -> tuple: extents of a tensor"]
     fn tensor_shape[tensor] {
         tensor::shape(tensor)
     }
@@ -394,7 +394,7 @@ functions! {
         tensor::device(tensor)
     }
 
-    #[doc = "shape_values(shape) -> tuple"]
+    #[doc = "shape_values(shape) -> tuple: extents in a Shape"]
     fn shape_values[shape] {
         match object::reference_of(shape).and_then(|object| Shape::try_from_object(object).ok()) {
             Some(shape) => py::tuple(shape.iter().map(|extent| py::int(*extent)).collect::<Res<Vec<Own>>>()?),
@@ -402,7 +402,7 @@ functions! {
         }
     }
 
-    #[doc = "tensor_capsule(tensor, versioned, copied): `copied` says that nobody else has the memory"]
+    #[doc = "tensor_capsule(tensor, versioned, copied): a DLPack capsule; `copied` marks the memory as an unshared copy"]
     fn tensor_capsule[tensor, versioned, copied] {
         dlpack::to_capsule(tensor, versioned.is_true()?, copied.is_true()?)
     }
@@ -417,7 +417,7 @@ functions! {
         error::objects(error)
     }
 
-    #[doc = "use_count(object) -> int: references to the native object at this moment"]
+    #[doc = "use_count(object) -> int: current number of references to the native object"]
     fn use_count[object] {
         match object::reference_of(object) {
             // The result excludes the reference that was taken for the query.
@@ -426,7 +426,7 @@ functions! {
         }
     }
 
-    #[doc = "live_objects() -> dict: objects that this extension has made and that are alive, by type"]
+    #[doc = "live_objects() -> dict: number of live objects that this extension has created, by type"]
     fn live_objects[] {
         let counts = py::dict()?;
         for (key, count) in anyfn::live_objects_by_type() {
@@ -435,7 +435,7 @@ functions! {
         Ok(counts)
     }
 
-    #[doc = "address(object) -> int"]
+    #[doc = "address(object) -> int: address of the native object"]
     fn address[object] {
         match object::handle_of(object).filter(|handle| !handle.is_null()) {
             Some(handle) => py::int(handle.addr() as i64),
@@ -443,7 +443,7 @@ functions! {
         }
     }
 
-    #[doc = "type_index(key) -> int or None"]
+    #[doc = "type_index(key) -> int or None: type index of a type key"]
     fn type_index[key] {
         match anyfn::type_index_of(&text(key)?) {
             Some(index) => py::int(index.into()),
@@ -451,7 +451,7 @@ functions! {
         }
     }
 
-    #[doc = "add_fields(type_index, class): an attribute of the class for each field of the type"]
+    #[doc = "add_fields(type_index, class): adds an attribute to a class for each field of a type"]
     fn add_fields[index, class] {
         if !class.is_subclass_of(object::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
@@ -460,7 +460,7 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "type_attribute(name, type_index): what a type has registered under a name, or None"]
+    #[doc = "type_attribute(name, type_index): value of a type attribute, or None"]
     fn type_attribute[name, index] {
         let name = text(name)?;
         let index = i32::try_from(int(index)?).unwrap_or(-1);
@@ -470,12 +470,12 @@ functions! {
         }
     }
 
-    #[doc = "registered_class(type_index): the class that objects of this type are instances of"]
+    #[doc = "registered_class(type_index): the class whose instances represent objects of a type"]
     fn registered_class[index] {
         object::class_of_type(int(index)?)
     }
 
-    #[doc = "register_class(type_index, class): objects of this type become instances of the class"]
+    #[doc = "register_class(type_index, class): sets the class whose instances represent objects of a type"]
     fn register_class[index, class] {
         if class.is(function::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "PackedFunc is the class of functions only");
@@ -484,7 +484,7 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "rewrite_in_place(root, arguments): calls anyfn.rewrite with a root that may be changed, if nothing else holds it"]
+    #[doc = "rewrite_in_place(root, arguments): calls anyfn.rewrite, which changes a root without other references in place"]
     fn rewrite_in_place[root, arguments] {
         if arguments.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS == 0 {
             return py::raise(py::exceptions::type_error(), "expected a list");
@@ -492,35 +492,35 @@ functions! {
         rewrite::in_place(root, arguments)
     }
 
-    #[doc = "type_of_class(class) -> (int, str) or None: index and key of the type that the class or the nearest of its bases stands for"]
+    #[doc = "type_of_class(class) -> (int, str) or None: index and key of the type of a class or its nearest registered base"]
     fn type_of_class[class] {
         define::type_of(class)
     }
 
-    #[doc = "define(class, key, fields, frozen, doc, structural) -> Constructor: defines the type of a class"]
+    #[doc = "define(class, key, fields, frozen, doc, structural) -> Constructor: defines the native type of a class"]
     fn define[class, key, fields, frozen, doc, structural] {
         let (key, doc) = (text(key)?, text(doc)?);
         define::define(class, &key, fields, frozen.is_true()?, &doc, int(structural)?)
     }
 
-    #[doc = "add_method(type_index, name, function, doc, static): a method of a type, for all languages"]
+    #[doc = "add_method(type_index, name, function, doc, static): registers a method of a type for all languages"]
     fn add_method[index, name, function, doc, is_static] {
         let index = i32::try_from(int(index)?).unwrap_or(-1);
         define::add_method(index, &text(name)?, function, &text(doc)?, is_static.is_true()?)?;
         Ok(py::none())
     }
 
-    #[doc = "type_info(type_index): what a type tells of itself, as a tuple, or None"]
+    #[doc = "type_info(type_index) -> (key, index, parent, doc, structural, fields, methods) or None: description of a type"]
     fn type_info[index] {
         reflect::type_info(i32::try_from(int(index)?).unwrap_or(-1))
     }
 
-    #[doc = "replace(object, changes): another object with the same fields but those in a dictionary"]
+    #[doc = "replace(object, changes): a copy of an object in which the fields in a dictionary have other values"]
     fn replace[object, changes] {
         reflect::replace(object, changes)
     }
 
-    #[doc = "set_converter(class, function, native): makes the native value of instances, or the Python value of objects"]
+    #[doc = "set_converter(class, function, native): sets the converter to native values (native=True) or to Python values"]
     fn set_converter[class, function, native] {
         if native.is_true()? {
             convert::set_to_native(class, function)?;
@@ -530,7 +530,7 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "add_attribute(type_index, name, value): an attribute of a type, such as `__ffi_repr__`; not `__anyfn_..`"]
+    #[doc = "add_attribute(type_index, name, value): registers a type attribute, such as `__ffi_repr__`; not `__anyfn_..`"]
     fn add_attribute[index, name, value] {
         define::add_attribute(i32::try_from(int(index)?).unwrap_or(-1), &text(name)?, value)?;
         Ok(py::none())
@@ -542,24 +542,24 @@ functions! {
         error::make(kind.as_bytes(), message.as_bytes(), backtrace.as_bytes(), context)
     }
 
-    #[doc = "error_class(kind): the exception class of a kind"]
+    #[doc = "error_class(kind): the exception class of an error kind"]
     fn error_class[kind] {
         error::class_of(py::string(text(kind)?.as_bytes())?.obj())
     }
 
-    #[doc = "register_error_class(kind, class): errors of this kind become exceptions of the class"]
+    #[doc = "register_error_class(kind, class): sets the exception class of an error kind"]
     fn register_error_class[kind, class] {
         error::register_class(kind, class)?;
         Ok(py::none())
     }
 
-    #[doc = "set_native_frame(function): tells what makes the frames of native functions"]
+    #[doc = "set_native_frame(function): sets the function that creates the frames of native functions in tracebacks"]
     fn set_native_frame[function] {
         trace::set_make_frame(function);
         Ok(py::none())
     }
 
-    #[doc = "setup(dtype, device, tensor, class_of_kind, method_class): tells what the Python part defines"]
+    #[doc = "setup(dtype, device, tensor, class_of_kind, method_class): sets what the Python part of the package defines"]
     fn setup[dtype, device, tensor, class_of_kind, method_class] {
         let word = words::CLASS.ptr();
         let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
@@ -580,23 +580,23 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "current_call(): the CallToken whose function runs on this thread, or None"]
+    #[doc = "current_call(): the CallToken of the innermost call on this thread, or None"]
     fn current_call[] {
         Ok(cancel::current())
     }
 
-    #[doc = "check_signals(): raises if the call on this thread was given up, or for a signal"]
+    #[doc = "check_signals(): raises if the call on this thread was cancelled or timed out, or if a signal handler raises"]
     fn check_signals[] {
         cancel::check_from_python()
     }
 
-    #[doc = "set_finish(function): what runs a coroutine to its end for a call"]
+    #[doc = "set_finish(function): sets the function that runs a coroutine to completion for a call"]
     fn set_finish[function] {
         cancel::set_finish(function);
         Ok(py::none())
     }
 
-    #[doc = "make_word(class, bits): an instance of a class derived from Word"]
+    #[doc = "make_word(class, bits): creates an instance of a class derived from Word"]
     fn make_word[class, bits] {
         if !class.is_subclass_of(words::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "expected a class derived from Word");
@@ -604,7 +604,7 @@ functions! {
         words::make(class, int(bits)? as u64)
     }
 
-    #[doc = "word_bits(word) -> int"]
+    #[doc = "word_bits(word) -> int: bits of a Word"]
     fn word_bits[word] {
         if !word.is_instance_of(words::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "expected a Word");
@@ -612,7 +612,7 @@ functions! {
         py::int(words::bits(word) as i64)
     }
 
-    #[doc = "dtype_parse(text) -> int"]
+    #[doc = "dtype_parse(text) -> int: bits of the data type with a name"]
     fn dtype_parse[name] {
         let name = text(name)?;
         let name = TVMFFIByteArray::from_slice(name.as_bytes());
@@ -625,7 +625,7 @@ functions! {
         py::int(tensor::dtype_bits(dtype) as i64)
     }
 
-    #[doc = "dtype_text(bits) -> str"]
+    #[doc = "dtype_text(bits) -> str: name of the data type with these bits"]
     fn dtype_text[bits] {
         let bits = int(bits)?;
         let dtype = DType::new(bits as u8, (bits >> 8) as u8, (bits >> 16) as u16);

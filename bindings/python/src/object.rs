@@ -41,10 +41,11 @@ static TYPES: Global = Global::new();
 /// The class `BuiltinObject`, base of the classes of built-in types, whose instances always have a native object.
 pub(crate) static BUILTIN: Global = Global::new();
 
-const DOC: &CStr = c"An object of a native type: a handle, which keeps it alive. Two handles of one object are equal.
+const DOC: &CStr = c"A reference to an object of a native type, which it keeps alive. Two references to the same object are equal.
 
-`register_object` gives a type a class of its own; objects of other types are instances of this one. `TypeError` if an
-object is made of a class whose type has no constructor.";
+`register_object` registers a class for a type. Another type gets a class automatically if it has fields or methods;
+otherwise its objects are instances of the class of its nearest ancestor. Constructing an instance of a class whose type
+has no constructor raises `TypeError`.";
 
 pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
@@ -91,8 +92,8 @@ fn attributes() -> Vec<ffi::PyGetSetDef> {
         closure: std::ptr::null_mut(),
     };
     vec![
-        attribute(c"type_key", c"Name of the native type, such as `ffi.Array`.", get_type_key),
-        attribute(c"type_index", c"Number of the native type in this process.", get_type_index),
+        attribute(c"type_key", c"Type key of the native type, such as `ffi.Array`.", get_type_key),
+        attribute(c"type_index", c"Type index of the native type in this process.", get_type_index),
         ffi::PyGetSetDef::default(),
     ]
 }
@@ -102,7 +103,7 @@ fn methods() -> Vec<ffi::PyMethodDef> {
         ml_name: c"same_as".as_ptr(),
         ml_meth: ffi::PyMethodDefPointer { PyCFunction: same_as },
         ml_flags: ffi::METH_O,
-        ml_doc: c"Whether another Object is the same native object.".as_ptr(),
+        ml_doc: c"Returns True if the argument refers to the same native object.".as_ptr(),
     };
     // SAFETY: this only changes the type; CPython calls the function with the signature that the flags declare.
     let init_handle = unsafe { std::mem::transmute::<Fastcall, ffi::PyCFunction>(construct::init_handle) };
@@ -110,7 +111,7 @@ fn methods() -> Vec<ffi::PyMethodDef> {
         ml_name: c"__init_handle_by_constructor__".as_ptr(),
         ml_meth: ffi::PyMethodDefPointer { PyCFunction: init_handle },
         ml_flags: METH_FASTCALL | ffi::METH_KEYWORDS,
-        ml_doc: c"Calls a function that makes the native object of this instance; once, from `__init__`."
+        ml_doc: c"Creates the native object of this instance by calling a function; once, in `__init__`."
             .as_ptr(),
     };
     vec![same_as, init_handle, ffi::PyMethodDef::zeroed()]

@@ -55,18 +55,18 @@ fn register() -> Result<()> {
     let (size, kind) = (size_of::<Entry>(), kTVMFFISEqHashKindUniqueInstance);
     let base = make("ffi.Enum", 1, kTVMFFIObject)?;
     // SAFETY: the struct has the field at this offset.
-    unsafe { base.field_with_flags(("_int_index", "Its number."), number, define::I64, kTVMFFIInt, IGNORED) }?;
+    unsafe { base.field_with_flags(("_int_index", "The number."), number, define::I64, kTVMFFIInt, IGNORED) }?;
     // SAFETY: the struct has the field at this offset, a string as a value.
-    unsafe { base.field(("_str_index", "Its name."), name, define::TEXT, kTVMFFIStr) }?;
-    base.metadata("One of a few objects, each with a number and a name.", size, kind)?;
+    unsafe { base.field(("_str_index", "The name."), name, define::TEXT, kTVMFFIStr) }?;
+    base.metadata("A member of an enumeration, with a number and a name.", size, kind)?;
     let by_number = make("ffi.IntEnum", 2, base.0)?;
     // SAFETY: the struct has the field at this offset.
-    unsafe { by_number.field_with_flags(("value", "Its number."), number, define::I64, kTVMFFIInt, ALIAS) }?;
-    by_number.metadata("One of a few objects that stand for numbers.", size, kind)?;
+    unsafe { by_number.field_with_flags(("value", "The number."), number, define::I64, kTVMFFIInt, ALIAS) }?;
+    by_number.metadata("A member of an enumeration of numbers.", size, kind)?;
     let by_name = make("ffi.StrEnum", 2, base.0)?;
     // SAFETY: the struct has the field at this offset, a string as a value.
-    unsafe { by_name.field_with_flags(("value", "Its name."), name, define::TEXT, kTVMFFIStr, ALIAS) }?;
-    by_name.metadata("One of a few objects that stand for texts.", size, kind)
+    unsafe { by_name.field_with_flags(("value", "The name."), name, define::TEXT, kTVMFFIStr, ALIAS) }?;
+    by_name.metadata("A member of an enumeration of strings.", size, kind)
 }
 
 fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> {

@@ -43,9 +43,9 @@ pub(super) fn make_class() -> Res<Own> {
 }
 
 const DOC: &std::ffi::CStr = c"Dict(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
-A mutable mapping in insertion order that all languages share: a change is seen by all who hold it.\n\n\
-Behaves as a dict does. 1, 1.0 and True are three keys, as for all languages. Each operation is atomic, also for\n\
-threads of other languages; a loop goes over the pairs that the Dict had when the loop began.";
+A mutable mapping in insertion order, shared by all languages: a change is visible through every reference.\n\n\
+Behaves like a dict, except that 1, 1.0 and True are three distinct keys, as in all languages. Each operation is\n\
+atomic, also with respect to threads of other languages. Iteration covers the pairs that the Dict has when it begins.";
 
 fn dict_of(this: Obj<'_>) -> Res<Mapping<'_>> {
     borrow(this).map(Mapping::Dict)
@@ -110,28 +110,28 @@ fn copy_of(this: Obj<'_>) -> Res<Own> {
 }
 
 methods! { dict_methods;
-    c"get($self, key, default=None, /)\n--\n\nThe value of a key, or default."
+    c"get($self, key, default=None, /)\n--\n\nReturns the value of a key, or `default` if the key is absent."
     fn get(this, args) { mapping::get(this, &args) }
 
-    c"keys($self, /)\n--\n\nA view of the keys."
+    c"keys($self, /)\n--\n\nReturns a view of the keys."
     fn keys(this, args) {
         args.none()?;
         views::make(this, What::Keys)
     }
 
-    c"values($self, /)\n--\n\nA view of the values."
+    c"values($self, /)\n--\n\nReturns a view of the values."
     fn values(this, args) {
         args.none()?;
         views::make(this, What::Values)
     }
 
-    c"items($self, /)\n--\n\nA view of the pairs."
+    c"items($self, /)\n--\n\nReturns a view of the pairs of keys and values."
     fn items(this, args) {
         args.none()?;
         views::make(this, What::Items)
     }
 
-    c"setdefault($self, key, default=None, /)\n--\n\nThe value of a key, which is set to default if it is not there."
+    c"setdefault($self, key, default=None, /)\n--\n\nReturns the value of a key, which is first set to `default` if it is absent."
     fn setdefault(this, args) {
         let values = args.positional(1, 2)?;
         let key = dict_of(this)?.key_for(values[0])?;
@@ -144,7 +144,7 @@ methods! { dict_methods;
         lift_item(&native(with_hooks(&held, || dict.get_or_set(key, value)))?)
     }
 
-    c"pop($self, key, default=<no default>, /)\n--\n\nRemoves a pair and gives its value; else default or KeyError."
+    c"pop($self, key, default=<no default>, /)\n--\n\nRemoves a pair and returns its value. If the key is absent, returns `default` or raises KeyError."
     fn pop(this, args) {
         let values = args.positional(1, 2)?;
         let key = dict_of(this)?.key_for(values[0])?;
@@ -155,7 +155,7 @@ methods! { dict_methods;
         }
     }
 
-    c"popitem($self, /)\n--\n\nRemoves the newest pair and gives it."
+    c"popitem($self, /)\n--\n\nRemoves and returns the most recently inserted pair."
     fn popitem(this, args) {
         args.none()?;
         match borrow::<Dict>(this)?.pop_last() {
@@ -164,7 +164,7 @@ methods! { dict_methods;
         }
     }
 
-    c"update($self, mapping_or_pairs=(), /, **kwargs)\n--\n\nSets the pairs of another mapping and of keywords."
+    c"update($self, mapping_or_pairs=(), /, **kwargs)\n--\n\nInserts the pairs of another mapping and the keyword arguments."
     fn update(this, args) {
         let (values, named) = args.with_keywords(1)?;
         set_all(this, lower::pairs_of(values.first().copied(), &named, &At::Value)?)?;
@@ -178,25 +178,25 @@ methods! { dict_methods;
         Ok(py::none())
     }
 
-    c"copy($self, /)\n--\n\nA new Dict of the same pairs."
+    c"copy($self, /)\n--\n\nReturns a new Dict of the same pairs."
     fn copy(this, args) {
         args.none()?;
         copy_of(this)
     }
 
-    c"__copy__($self, /)\n--\n\nA new Dict of the same pairs."
+    c"__copy__($self, /)\n--\n\nReturns a new Dict of the same pairs."
     fn __copy__(this, args) {
         args.none()?;
         copy_of(this)
     }
 
-    c"__reversed__($self, /)\n--\n\nThe keys from the newest one on."
+    c"__reversed__($self, /)\n--\n\nReturns an iterator over the keys in reverse insertion order."
     fn __reversed__(this, args) {
         args.none()?;
         mapping::iterate_back(this, What::Keys)
     }
 
-    c"__reduce__($self, /)\n--\n\nFor pickle."
+    c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."
     fn __reduce__(this, args) {
         args.none()?;
         mapping::reduce(this)

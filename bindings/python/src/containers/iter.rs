@@ -175,7 +175,7 @@ slots! {
 }
 
 methods! { list_methods;
-    c"__length_hint__($self, /)\n--\n\nNumber of items that are left."
+    c"__length_hint__($self, /)\n--\n\nReturns the number of remaining items."
     fn __length_hint__(object, args) {
         args.none()?;
         py::int(state(object).left() as i64)

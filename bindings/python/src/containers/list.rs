@@ -48,9 +48,9 @@ pub(super) fn make_class() -> Res<Own> {
 }
 
 const DOC: &std::ffi::CStr = c"List(iterable=(), /)\n--\n\n\
-A mutable sequence that all languages share: a change is seen by all who hold it.\n\n\
-Behaves as a list does. Each operation is atomic, also for threads of other languages; a loop goes over the items that\n\
-the List had when the loop began.";
+A mutable sequence, shared by all languages: a change is visible through every reference.\n\n\
+Behaves like a list. Each operation is atomic, also with respect to threads of other languages. Iteration covers the\n\
+items that the List has when it begins.";
 
 fn item_at(list: &List, index: i64) -> Res<Own> {
     match list.at(index) {
@@ -145,21 +145,21 @@ fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> 
 }
 
 methods! { list_methods;
-    c"append($self, value, /)\n--\n\nAdds a value at the end."
+    c"append($self, value, /)\n--\n\nAppends a value to the end."
     fn append(this, args) {
         let value = lower::lower_item(args.one()?, &At::Value)?;
         native(borrow::<List>(this)?.push(value))?;
         Ok(py::none())
     }
 
-    c"extend($self, iterable, /)\n--\n\nAdds all values of an iterable at the end, at once."
+    c"extend($self, iterable, /)\n--\n\nAppends all values of an iterable in one atomic operation."
     fn extend(this, args) {
         let values = lower::items_of(args.one()?, &At::Value)?;
         native(borrow::<List>(this)?.extend(values))?;
         Ok(py::none())
     }
 
-    c"insert($self, index, value, /)\n--\n\nPuts a value in front of the item at an index."
+    c"insert($self, index, value, /)\n--\n\nInserts a value before the item at an index."
     fn insert(this, args) {
         let values = args.positional(2, 2)?;
         let Key::Index(index) = key_of(values[0], "List")? else {
@@ -170,7 +170,7 @@ methods! { list_methods;
         Ok(py::none())
     }
 
-    c"pop($self, index=-1, /)\n--\n\nRemoves the item at an index and gives it."
+    c"pop($self, index=-1, /)\n--\n\nRemoves and returns the item at an index."
     fn pop(this, args) {
         let index = match args.positional(0, 1)?.first() {
             None => -1,
@@ -190,7 +190,7 @@ methods! { list_methods;
         }
     }
 
-    c"remove($self, value, /)\n--\n\nRemoves the first item that equals value; ValueError if there is none."
+    c"remove($self, value, /)\n--\n\nRemoves the first item that equals `value`, or raises ValueError."
     fn remove(this, args) {
         let value = args.one()?;
         let list = borrow::<List>(this)?;
@@ -218,7 +218,7 @@ methods! { list_methods;
         Ok(py::none())
     }
 
-    c"sort($self, *, key=None, reverse=False)\n--\n\nSorts the items as list.sort does."
+    c"sort($self, *, key=None, reverse=False)\n--\n\nSorts the items in place, as list.sort does."
     fn sort(this, args) {
         let [key, reverse] = args.only_keywords(["key", "reverse"])?;
         let options = [(c"key", key), (c"reverse", reverse)];
@@ -229,19 +229,19 @@ methods! { list_methods;
         }
     }
 
-    c"copy($self, /)\n--\n\nA new List of the same items."
+    c"copy($self, /)\n--\n\nReturns a new List of the same items."
     fn copy(this, args) {
         args.none()?;
         wrap(lower::list_of(snapshot(&*borrow::<List>(this)?)?)?)
     }
 
-    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nIndex of the first item that equals value."
+    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nReturns the index of the first item that equals `value`, or raises ValueError."
     fn index(this, args) { sequence::index_of(this, &args) }
 
-    c"count($self, value, /)\n--\n\nHow many items equal value."
+    c"count($self, value, /)\n--\n\nReturns the number of items that equal `value`."
     fn count(this, args) { sequence::count_of(this, &args) }
 
-    c"__reversed__($self, /)\n--\n\nThe items of this moment from the last one on."
+    c"__reversed__($self, /)\n--\n\nReturns an iterator over a snapshot of the items, last item first."
     fn __reversed__(this, args) {
         args.none()?;
         let mut items = snapshot(&*borrow::<List>(this)?)?;
@@ -249,13 +249,13 @@ methods! { list_methods;
         iter::make(State::Values(items.into_iter()))
     }
 
-    c"__copy__($self, /)\n--\n\nA new List of the same items."
+    c"__copy__($self, /)\n--\n\nReturns a new List of the same items."
     fn __copy__(this, args) {
         args.none()?;
         wrap(lower::list_of(snapshot(&*borrow::<List>(this)?)?)?)
     }
 
-    c"__reduce__($self, /)\n--\n\nFor pickle."
+    c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."
     fn __reduce__(this, args) {
         args.none()?;
         sequence::reduce(this)

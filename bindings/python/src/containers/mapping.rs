@@ -41,8 +41,8 @@ pub(super) fn make_map_class() -> Res<Own> {
 }
 
 const DOC: &std::ffi::CStr = c"Map(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
-An immutable mapping in insertion order that all languages share.\n\n\
-Behaves as a dict that does not change. 1, 1.0 and True are three keys, as for all languages.";
+An immutable mapping in insertion order, shared by all languages.\n\n\
+Behaves like a read-only dict, except that 1, 1.0 and True are three distinct keys, as in all languages.";
 
 /// Slots that Map and Dict share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
@@ -176,46 +176,46 @@ pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
 }
 
 methods! { map_methods;
-    c"get($self, key, default=None, /)\n--\n\nThe value of a key, or default."
+    c"get($self, key, default=None, /)\n--\n\nReturns the value of a key, or `default` if the key is absent."
     fn get(this, args) { get(this, &args) }
 
-    c"keys($self, /)\n--\n\nA view of the keys."
+    c"keys($self, /)\n--\n\nReturns a view of the keys."
     fn keys(this, args) {
         args.none()?;
         views::make(this, What::Keys)
     }
 
-    c"values($self, /)\n--\n\nA view of the values."
+    c"values($self, /)\n--\n\nReturns a view of the values."
     fn values(this, args) {
         args.none()?;
         views::make(this, What::Values)
     }
 
-    c"items($self, /)\n--\n\nA view of the pairs."
+    c"items($self, /)\n--\n\nReturns a view of the pairs of keys and values."
     fn items(this, args) {
         args.none()?;
         views::make(this, What::Items)
     }
 
-    c"copy($self, /)\n--\n\nThe Map itself: it does not change."
+    c"copy($self, /)\n--\n\nReturns the Map itself, which is immutable."
     fn copy(this, args) {
         args.none()?;
         Ok(this.to_own())
     }
 
-    c"__copy__($self, /)\n--\n\nThe Map itself: it does not change."
+    c"__copy__($self, /)\n--\n\nReturns the Map itself, which is immutable."
     fn __copy__(this, args) {
         args.none()?;
         Ok(this.to_own())
     }
 
-    c"__reversed__($self, /)\n--\n\nThe keys from the newest one on."
+    c"__reversed__($self, /)\n--\n\nReturns an iterator over the keys in reverse insertion order."
     fn __reversed__(this, args) {
         args.none()?;
         iterate_back(this, What::Keys)
     }
 
-    c"__reduce__($self, /)\n--\n\nFor pickle."
+    c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."
     fn __reduce__(this, args) {
         args.none()?;
         reduce(this)

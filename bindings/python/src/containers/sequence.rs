@@ -45,8 +45,8 @@ pub(super) fn make_array_class() -> Res<Own> {
 }
 
 const DOC: &std::ffi::CStr = c"Array(iterable=(), /)\n--\n\n\
-An immutable sequence that all languages share.\n\n\
-Behaves as a tuple does: a slice or sum is an Array again, and it equals lists and tuples of equal items.";
+An immutable sequence, shared by all languages.\n\n\
+Behaves like a tuple. Slices and concatenations are Arrays. An Array equals lists and tuples of equal items.";
 
 /// Slots that Array and List share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
@@ -289,13 +289,13 @@ pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
 }
 
 methods! { array_methods;
-    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nIndex of the first item that equals value."
+    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nReturns the index of the first item that equals `value`, or raises ValueError."
     fn index(this, args) { index_of(this, &args) }
 
-    c"count($self, value, /)\n--\n\nHow many items equal value."
+    c"count($self, value, /)\n--\n\nReturns the number of items that equal `value`."
     fn count(this, args) { count_of(this, &args) }
 
-    c"__reversed__($self, /)\n--\n\nThe items from the last one on."
+    c"__reversed__($self, /)\n--\n\nReturns an iterator over the items, last item first."
     fn __reversed__(this, args) {
         args.none()?;
         let array = Array::clone(&*borrow(this)?);
@@ -303,13 +303,13 @@ methods! { array_methods;
         iter::make(State::Backwards(array, len))
     }
 
-    c"__copy__($self, /)\n--\n\nThe Array itself: it does not change."
+    c"__copy__($self, /)\n--\n\nReturns the Array itself, which is immutable."
     fn __copy__(this, args) {
         args.none()?;
         Ok(this.to_own())
     }
 
-    c"__reduce__($self, /)\n--\n\nFor pickle."
+    c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."
     fn __reduce__(this, args) {
         args.none()?;
         reduce(this)

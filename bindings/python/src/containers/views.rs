@@ -189,13 +189,13 @@ fn is_set(object: Obj<'_>) -> bool {
 }
 
 methods! { view_methods;
-    c"__reversed__($self, /)\n--\n\nThe same from the newest pair on."
+    c"__reversed__($self, /)\n--\n\nReturns an iterator over the view in reverse insertion order."
     fn __reversed__(view, args) {
         args.none()?;
         iterate_back(mapping(view), what(view))
     }
 
-    c"isdisjoint($self, other, /)\n--\n\nWhether nothing is in both."
+    c"isdisjoint($self, other, /)\n--\n\nReturns True if the view and `other` have no elements in common."
     fn isdisjoint(view, args) {
         let own = set_of(view)?;
         let other = set_of(args.one()?)?;

@@ -65,7 +65,7 @@ pub(crate) fn register_fields() -> Result<()> {
     unsafe {
         add_field(
             index,
-            ("reverse_visit_pattern", "The objects on the way to the error, the innermost first."),
+            ("reverse_visit_pattern", "Objects on the path to the error, innermost first."),
             header,
             kTVMFFIList,
             get_reference,
@@ -74,7 +74,7 @@ pub(crate) fn register_fields() -> Result<()> {
     let at = header + offset_of!(Content, prev_error_context);
     // SAFETY: the getter fits the content at this offset.
     unsafe {
-        add_field(index, ("prev_error_context", "Further detail of the error."), at, kTVMFFIAny, get_reference)
+        add_field(index, ("prev_error_context", "Previous error context."), at, kTVMFFIAny, get_reference)
     }
 }
 

@@ -23,7 +23,7 @@ const _: () = {
     static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
         name: "ffi.VisitInterrupt",
         overrides: false,
-        doc: "Makes what a callback returns to end a visit with a value.",
+        doc: "Creates the object that a callback returns to end a visit with a value.",
         make: || {
             if let Err(error) = register_types() {
                 panic!("{error}");
@@ -40,7 +40,7 @@ fn register_types() -> Result<()> {
     unsafe {
         fail::add_field(
             kTVMFFIVisitInterrupt,
-            ("value", "What the callback has ended the visit with."),
+            ("value", "Value with which the callback ended the visit."),
             header,
             kTVMFFIAny,
             fail::get_any,
@@ -192,7 +192,7 @@ const _: () = {
     static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
         name: "anyfn.rewrite",
         overrides: false,
-        doc: "Walks or rewrites a graph: root, operation, options, then three arguments for each callback.",
+        doc: "Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.",
         make: || PackedFunc::new(rewrite),
     };
 };

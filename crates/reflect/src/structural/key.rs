@@ -105,7 +105,7 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
 pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
     // SAFETY: the struct has the field at this offset.
-    unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::VALUE, define::ANY) }?;
+    unsafe { key.field(("key", "Value of the key."), (offset_of!(Key, key), 16), define::VALUE, define::ANY) }?;
     // SAFETY: the struct has the field at this offset.
     unsafe {
         key.field(
@@ -115,7 +115,7 @@ pub(super) fn define() -> Result<()> {
             define::INT,
         )
     }?;
-    let doc = "A value that is found by its form.";
+    let doc = "A key that compares its value structurally.";
     key.metadata(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported)?;
     key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;
     // SAFETY: a function with the signature that the column requires.

@@ -182,25 +182,25 @@ pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
     // SAFETY: the struct has the field at this offset.
     unsafe {
-        step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::I32, define::INT)
+        step.field(("kind", "Kind of the step: 0 for a field, 1 for an element, 2 for the value of a key; 3, 4 and 5 if that is missing."), (offset_of!(Step, kind), 4), define::I32, define::INT)
     }?;
     // SAFETY: the struct has the field at this offset.
     unsafe {
         step.field(
-            ("key", "Name of the field, number of the element, or the key."),
+            ("key", "Name of the field, index of the element, or the key."),
             (offset_of!(Step, key), 16),
             define::VALUE,
             define::ANY,
         )
     }?;
-    step.metadata("A step of an access path: its kind and its key.", size_of::<Step>(), CONST_TREE)?;
+    step.metadata("A step of an access path, with a kind and a key.", size_of::<Step>(), CONST_TREE)?;
     step.attribute("__ffi_repr__", &PackedFunc::new(print_step))?;
 
     let path = Type(Path::type_index());
     // SAFETY: the struct has the field at this offset.
     unsafe {
         path.field(
-            ("parent", "The path to the holder; None for the root."),
+            ("parent", "Path to the parent; None for the root."),
             (offset_of!(Path, parent), 8),
             define::OBJECT,
             define::ANY,
@@ -209,7 +209,7 @@ pub(super) fn define() -> Result<()> {
     // SAFETY: the struct has the field at this offset.
     unsafe {
         path.field(
-            ("step", "The step from the holder; None for the root."),
+            ("step", "Step from the parent; None for the root."),
             (offset_of!(Path, step), 8),
             define::OBJECT,
             define::ANY,
@@ -219,7 +219,7 @@ pub(super) fn define() -> Result<()> {
     unsafe {
         path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::I32, define::INT)
     }?;
-    path.metadata("The way from a root to a value in it.", size_of::<Path>(), CONST_TREE)?;
+    path.metadata("The path from a root to a value within it.", size_of::<Path>(), CONST_TREE)?;
     path.attribute("__ffi_repr__", &PackedFunc::new(print_path))?;
     let method = |name, function: PackedFunc| path.method(name, false, &function);
     path.method("_root", true, &TypedPackedFunc::from_fn(root).into())?;
