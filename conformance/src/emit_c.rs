@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::{Corpus, Outcome, Value};
 
-/// Returns the C program. `begin` is the function of `c/support.h` that loads the library under test.
+/// Returns the source of a C program that runs the corpus. `begin` is the function of `c/support.h` that loads the
+/// library under test.
 ///
 /// # Errors
 /// Returns a message if a tensor has an element type that the corpus does not use.

@@ -1,4 +1,4 @@
-//! The conformance corpus: cases as data, read for the Rust runner and for the generator of the C runner.
+//! The conformance corpus: cases as data, loaded for the Rust runner and for the generator of the C runner.
 //!
 //! `README.md` describes the files.
 
@@ -11,7 +11,7 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that must not change on the way out and in.
+/// A value that must come back unchanged, both from a native function and from a callback of the frontend.
 #[derive(Debug)]
 pub struct ValueCase {
     /// Name of the case.
@@ -25,7 +25,7 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the case.
     pub name: String,
-    /// Names and values that are created before the call, in order.
+    /// Names and values that are bound before the call, in order.
     pub bindings: Vec<(String, Value)>,
     /// Name of the global function.
     pub function: String,

@@ -5,53 +5,54 @@ use serde_json::Value as Json;
 /// A value of the corpus, before a frontend converts it to a value of its language.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// `null`
+    /// None, written as `null`.
     None,
-    /// `true`, `false`
+    /// A bool, written as `true` or `false`.
     Bool(bool),
-    /// `{"int": n}`
+    /// An int, written as `{"int": n}`.
     Int(i64),
-    /// `{"bigint": "digits"}`: 64-bit words in two's complement, least significant first.
+    /// An integer of any size, written as `{"bigint": "digits"}`. It is stored as 64-bit words in two's complement,
+    /// least significant word first.
     BigInt(Vec<u64>),
-    /// `{"float": "text"}`
+    /// A float, written as `{"float": "text"}`.
     Float(f64),
-    /// `{"str": ".."}`
+    /// A string, written as `{"str": ".."}`.
     Str(String),
-    /// `{"bytes": "hex"}`
+    /// A bytes value, written as `{"bytes": "hex"}`.
     Bytes(Vec<u8>),
-    /// `{"dtype": ".."}`
+    /// A data type, written as `{"dtype": ".."}`.
     DType(String),
-    /// `{"device": [kind, number]}`
+    /// A device, written as `{"device": [kind, index]}`.
     Device(i32, i32),
-    /// `{"opaque": address}`
+    /// An opaque pointer, written as `{"opaque": address}`.
     Opaque(u64),
-    /// `{"global": "name"}`
+    /// A global function, written as `{"global": "name"}`.
     Global(String),
-    /// `{"callback": "echo"}`
+    /// A callback of the frontend, written as `{"callback": "echo"}`.
     Callback(String),
-    /// `{"let": "name"}`: the value that the case binds to the name.
+    /// The value that the case binds to a name, written as `{"let": "name"}`.
     Let(String),
-    /// `{"call": ["function", ..]}`: the result of a call of a global function, which must not fail.
+    /// Result of a call of a global function, which must not fail, written as `{"call": ["function", ..]}`.
     Call(String, Vec<Value>),
-    /// `{"field": [object, "name"]}`: the value of a field, read in the frontend's own way.
+    /// Value of a field, read in the frontend's own way, written as `{"field": [object, "name"]}`.
     Field(Box<Value>, String),
-    /// `{"set": [object, "name", value]}`: sets a field in the frontend's own way; the value is None.
+    /// None, after a field was set in the frontend's own way, written as `{"set": [object, "name", value]}`.
     Set(Box<Value>, String, Box<Value>),
-    /// `{"attribute": ["type", "name"]}`: an attribute that a type has registered.
+    /// An attribute that a type has registered, written as `{"attribute": ["type", "name"]}`.
     Attribute(String, String),
-    /// `{"array": [..]}`
+    /// An Array, written as `{"array": [..]}`.
     Array(Vec<Value>),
-    /// `{"map": [[k, v], ..]}`
+    /// A Map, written as `{"map": [[k, v], ..]}`.
     Map(Vec<(Value, Value)>),
-    /// `{"shape": [..]}`
+    /// A shape, written as `{"shape": [..]}`.
     Shape(Vec<i64>),
-    /// `{"tensor": {..}}`
+    /// A tensor, written as `{"tensor": {..}}`.
     Tensor {
         /// Name of the element type.
         dtype: String,
         /// Extents of the dimensions.
         shape: Vec<i64>,
-        /// Elements in row-major order, as numbers.
+        /// Elements in row-major order, each as a float.
         data: Vec<f64>,
     },
 }
@@ -79,7 +80,7 @@ fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
 }
 
 impl Value {
-    /// Parses a value of a case.
+    /// Parses a value from its JSON form in a case.
     ///
     /// # Errors
     /// Returns a message that shows the malformed value.
@@ -133,10 +134,10 @@ impl Value {
         })
     }
 
-    /// Returns code and bits of an element type, and the bytes of the elements `data`.
+    /// Returns the type code and the number of bits of the element type `dtype`, and the elements `data` as bytes.
     ///
     /// # Errors
-    /// Returns a message with the name of an element type that the corpus does not use.
+    /// Returns a message with the name of the element type if the corpus does not use it.
     pub fn elements(dtype: &str, data: &[f64]) -> Result<(u8, u8, Vec<u8>), String> {
         macro_rules! pack {
             ($ty:ty, $code:literal) => {
@@ -159,7 +160,8 @@ impl Value {
     }
 }
 
-/// Returns the words of a decimal number in two's complement, least significant first, or None if it is malformed.
+/// Converts a decimal number to 64-bit words in two's complement, least significant word first. Returns None if `text`
+/// is malformed.
 fn words(text: &str) -> Option<Vec<u64>> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let mut words = vec![0u64];

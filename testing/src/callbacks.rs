@@ -28,27 +28,27 @@ fn owned(args: Args<'_>, skip: usize) -> Vec<Any> {
     args.as_slice().iter().skip(skip).map(anyfn::AnyView::to_owned).collect()
 }
 
-/// Keeps a function until another function replaces it or it is dropped.
+/// Keeps a function until `testing.keep` is called with another function, or until `testing.drop_kept` is called.
 #[register("testing.keep")]
 fn keep(f: PackedFunc) {
     // Released after the lock, because a release may run arbitrary code.
     drop(replace(Some(f)));
 }
 
-/// Drops the kept function. Returns true if there was one.
+/// Drops the function that `testing.keep` keeps. Returns true if there was one.
 #[register("testing.drop_kept")]
 fn drop_kept() -> bool {
     replace(None).is_some()
 }
 
-/// Calls the kept function.
+/// Calls the function that `testing.keep` keeps, with the given arguments.
 #[register("testing.call_kept")]
 fn call_kept(args: Args<'_>) -> Result<Any> {
     kept()?.call_views(args.as_slice())
 }
 
-/// Registers an exit handler that calls the kept function and prints `called` or the error. It runs after all exit handlers
-/// that are registered later. Returns true on success.
+/// Registers an exit handler that calls the function that `testing.keep` keeps and prints `called` or the error. It
+/// runs after all exit handlers that are registered later. Returns true on success.
 #[register("testing.call_kept_at_exit")]
 fn call_kept_at_exit() -> bool {
     unsafe extern "C" {
@@ -66,7 +66,7 @@ fn call_kept_at_exit() -> bool {
     unsafe { atexit(at_exit) == 0 }
 }
 
-/// Calls the kept function on another thread and waits for it.
+/// Calls the function that `testing.keep` keeps, on another thread, and waits for it.
 #[register("testing.call_kept_on_thread", blocking)]
 fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&kept()?, &owned(args, 0))
@@ -106,7 +106,8 @@ fn make_adder(n: i64) -> PackedFunc {
     anyfn::TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n)).into()
 }
 
-/// Sleeps for the given number of seconds and returns it. With `check`, it checks for signals about every millisecond.
+/// Sleeps for the given number of seconds and returns that number. If `check` is true, it checks for signals about
+/// every millisecond.
 #[register("testing.sleep", blocking)]
 fn sleep(seconds: f64, check: bool) -> Result<f64> {
     let length =

@@ -18,14 +18,14 @@ fn on_threads<T: Send>(threads: u16, body: impl Fn(i64) -> Result<T> + Sync) -> 
     })
 }
 
-/// Appends the ints from 0 to `threads * count` - 1; each thread appends `count` of them.
+/// Appends the ints from 0 to `threads * count` - 1 to a List, on several threads. Each thread appends `count` of them.
 #[register("testing.list_append_on_threads", blocking)]
 fn list_append_on_threads(list: List, threads: u16, count: i64) -> Result<()> {
     on_threads(threads, |me| (me * count..(me + 1) * count).try_for_each(|value| list.push(Any::new(value)?)))
         .map(drop)
 }
 
-/// Removes all elements from several threads and returns them.
+/// Removes all elements of a List, on several threads, and returns them.
 #[register("testing.list_pop_on_threads", blocking)]
 fn list_pop_on_threads(list: List, threads: u16) -> Result<Array> {
     let parts = on_threads(threads, |_| {
@@ -38,7 +38,7 @@ fn list_pop_on_threads(list: List, threads: u16) -> Result<Array> {
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// Removes and releases all elements from several threads.
+/// Removes and releases all elements of a List, on several threads.
 #[register("testing.list_drop_on_threads", blocking)]
 fn list_drop_on_threads(list: List, threads: u16) -> Result<()> {
     on_threads(threads, |_| {
@@ -50,7 +50,8 @@ fn list_drop_on_threads(list: List, threads: u16) -> Result<()> {
     .map(drop)
 }
 
-/// Sets `i` to `2 * i` for the ints from 0 to `threads * count` - 1; each thread sets `count` of them.
+/// Sets the value of each key `i` of a Dict to `2 * i`, for the ints from 0 to `threads * count` - 1, on several
+/// threads. Each thread sets `count` keys.
 #[register("testing.dict_set_on_threads", blocking)]
 fn dict_set_on_threads(dict: Dict, threads: u16, count: i64) -> Result<()> {
     on_threads(threads, |me| {

@@ -32,7 +32,7 @@ fn wrap_error(f: anyfn::PackedFunc, kind: &str, message: &str) -> Result<anyfn::
     f.call(()).map_err(|cause| Error::new(kind, message).with_cause(&cause))
 }
 
-/// Returns an error and the chain of its causes, each as `kind: message`.
+/// Returns an error and its chain of causes as a list of strings of the form `kind: message`.
 #[register("testing.describe_causes")]
 fn describe_causes(error: Error) -> Vec<String> {
     std::iter::successors(Some(error), Error::cause).map(|error| error.to_string()).collect()

@@ -97,20 +97,21 @@ impl Savings {
     }
 }
 
-/// Calls a method of an object by name, whatever language the method is written in.
+/// Calls a method of an object, whatever language the method is written in. Arguments: the object, the name of the
+/// method, then the arguments of the method.
 #[register("testing.call_method")]
 fn call_method(args: Args<'_>) -> Result<Any> {
     let (object, name) = (args.get::<ObjectRef>(0)?, args.get::<&str>(1)?);
     object.call_method(name, &args.as_slice()[2..])
 }
 
-/// Returns the value of a field by name.
+/// Returns the value of a field of an object. Arguments: the object, the name of the field.
 #[register("testing.get_field")]
 fn get_field(args: Args<'_>) -> Result<Any> {
     args.get::<ObjectRef>(0)?.get_field(args.get::<&str>(1)?)
 }
 
-/// Sets a field by name.
+/// Sets a field of an object. Arguments: the object, the name of the field, the new value.
 #[register("testing.set_field")]
 fn set_field(args: Args<'_>) -> Result<()> {
     args.get::<ObjectRef>(0)?.set_field(args.get::<&str>(1)?, args.get::<Any>(2)?)

@@ -39,13 +39,13 @@ fn tensor_describe(#[read_only] x: TensorView<'_>) -> String {
     format!("{x:?}")
 }
 
-/// Calls `f` with a tensor that was passed as a read-only argument.
+/// Calls `f` with `x`, a tensor that this function receives as a read-only argument.
 #[register("testing.pass_on_read_only")]
 fn pass_on_read_only(#[read_only] x: TensorView<'_>, f: PackedFunc) -> Result<Any> {
     f.call((x,))
 }
 
-/// Calls `f`, through `testing.pass_on_read_only`, with a tensor of two int32 constants in read-only memory.
+/// Calls `testing.pass_on_read_only` with `f` and a tensor of two int32 constants in read-only memory.
 #[register("testing.lend_constants")]
 fn lend_constants(f: PackedFunc) -> Result<Any> {
     static NUMBERS: [i32; 2] = [5, 6];

@@ -30,13 +30,13 @@ fn concat(a: &str, b: &str) -> String {
     String::from(text)
 }
 
-/// Returns the number of characters (not bytes).
+/// Returns the number of characters (not bytes) of a string.
 #[register("testing.str_len")]
 fn str_len(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Returns the number of bytes.
+/// Returns the number of bytes of a bytes value.
 #[register("testing.bytes_len")]
 fn bytes_len(data: &[u8]) -> usize {
     data.len()
@@ -103,7 +103,7 @@ fn array_reverse(values: Vec<i64>) -> Vec<i64> {
     values.into_iter().rev().collect()
 }
 
-/// Returns the value of a key, or None if the key is absent.
+/// Returns the value of a key of a Map, or None if the key is absent.
 #[register("testing.map_get")]
 fn map_get(map: Map<Any, Any>, key: Any) -> Result<Option<Any>> {
     Ok(map.get_any(&key)?.cloned())

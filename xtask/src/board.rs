@@ -16,7 +16,7 @@ const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 const SYSTEM_CARGO: &str = "/usr/bin/cargo";
 const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
 
-/// Oldest minor version of the system's compiler that is supported.
+/// Minimum minor version of the system's Rust compiler, such as 95 of Rust 1.95.
 const MINOR: u32 = 95;
 
 /// Origin of the standard library for AArch64.

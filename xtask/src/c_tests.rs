@@ -22,11 +22,12 @@ pub(crate) enum Mode {
     Plain,
     /// Valgrind: invalid accesses and leaks are errors.
     Valgrind,
-    /// Address sanitizer: invalid accesses are errors in the test program only, leaks in the library, too.
+    /// Address sanitizer: leaks are errors in the test program and in the library, invalid accesses only in the test program.
     AddressSanitizer,
 }
 
-/// Compiles each header alone, included twice, as C and as C++, as well as the layout check and the C samples of some pages.
+/// Compiles each header by itself, included twice, as C and as C++. Also compiles the layout check and the C samples of some
+/// documentation pages.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = scratch("headers")?;
     let include = paths::root().join(INCLUDE).join("anyfn");
@@ -50,7 +51,7 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         .try_for_each(|page| samples(run, &dir, page))
 }
 
-/// Compiles the C samples of a page with optimisation, because some warnings depend on it.
+/// Compiles the C samples of the documentation page `page`. Optimisation is on, because some warnings depend on it.
 fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     let path = paths::root().join(page);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -75,7 +76,7 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the headers after those of tvm-ffi, whose structs the layout check compares as well.
+/// Compiles the layout check with the headers of tvm-ffi included before ours. It then compares the structs of both.
 pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
     let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
     let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";

@@ -41,7 +41,7 @@ pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Runs the scenarios, which print to the terminal.
+/// Runs the scenarios of the demonstration, which print to the terminal.
 pub(crate) fn demo() -> Result<()> {
     let work = work_dir("demo")?;
     let release = paths::release_dir();

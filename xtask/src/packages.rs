@@ -15,7 +15,7 @@ struct Package {
     folder: String,
     /// Names of the workspace's packages that it is built from.
     dependencies: Vec<String>,
-    /// Names of those that only its own tests use.
+    /// Names of the workspace's packages that only its tests use.
     test_dependencies: Vec<String>,
     /// True if it has a library, so that it may have documentation tests.
     has_library: bool,

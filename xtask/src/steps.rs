@@ -41,11 +41,11 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// Paths that determine the public items of the crate `anyfn`.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-/// Packages of the libraries in the Python package, and of the library and the command that its tests use.
+/// Packages from which the libraries in the Python package, and the library and the command that its tests use, are built.
 const PYTHON_LIBRARIES: &[&str] =
     &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
 
-/// Paths that the tests of the Python package use in addition to those packages.
+/// Paths that the tests of the Python package use in addition to [`PYTHON_LIBRARIES`].
 const BESIDE_PYTHON: &[&str] = &[
     "bindings/python",
     "bindings/c/include",

@@ -283,9 +283,10 @@ class Tensor(_core.BuiltinObject):
         return _copy(self)
 
     def astype(self, dtype):
-        """Returns a compact copy with another data type, in which each element is the nearest value.
+        """Returns a compact copy with another data type.
 
-        Raises ``ValueError`` for a value that the type cannot represent: 300 for ``int8``, or 1.5 for an integer.
+        A floating-point type takes the nearest value. An integer type must hold each value exactly; otherwise raises
+        ``ValueError``: for 300 as ``int8``, or 1.5 as any integer.
         """
         return _cast(self, _dtype(dtype))
 

@@ -60,8 +60,8 @@ def tensor(data, dtype=None, device=None):
     keep their data type. ``bytes`` contain the elements in row-major order; the data type defaults to ``uint8``. ``device``
     defaults to the device of an array, otherwise to ``"cpu"``.
 
-    Each element is the nearest value. Raises ``ValueError`` for a value that the data type cannot represent, such as 300
-    for ``int8``, and for lists of different lengths.
+    A floating-point data type takes the nearest value. Raises ``ValueError`` for a value that an integer data type cannot
+    hold exactly, such as 300 for ``int8``, and for lists of different lengths.
 
     >>> tensor([[1, 2], [3, 4]])
     anyfn.tensor([[1, 2],

@@ -1,4 +1,5 @@
-//! Objects that are passed according to their capabilities, when their class alone does not decide.
+//! Conversion of Python objects whose class alone does not determine the native value. They are converted according
+//! to what they support, such as DLPack, the buffer protocol or `__index__`.
 
 use anyfn::Any;
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
@@ -9,10 +10,12 @@ use crate::lower::{At, int, lower_owned, plain};
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 use crate::{callback, cancel, containers, convert, dlpack, error, ndarray, words};
 
-/// The class `enum.Enum`, once the process has loaded it.
+/// The class `enum.Enum`; set once the process has imported the module `enum`.
 static ENUM: Global = Global::new();
 
-/// Lowers an object according to its capabilities.
+/// Converts an object to a native value by the first conversion that it supports, such as a registered converter,
+/// DLPack, the buffer protocol or `__index__`. An object that supports no conversion is passed as an opaque reference
+/// to the Python object.
 pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if let Some(value) = convert::to_native(arg, at)? {
         return Ok(value);
@@ -71,7 +74,7 @@ pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// Returns true if an object is a member of an enumeration, which is passed as its value.
+/// Returns true if an object is a member of a Python enumeration. Such a member is passed as its `value`.
 fn is_enum_member(object: Obj<'_>) -> bool {
     if ENUM.try_get().is_none() {
         let Some(module) = py::imported(c"enum") else { return false };
@@ -88,7 +91,7 @@ fn is_enum_member(object: Obj<'_>) -> bool {
     object.is_instance_of(ENUM.ptr())
 }
 
-/// Makes a word of a class (`dtype` or `device`) from a specification.
+/// Makes the native value of a data type or device by calling the class `dtype` or `device` with `spec`.
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;
     if !made.obj().is_instance_of(words::CLASS.ptr()) {
@@ -97,7 +100,8 @@ fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     Ok(plain(type_index, words::bits(made.obj())))
 }
 
-/// Lowers a path as a string: the result of `os.fspath`, decoded like file names if it is bytes.
+/// Converts a path object to a native string: the result of `os.fsdecode`, which also accepts a path that consists of
+/// bytes.
 fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
     let os = py::import(c"os")?;
     let decode = py::intern(c"fsdecode")?;
@@ -110,7 +114,8 @@ fn list_of(object: Obj<'_>) -> Res<Own> {
     py::unsafe_new_ref!(py::raw::PySequence_List(object.as_ptr()))
 }
 
-/// Returns module and name of an object's class, for classes whose library is never imported here.
+/// Returns the module and name of an object's class if the class is `torch.dtype` or `torch.device`, and `None`
+/// otherwise. Never imports `torch`.
 fn foreign_class(object: Obj<'_>) -> Res<Option<(&'static [u8], &'static [u8])>> {
     if py::imported(c"torch").is_none() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Position of a value, with which error messages of conversions begin.
+//! Position of the value that a conversion handles, such as an argument or an element of a list, for error messages.
 
 use anyfn::__private::{Detail, shorten, with_detail};
 use anyfn::Error;
@@ -7,8 +7,9 @@ use crate::containers::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
 use crate::{error, function};
 
-/// Position of a value, for messages. Elements of containers refer to the position of their container, so a position
-/// costs nothing until an error occurs.
+/// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one of
+/// these. Error messages begin with the position. The position of an element refers to the position of its container,
+/// so no text is formatted until an error occurs.
 pub(crate) enum At<'a> {
     /// Argument of a function.
     Argument {
@@ -19,10 +20,10 @@ pub(crate) enum At<'a> {
     },
     /// Result of a Python function that native code called.
     Result {
-        /// Function that returned the value.
+        /// Function that returned the value to native code.
         function: Obj<'a>,
     },
-    /// A value to be converted.
+    /// Value that is neither an argument, a result nor a field, such as one that is added to a container.
     Value,
     /// Field of an object whose type is defined in Python.
     Field {
@@ -35,7 +36,7 @@ pub(crate) enum At<'a> {
     Item {
         /// Position of the sequence.
         of: &'a At<'a>,
-        /// Values that the conversion has lowered.
+        /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,
         /// Index of the element.
         index: usize,
@@ -44,7 +45,7 @@ pub(crate) enum At<'a> {
     Entry {
         /// Position of the mapping.
         of: &'a At<'a>,
-        /// Values that the conversion has lowered.
+        /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,
         /// Key of the value.
         key: Obj<'a>,
@@ -53,13 +54,14 @@ pub(crate) enum At<'a> {
     Key {
         /// Position of the mapping.
         of: &'a At<'a>,
-        /// Values that the conversion has lowered.
+        /// Python containers that the conversion has already handled, with their native values.
         memo: &'a Memo,
     },
 }
 
 impl At<'_> {
-    /// Returns the values that the enclosing conversion has lowered, or `None` at its root.
+    /// Returns the record of the containers that the conversion has already handled, or `None` if this position is
+    /// not inside a container.
     #[inline(always)]
     pub(crate) fn memo(&self) -> Option<&Memo> {
         match self {
@@ -68,7 +70,7 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument that the function declares to be read-only.
+    /// Returns true if the value is an argument and the function declares that it only reads the tensor passed for it.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -77,7 +79,7 @@ impl At<'_> {
         }
     }
 
-    /// Raises an exception whose message begins with the position.
+    /// Raises an exception of the class `class` whose message begins with this position.
     #[cold]
     pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {
         let mut path = String::new();
@@ -116,9 +118,10 @@ impl At<'_> {
         }
     }
 
-    /// Returns the outermost position and writes the steps from there to `path`.
+    /// Returns the outermost position, such as the argument, and appends the steps from there to the value to `path`,
+    /// such as `[2]["key"]`.
     fn root(&self, path: &mut String) -> &At<'_> {
-        /// Maximum number of steps; longer paths are shortened in the middle.
+        /// Maximum number of steps in `path`. In a longer path, `...` replaces the outermost steps.
         const STEPS_MAX: usize = 32;
         let mut steps: Vec<String> = Vec::new();
         let mut at = self;
@@ -144,7 +147,8 @@ impl At<'_> {
     }
 }
 
-/// Formats a key for messages: shortened, with strings in double quotes as in all languages.
+/// Formats a key of a mapping for messages. Long keys are shortened, and strings are put in double quotes, as in all
+/// languages.
 fn shown(key: Obj<'_>) -> String {
     let text = match key.str_bytes() {
         Ok(bytes) => Ok(format!("{:?}", String::from_utf8_lossy(bytes))),

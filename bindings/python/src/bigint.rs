@@ -1,4 +1,4 @@
-//! Ints with more than 64 bits, which have an object type of their own in the ABI.
+//! Conversion of ints that do not fit in 64 bits. The ABI has a separate object type for them, `BigInt`.
 
 use anyfn::Any;
 use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray};
@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 use crate::error;
 use crate::py::{self, Obj, Own, Res, names};
 
-/// Makes a value from an int that does not fit in 64 signed bits.
+/// Makes a `BigInt` value from an int that does not fit in 64 signed bits.
 #[cold]
 pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
     // SAFETY: the object is an int and the GIL is held; an exception is set if the value is negative or too large.
@@ -29,7 +29,7 @@ pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
     from_words(bytes.obj().bytes()?)
 }
 
-/// Makes a value from words in two's complement, least significant byte first.
+/// Makes a `BigInt` value from the bytes of 64-bit words in two's complement, least significant byte first.
 fn from_words(words: &[u8]) -> Res<Any> {
     const { assert!(cfg!(target_endian = "little"), "the ABI's words are native ones") };
     let words = TVMFFIByteArray::from_slice(words);
@@ -42,7 +42,7 @@ fn from_words(words: &[u8]) -> Res<Any> {
     }
 }
 
-/// Makes the int of a `BigInt` value: `int.from_bytes(words, "little", signed=True)`.
+/// Makes the Python int of a `BigInt` value, as `int.from_bytes(words, "little", signed=True)` does.
 #[cold]
 pub(crate) fn lift(value: &TVMFFIAny) -> Res<Own> {
     // SAFETY: the value is a valid `BigInt`, from which the result borrows.

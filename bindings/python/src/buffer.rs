@@ -1,7 +1,8 @@
 //! Objects that export their memory through Python's buffer protocol: `memoryview`, `bytearray`, `array.array` and others.
 //!
-//! A plain sequence of bytes becomes bytes; everything else becomes a tensor. The buffer stays exported for as long
-//! as native code may use it, so the object cannot move its memory meanwhile.
+//! A `bytearray`, or a contiguous one-dimensional `memoryview` of bytes, is passed as bytes. Every other buffer
+//! becomes a tensor. The buffer stays exported for as long as native code may use it, so the object cannot move its
+//! memory meanwhile.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -16,7 +17,8 @@ use crate::py::raw::{self, Py_buffer};
 use crate::py::{self, Obj, Raised, Res};
 use crate::{gil, ndarray, tensor};
 
-/// A buffer exported by an object. Its description has a fixed address, because some objects store pointers into it.
+/// A buffer that a Python object exports. The description is boxed so that its address never changes, because some
+/// objects store pointers into it.
 pub(crate) struct Export(Box<Py_buffer>);
 
 impl Export {
@@ -50,7 +52,7 @@ impl Export {
         unsafe { CStr::from_ptr(self.0.format) }.to_bytes()
     }
 
-    /// Returns the extents, and the strides in bytes.
+    /// Returns the extents of all dimensions, and the strides in bytes.
     fn extents(&self) -> (&[isize], Cow<'_, [isize]>) {
         let ndim = self.ndim();
         if ndim == 0 || self.0.shape.is_null() {
@@ -70,7 +72,8 @@ impl Export {
         (shape, Cow::Borrowed(unsafe { std::slice::from_raw_parts(self.0.strides, ndim) }))
     }
 
-    /// Returns the content of a contiguous sequence of bytes, or `None` for everything else.
+    /// Returns the bytes of a contiguous one-dimensional buffer whose items are single bytes, or `None` for any other
+    /// buffer.
     fn bytes(&self) -> Option<&[u8]> {
         let (shape, strides) = self.extents();
         let plain = matches!(self.format(), b"B" | b"b" | b"c" | b"@B" | b"@b" | b"@c");
@@ -85,15 +88,17 @@ impl Export {
     }
 }
 
-/// Content of an object's memory, as passed to native code.
+/// Form in which the memory of an object is passed to native code.
 pub(crate) enum Content {
-    /// A copy of the bytes. The original bytes may change at any time, whereas native code relies on bytes that do not change.
+    /// Copy of the bytes. The original bytes may change at any time, whereas native code relies on bytes that do not
+    /// change.
     Bytes(Any),
-    /// Elements of another type or in more dimensions.
+    /// Exported buffer that becomes a tensor, because it is not a plain sequence of bytes.
     Elements(Export),
 }
 
-/// Returns the content that an object exports, or `None` if it exports nothing or only a single value.
+/// Exports an object's memory and selects the form in which it is passed. Returns `None` if the object exports no
+/// buffer or a buffer without dimensions (a single value).
 pub(crate) fn content(object: Obj<'_>) -> Res<Option<Content>> {
     let Some(export) = export(object)? else { return Ok(None) };
     // Only objects whose class is a sequence of bytes are passed as bytes; an array of bytes is passed as an array.
@@ -107,7 +112,8 @@ pub(crate) fn content(object: Obj<'_>) -> Res<Option<Content>> {
     Ok(Some(Content::Elements(export)))
 }
 
-/// Exports an object's memory. Returns `None` if the object exports nothing or only a single value.
+/// Exports an object's memory. Returns `None` if the object exports no buffer or a buffer without dimensions (a
+/// single value).
 pub(crate) fn export(object: Obj<'_>) -> Res<Option<Export>> {
     // SAFETY: the object is valid and the GIL is held.
     if unsafe { raw::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
@@ -127,7 +133,8 @@ fn is_bytes_like(object: Obj<'_>) -> bool {
     object.is_instance_of(bytearray.cast()) || object.is_instance_of(memoryview.cast())
 }
 
-/// Describes an export as a `DLTensor` in `scratch`; both must outlive its use.
+/// Describes an exported buffer as a `DLTensor` in `scratch`. `export` and `scratch` must outlive the use of the
+/// returned pointer.
 pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTensor> {
     let dtype = dtype_of(export, at)?;
     if export.0.readonly != 0 && !at.is_only_read() {
@@ -174,7 +181,7 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     Ok(tensor)
 }
 
-/// Makes a tensor that keeps an export alive.
+/// Makes a tensor from the exported buffer of `object`. The buffer stays exported until the tensor is destroyed.
 pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor> {
     let mut words = WORDS;
     let mut scratch = Scratch::new(&mut words);
@@ -191,7 +198,8 @@ pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor
     }
 }
 
-/// Returns the data type of a format with one type code, in the notation of the module `struct`.
+/// Returns the data type of a buffer's elements. Raises `TypeError` unless the format, in the notation of the module
+/// `struct`, is that of a single number.
 fn dtype_of(export: &Export, at: &At<'_>) -> Res<DLDataType> {
     let format = export.format();
     let (order, letters) = match format {

@@ -1,7 +1,7 @@
-//! Python callables as native functions.
+//! Native functions that call Python callables.
 //!
-//! The function object is made here, not by the runtime. That saves one call in each call, and the address of their
-//! `safe_call` identifies such functions.
+//! The function objects are made here and not by the runtime, which saves one function call in each invocation. The
+//! address in their field `safe_call` shows that a function object was made here.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -27,16 +27,16 @@ use crate::{error, gil, lift, lower, signature, stack};
 struct PythonFunction {
     header: TVMFFIObject,
     cell: TVMFFIFunctionCell,
-    /// Extension through which the signature is queried.
+    /// Extension of the function object, through which the runtime queries the signature.
     ext: &'static AnyfnFunctionExt,
-    /// Owned reference to the Python object.
+    /// Owned reference to the Python object that is called.
     callable: *mut PyObject,
 }
 
-/// Classes of the functions and methods that are written in Python.
+/// The classes of functions and bound methods that are written in Python.
 pub(crate) static PLAIN: [Global; 2] = [const { Global::new() }; 2];
 
-/// Returns true if instances of this class are functions and nothing else.
+/// Returns true if the class is that of functions or bound methods written in Python, or of functions written in C.
 pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }
@@ -64,7 +64,7 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
     unsafe { ObjectRef::from_owned_or_null(function.cast()) }
 }
 
-/// Makes the native function for a callable, as a value.
+/// Makes a native function that calls `callable`, and returns it as a value.
 pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
     match make(callable) {
         Some(function) => Ok(function.into()),
@@ -72,7 +72,8 @@ pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
     }
 }
 
-/// Releases the callable, the memory, or both. May run on any thread.
+/// Deleter of the function object. Depending on `flags`, it releases the callable, frees the memory, or both. May run
+/// on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let function: *mut PythonFunction = object.cast();
     if flags & STRONG != 0 {
@@ -89,17 +90,17 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     }
 }
 
-/// Returns true if a function calls a Python object.
+/// Returns true if a native function was made here and so calls a Python object.
 pub(crate) fn is_python(function: &ObjectRef) -> bool {
     python_function(function.as_handle().cast()).is_some()
 }
 
-/// Returns true if the object at this address is a function that calls a Python object.
+/// Returns true if the object at this address is a function that was made here and so calls a Python object.
 pub(crate) fn is_made_here(function: *mut TVMFFIObject) -> bool {
     python_function(function).is_some()
 }
 
-/// Returns the Python object that a function calls, if it is such a function.
+/// Returns the Python object that a native function calls, or `None` if the object is not a function that was made here.
 pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: `python_function` has checked the type of the object.
     let callable = unsafe { (*python_function(function)?).callable };
@@ -107,7 +108,8 @@ pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>
     unsafe { Obj::from_nullable(callable) }
 }
 
-/// Removes the Python object from a function that only the caller refers to. Calling the function afterwards is an error.
+/// Removes the Python object from a function that was made here, and returns it. The caller must be the only owner of
+/// the function. Calling the function afterwards is an error.
 pub(crate) fn break_up(function: *mut TVMFFIObject) -> Option<Own> {
     let function = python_function(function)?;
     let none = py::none().into_ptr();
@@ -130,7 +132,7 @@ fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
     ptr::fn_addr_eq(called, safe_call as TVMFFISafeCallType).then_some(function.cast())
 }
 
-/// Calls the Python object of a function.
+/// Calls the Python object behind a native function: the `safe_call` of all functions that are made here.
 ///
 /// # Safety
 /// Must be called by native code according to the rules of the ABI; any thread may call it.
@@ -185,11 +187,11 @@ unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True if this thread has already reported the call that it is about to make.
+    /// True if this thread has already reported to the observer the call that it is about to make.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reports a call to the observer and makes it. It calls [`safe_call`] again, so that the call path exists only once.
+/// Reports a call to the observer, then makes it through [`safe_call`], so that the code of a call exists only once.
 ///
 /// # Safety
 /// The conditions of [`safe_call`] apply, and the GIL must be held.
@@ -208,10 +210,10 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
     code
 }
 
-/// Argument objects of a call, released at its end.
+/// Argument objects of a call, which are released at its end.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of objects that are set, starting at index 1.
+    /// Number of objects that are set, starting at index 1. The callee may overwrite the slot at index 0.
     count: usize,
 }
 

@@ -1,12 +1,15 @@
-//! Arrays among the arguments of the calls in progress.
+//! Record of the arrays that are arguments of calls in progress.
 //!
-//! A call describes its arrays on its stack. Native code that receives such a description may keep it or pass it on
-//! to Python; the array is then looked up here. The list is on the heap, holds a pointer to each array and never
-//! follows an address into the stack of a call: a greenlet may have left that stack, and another one may use its
-//! memory. For the same reason calls do not always end in the reverse order of their beginnings, so each call removes
-//! its own entries, wherever they are. One list, guarded by the GIL, serves all threads: each call with arrays uses
-//! it twice, and access to thread-local storage would take longer than everything else in it. Nevertheless each
-//! thread finds only its own arrays, so the objects that a callback receives do not depend on other threads.
+//! A call describes its arrays by tensor descriptions (`DLTensor`) on its stack. Native code may keep such a
+//! description or pass it on to Python; the array that it describes is then looked up here.
+//!
+//! The list of arrays is on the heap. It holds a pointer to each array and never dereferences an address in the stack
+//! of a call: a greenlet may have left that stack, and another one may use its memory. For the same reason calls do
+//! not always end in the reverse order of their beginnings, so each call removes its own entries, at any position.
+//!
+//! One list, guarded by the GIL, serves all threads. Each call with arrays uses the list twice, and access to
+//! thread-local storage would take longer than the rest of such a use. Nevertheless each thread finds only its own
+//! arrays, so the objects that a callback receives do not depend on other threads.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -19,20 +22,21 @@ use crate::lower::{Scratch, WORDS};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, raw};
 use crate::{dlpack, ndarray, tensor};
 
-/// An array among the arguments of a call.
+/// Entry of the list: one array that is an argument of a call in progress.
 struct Entry {
     number: u64,
     /// Id of the thread that makes the call. When the thread ends, a greenlet may still wait in the call
     /// indefinitely; no later thread has the same id.
     thread: u64,
-    /// Address of the description that native code received. It is compared and never dereferenced.
+    /// Address of the tensor description that native code received. It is compared and never dereferenced.
     view: *const DLTensor,
-    /// Kept alive by the caller until the call returns, even while the greenlet that makes the call is not running.
+    /// The array, a borrowed reference. The caller keeps it alive until the call returns, even while the greenlet
+    /// that makes the call is not running.
     array: *mut PyObject,
 }
 
 struct Calls {
-    /// Number of the newest entry that ever existed.
+    /// Number of the entry that was added most recently, even if that entry has been removed.
     last: u64,
     /// Entries in the order of their numbers.
     entries: Vec<Entry>,
@@ -45,7 +49,7 @@ unsafe impl Sync for Guarded {}
 
 static CALLS: Guarded = Guarded(UnsafeCell::new(Calls { last: 0, entries: Vec::new() }));
 
-/// Passes the list to a function.
+/// Calls `body` with exclusive access to the list.
 ///
 /// # Safety
 /// The GIL must be held, and `body` must neither run Python code nor use the list in any other way.
@@ -55,9 +59,9 @@ unsafe fn with<R>(body: impl FnOnce(&mut Calls) -> R) -> R {
     body(unsafe { &mut *CALLS.0.get() })
 }
 
-/// The entries of one call, which [`Listed::end`] removes.
+/// Entries that one call has added to the list, and that [`Listed::end`] removes.
 pub(crate) struct Listed {
-    /// Number of the first entry; the other numbers follow it.
+    /// Number of the first entry. The entries have consecutive numbers.
     first: u64,
     count: usize,
 }
@@ -66,8 +70,8 @@ impl Listed {
     /// An empty set of entries.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Lists the arrays of a call: the arguments whose values are tensor descriptions. The caller keeps them alive
-    /// until [`Listed::end`].
+    /// Adds an entry to the list for each argument whose value is a tensor description. The caller must keep these
+    /// arguments alive until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
         let list = |calls: &mut Calls| {
@@ -98,7 +102,7 @@ impl Listed {
         unsafe { with(list) }
     }
 
-    /// Removes the entries, which were listed for the same arguments.
+    /// Removes the entries of a call. `_arguments` must be the arguments for which [`Listed::begin`] added the entries.
     #[inline]
     pub(crate) fn end(&mut self, _arguments: &[Obj<'_>]) {
         let count = std::mem::take(&mut self.count);
@@ -120,8 +124,8 @@ impl Listed {
     }
 }
 
-/// Returns the number and the array of this thread's newest entry below `number` whose description is at `view`. If
-/// `view` is NULL, any description matches.
+/// Returns the number and the array of the newest entry of this thread that has a number below `number` and a
+/// description at the address `view`. If `view` is NULL, any description matches.
 #[inline]
 fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
     // SAFETY: the GIL is held, as everywhere that Python objects are handed out.
@@ -138,8 +142,8 @@ fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
     unsafe { with(find) }
 }
 
-/// Describes the current memory of an array; the flag is true if the memory must not be written. Returns `None` if
-/// the memory cannot be determined.
+/// Describes the current memory of an array. Returns the description, and true if the memory must not be written.
+/// Returns `None` if the memory cannot be determined.
 fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTensor, bool)> {
     let described = if ndarray::is_array(array) {
         ndarray::describe(array, scratch).map(|view| Some((view, ndarray::is_read_only(array))))
@@ -177,7 +181,7 @@ pub(crate) unsafe fn array_of_view(view: *const DLTensor) -> Option<Own> {
     None
 }
 
-/// Returns true if an array has the memory and the shape of a description.
+/// Returns true if the data pointer and the shape of an array equal those of a description.
 #[inline]
 fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     if ndarray::is_array(array) {
@@ -192,8 +196,8 @@ fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     now.is_some_and(|now| now.as_dl().data == described.as_dl().data && now.shape() == described.shape())
 }
 
-/// Makes a tensor that shows the memory described by `view` and keeps its array alive, if a call in progress on this
-/// thread has an array that contains the memory among its arguments.
+/// Makes a tensor of the memory that `view` describes, if that memory is part of an array among the arguments of a
+/// call in progress on this thread. The tensor keeps the array alive. Returns `None` if no such array exists.
 pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
     let Some(part) = view.host_region() else { return Ok(None) };
     let (mut words, mut end) = (WORDS, u64::MAX);

@@ -1,8 +1,8 @@
 //! Calls that can be stopped: the calls that `call_async` makes on its threads.
 //!
-//! A [`Layout`] belongs to one call. While the function runs, its thread refers to it (`CURRENT`), so native code
-//! that checks for signals on that thread learns that its call was cancelled or that its deadline has passed. The
-//! check does not need the GIL, so a loop may check as often as it likes.
+//! Each such call has a token ([`Layout`]). While the function runs, the thread's list `CURRENT` contains the token,
+//! so native code that checks for signals on that thread learns that its call was cancelled or that its deadline has
+//! passed. The check does not need the GIL, so a loop may check as often as it likes.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
@@ -16,11 +16,11 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
 use crate::{error, function};
 
-/// Memory layout of an instance.
+/// Memory layout of a token, an instance of `CallToken`.
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// State of the call: [`RUNNING`] until the call is stopped.
+    /// State of the call: [`RUNNING`], and [`CANCELLED`] or [`TOO_LATE`] once the call is stopped.
     state: AtomicI32,
 }
 
@@ -28,20 +28,21 @@ const RUNNING: i32 = 0;
 const CANCELLED: i32 = 1;
 const TOO_LATE: i32 = 2;
 
-/// The class `CallToken`, from which the Python code of the package derives its calls.
+/// The class `CallToken`. The Python code of the package derives the class of its asynchronous calls from it.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Function of the Python code that runs a coroutine to completion, for [`finish`].
+/// Function of the Python code that runs a coroutine to completion; [`finish`] calls it.
 static FINISH: Global = Global::new();
 
 thread_local! {
-    /// Calls in progress on this thread, innermost last: a number, and the token, to which the entry owns a
-    /// reference. Calls of greenlets take turns, so each call removes its own entry, wherever it is.
+    /// Calls in progress on this thread that can be stopped, innermost last. An entry contains a number and an owned
+    /// reference to the token of the call. Greenlets take turns on a thread, so calls end in any order and each call
+    /// removes its own entry, at any position.
     static CURRENT: RefCell<Vec<(u64, *const Layout)>> = const { RefCell::new(Vec::new()) };
     static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns the token of the innermost call, or NULL if no call is in progress.
+/// Returns the token of the innermost call on this thread that can be stopped, or NULL if no such call is in progress.
 fn innermost() -> *const Layout {
     let found = CURRENT.try_with(|calls| calls.borrow().last().map(|(_, token)| *token));
     found.ok().flatten().unwrap_or(ptr::null())
@@ -80,18 +81,19 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Sets the function that runs a coroutine to completion for a call.
+/// Sets the function that [`finish`] calls to run a coroutine to completion.
 pub(crate) fn set_finish(function: Obj<'_>) {
     FINISH.set(function.to_own());
 }
 
-/// Returns true if such a call is in progress on this thread.
+/// Returns true if a call that can be stopped is in progress on this thread.
 pub(crate) fn is_running() -> bool {
     !innermost().is_null()
 }
 
-/// Checks whether the call was stopped, for native code that checks for signals. Returns `None` if no such call is in
-/// progress on this thread, otherwise the status code of the check.
+/// Checks if the innermost call on this thread was stopped, for native code that checks for signals. Returns `None`
+/// if no call that can be stopped is in progress on this thread. Otherwise returns 0, or -1 with an error raised if
+/// the call was stopped.
 pub(crate) fn check() -> Option<c_int> {
     // SAFETY: the entry keeps the token alive.
     let token = unsafe { innermost().as_ref() }?;
@@ -108,8 +110,9 @@ pub(crate) fn check() -> Option<c_int> {
     }
 }
 
-/// Returns the result of a coroutine that a Python function has returned to native code, if this thread runs a call
-/// for an event loop, which then runs the coroutine. Returns `None` for all other objects and on all other threads.
+/// Runs a coroutine that a Python function has returned to native code, and returns the coroutine's result. This
+/// happens only on a thread that makes a call for an event loop, and the event loop runs the coroutine. Returns
+/// `None` on all other threads, and for objects that are not coroutines.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     let token = innermost();
@@ -149,7 +152,8 @@ unsafe extern "C" fn stopped(token: *mut PyObject, _: *mut PyObject) -> *mut PyO
     py::boolean(state(token).load(Ordering::Relaxed) != RUNNING).into_ptr()
 }
 
-/// Guard that makes a token the current call of this thread. It contains the number of the entry.
+/// Guard that adds a token to the calls in progress on this thread, and removes it when dropped. It contains the
+/// number of the entry.
 struct Running(u64);
 
 impl Running {
@@ -230,7 +234,8 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
     })
 }
 
-/// Returns the call that runs on this thread, or None; called from the Python code of the package.
+/// Returns the token of the innermost call on this thread that can be stopped, or None. Called from the Python code
+/// of the package.
 pub(crate) fn current() -> Own {
     // SAFETY: the pointer is NULL or a Python object, which its entry keeps alive.
     match unsafe { Obj::from_nullable(innermost().cast_mut().cast()) } {
@@ -239,7 +244,7 @@ pub(crate) fn current() -> Own {
     }
 }
 
-/// Checks for signals as native code does, for long-running Python functions called by native code.
+/// Checks for signals as native code does. Meant for long-running Python functions that native code calls.
 pub(crate) fn check_from_python() -> Res<Own> {
     match anyfn::check_signals() {
         Ok(()) => Ok(py::none()),

@@ -18,10 +18,11 @@ use crate::lower::{Frame, WORDS, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
 use crate::{define, error, function, gil, object, plan, types};
 
-/// Maximum number of arguments for a direct call of a constructor; with more it is called like any Python callable.
+/// Maximum number of arguments with which a constructor is called directly. With more arguments it is called like any
+/// Python callable.
 const INLINE: usize = 8;
 
-/// Implements `__new__`: makes an instance without a native object, which `__init__` provides.
+/// Implements `__new__`: makes an instance without a native object. `__init__` provides the native object later.
 ///
 /// # Safety
 /// Must be called by Python with a class derived from `Object`.
@@ -93,7 +94,8 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
 /// Implements `__init_handle_by_constructor__(constructor, *args, **kwargs)`.
 ///
 /// # Safety
-/// Must be called by Python with an instance, `count` arguments, and one more for each name in a tuple or NULL.
+/// Must be called by Python. `this` must be an instance, and `args` must hold `count` positional arguments, followed
+/// by one argument for each name in `kwnames`, which must be a tuple or NULL.
 pub(crate) unsafe extern "C" fn init_handle(
     this: *mut PyObject,
     args: *const *mut PyObject,
@@ -127,7 +129,7 @@ pub(crate) unsafe extern "C" fn init_handle(
     })
 }
 
-/// Returns the constructor of an instance's class.
+/// Returns the constructor of an instance's class (`__constructor__`). Raises `TypeError` if the class has no constructor.
 fn constructor_of(this: Obj<'_>) -> Res<Own> {
     match this.class().attr_opt(names::CONSTRUCTOR.get())? {
         Some(constructor) if !constructor.obj().is_none() => Ok(constructor),
@@ -180,7 +182,8 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     }
 }
 
-/// Returns the native object of the Python object that a constructor returned.
+/// Returns the native object of the Python object that a constructor returned. Raises `TypeError` for an object
+/// without one.
 #[cold]
 fn native(result: Obj<'_>, constructor: Obj<'_>) -> Res<ObjectRef> {
     match object::reference_of(result) {
@@ -195,7 +198,8 @@ fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Makes `made` the native object of an instance that does not have one yet.
+/// Stores `made` as the native object of an instance. Raises an exception if the instance already has a native
+/// object, or if its class must not represent objects of this type.
 fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
     if !fits(this.type_ptr(), made.type_index())? {
         return misfit(this, &made);
@@ -220,11 +224,12 @@ fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Last class that took an object of the type, for each type index below the length of the table. Each entry owns a
-/// reference. Read and written under the GIL.
+/// Cache of [`fits`]: for each type index below the length of the table, the class that was found to fit most
+/// recently. Each entry owns a reference. Read and written under the GIL.
 static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
-/// Returns true if instances of a class may represent objects of a type.
+/// Returns true if instances of a class may represent objects of a type: the class is registered for the type or one
+/// of its ancestors, or is not registered at all.
 #[inline]
 fn fits(class: *mut ffi::PyTypeObject, type_index: i32) -> Res<bool> {
     let slot = FITTED.get(usize::try_from(type_index).unwrap_or(usize::MAX));
@@ -251,7 +256,7 @@ fn find_fit(class: *mut ffi::PyTypeObject, type_index: i32, slot: Option<&Atomic
     Ok(fits)
 }
 
-/// Clears the cache of matching classes, because another class was registered.
+/// Clears the cache of [`fits`], because another class was registered.
 pub(crate) fn forget_fits() {
     for slot in &FITTED {
         let old = slot.swap(ptr::null_mut(), Ordering::Relaxed);
@@ -260,7 +265,8 @@ pub(crate) fn forget_fits() {
     }
 }
 
-/// Raises the error for an instance whose `__init__` has not made a native object.
+/// Raises `ValueError` for an instance without a native object: its `__init__` has not made one, or the object is
+/// being rewritten in place.
 #[cold]
 pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
     let message = format!(
@@ -273,7 +279,7 @@ pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
     }
 }
 
-/// Raises the same error and returns NULL, for use in a C function.
+/// Raises the error of [`uninitialised`] and returns NULL, for use in a C function.
 #[cold]
 pub(crate) fn uninitialised_c(object: Obj<'_>) -> *mut PyObject {
     let Err(Raised) = uninitialised::<()>(object, None) else { return ptr::null_mut() };

@@ -14,18 +14,20 @@ use crate::object;
 use crate::py::{self, Global, Obj, Own, Res};
 
 thread_local! {
-    /// Number of converters to native values that run on this thread; the objects that they make must not be converted back.
+    /// Number of converters to native values that run on this thread. While one runs, the native objects that it
+    /// makes are not converted back to Python values.
     static LOWERING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Dictionary from class to the pair of the function that makes its native value and the index of the type that it
-/// promises; None if it was removed.
+/// Dictionary from each class with a converter to native values to a pair: the converter function, and the index of
+/// the type that its result must have. None instead of the pair marks a removed converter.
 static TO_NATIVE: Global = Global::new();
-/// Dictionary from the class of a native type to the function that makes the Python value of its objects; None if it
-/// was removed.
+/// Dictionary from the Python class of each native type with a converter to the function that makes the Python value
+/// of an object. None instead of the function marks a removed converter.
 static FROM_NATIVE: Global = Global::new();
 
-/// Registers the converter of instances of `class`: `entry` is the pair of the function and the index of its native type.
+/// Registers the converter of instances of `class` to native values. `entry` is the pair of the function and the
+/// index of the type that its result must have, or None to remove the converter.
 pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     if TO_NATIVE.try_get().is_none() {
         TO_NATIVE.set(py::dict()?);
@@ -33,7 +35,7 @@ pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     py::dict_set(TO_NATIVE.get(), class, entry)
 }
 
-/// Returns the native value of an instance whose class has a converter.
+/// Returns the native value of an instance whose class has a converter, or `None` if the class has no converter.
 #[inline]
 pub(crate) fn to_native(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
     if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg, at) }
@@ -90,7 +92,7 @@ fn lowering<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Registers `function` as the converter of native objects whose class is `class`.
+/// Registers `function` as the converter of native objects whose Python class is `class`. None removes the converter.
 pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     if FROM_NATIVE.try_get().is_none() {
         FROM_NATIVE.set(py::dict()?);
@@ -100,7 +102,7 @@ pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Returns true if objects that become instances of this class are converted further.
+/// Returns true if a converter to Python values is registered for native objects whose Python class is `class`.
 pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
     // SAFETY: the table of classes or the module keeps the class alive.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
@@ -109,7 +111,8 @@ pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
         .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.obj().is_none()))
 }
 
-/// Returns the Python value of an object whose class has a converter.
+/// Converts a native object with the converter of `class`, its Python class. While a converter to native values runs
+/// on this thread, returns the instance of `class` instead.
 #[cold]
 pub(crate) fn from_native(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
     let made = object::wrap_as(class, object)?;

@@ -24,8 +24,8 @@ fn fail<T>(message: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), message)
 }
 
-/// Gives an instance a native object with the defaults, when its `__init__` sets a field before the object exists.
-/// Does nothing if the class is not defined in Python.
+/// Makes the native object of an instance with default field values. This is necessary if the instance's `__init__`
+/// sets a field before the object exists. Does nothing if the class is not defined in Python.
 #[cold]
 pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };
@@ -44,8 +44,8 @@ pub(crate) fn ensure(this: Obj<'_>) -> Res<()> {
     if object::handle_unchecked(this).is_null() { construct::uninitialised(this, None) } else { Ok(()) }
 }
 
-/// Raises `RuntimeError` if an instance of a class defined in Python is already initialised; its constructor is not
-/// called again.
+/// Raises `RuntimeError` if the class of an initialised instance is defined in Python, because the constructor of
+/// such an instance must not be called again. Does nothing for an instance of another class.
 #[cold]
 pub(crate) fn made_already(this: Obj<'_>) -> Res<()> {
     if record_of_object(object::handle_unchecked(this)).is_none() {
@@ -55,7 +55,8 @@ pub(crate) fn made_already(this: Obj<'_>) -> Res<()> {
     py::raise(py::exceptions::runtime_error(), &message)
 }
 
-/// Returns index and key of the type of a class, or None; called from the Python code of the package.
+/// Returns the index and key of the type for which a class or its nearest base is registered, or None. Called from
+/// the Python code of the package.
 pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
     match object::type_of_class(class)? {
         Some(index) => {
@@ -68,7 +69,7 @@ pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
 
 // ---- Definition of a type
 
-/// Returns the type for which the nearest registered base of a class is registered.
+/// Returns the index of the parent type of a new class: the type of the nearest base that is registered for a type.
 fn parent_of(class: Obj<'_>) -> Res<i32> {
     let order = class.attr(names::MRO.get())?;
     for index in 1..order.obj().tuple_len() {
@@ -85,7 +86,7 @@ fn parent_of(class: Obj<'_>) -> Res<i32> {
 /// A field as declared in the class statement.
 struct Told<'a> {
     name: String,
-    /// Type of the field as JSON.
+    /// Type of the field as JSON, as in signatures.
     schema: String,
     /// Type of the field as shown in messages.
     shown: String,
@@ -113,7 +114,8 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Returns defaults and passing of the parent's fields, as the nearest base of the class defines them.
+/// Returns the default of each field of the parent type, and how the constructor takes the field. They come from the
+/// constructor of the nearest base if that base defined the parent type, and otherwise from the reflected fields.
 fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>)> {
     let base = class.attr_opt(names::CONSTRUCTOR.get())?;
     if let Some(base) = base.as_ref().and_then(|base| plan_of(base.obj()))
@@ -251,7 +253,7 @@ fn check_known(key: &str) -> Res<()> {
     Ok(())
 }
 
-/// Checks that positional arguments with a default follow those without.
+/// Raises an exception if a positional argument without a default follows one with a default.
 fn check_order(
     class: &str,
     parent: &Record,
@@ -276,7 +278,7 @@ fn check_order(
     Ok(())
 }
 
-/// Describes a field in the form that `ffi.TypeDefine` takes.
+/// Describes a field as the `Map` that `ffi.TypeDefine` takes.
 fn tell(told: &Told<'_>, default: &Fallback, frozen: bool) -> Res<Any> {
     let text = |text: &str| Any::from(anyfn::String::from(text));
     let flags = told.flags | if frozen { 0 } else { WRITABLE };
@@ -331,11 +333,11 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
     Ok(())
 }
 
-/// Prefix of attributes that are reserved for the runtime and native code, which trust what these attributes state
-/// about memory.
+/// Prefix of type attributes that Python code must not register. They are reserved for the runtime and native code,
+/// which rely on what these attributes state about memory.
 const RESERVED: &str = "__anyfn_";
 
-/// Registers a value as an attribute of a type; an attribute can be registered once.
+/// Registers a value as an attribute of a type. Each attribute of a type can be registered once.
 pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
     if name.starts_with(RESERVED) {
         let message = format!("expected an attribute that does not begin with `{RESERVED}`, got `{name}`");

@@ -26,7 +26,8 @@ use crate::lower::{At, Scratch};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
 use crate::{error, ndarray, tensor};
 
-/// Name of a capsule that holds a tensor, and the name that it gets when the tensor has been taken.
+/// Names of one kind of DLPack capsule: `fresh` while the capsule holds a tensor, and `used` once the tensor has been
+/// taken.
 struct Capsule {
     fresh: &'static CStr,
     used: &'static CStr,
@@ -37,11 +38,12 @@ const UNVERSIONED: Capsule = Capsule { fresh: c"dltensor", used: c"used_dltensor
 
 // ---- The table of C functions -------------------------------------------------------------------------------------
 
-/// Table of functions that a library provides for exchanging its arrays. None of the functions synchronises streams.
+/// Exchange table: the C functions that a library provides for exchanging its arrays. None of the functions
+/// synchronises streams.
 #[repr(C)]
 pub(crate) struct Exchange {
     version: DLPackVersion,
-    /// Table of an older major version, or NULL.
+    /// Exchange table of an older major version, or NULL.
     previous: *const Exchange,
     allocate: Option<DLPackManagedTensorAllocator>,
     export: Option<unsafe extern "C" fn(*mut PyObject, *mut *mut DLManagedTensorVersioned) -> c_int>,
@@ -55,11 +57,12 @@ unsafe impl Sync for Exchange {}
 
 const EXCHANGE: &CStr = c"dlpack_exchange_api";
 
-/// Classes that have a table, and their tables; kept for the lifetime of the process. Read and written under the GIL.
+/// Cache of classes that have an exchange table, and of their tables. Entries are kept for the lifetime of the
+/// process. Read and written under the GIL.
 static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
     [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
 
-/// Returns the table of a class that has been encountered before.
+/// Returns the exchange table of a class from the cache, or `None` if the class has not been encountered before.
 #[inline]
 pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> {
     for (known, table) in &KNOWN {
@@ -75,7 +78,7 @@ pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> 
     None
 }
 
-/// Returns the table of an object's class, if it has a usable one.
+/// Returns the exchange table of an object's class, or `None` if the class has no table of the supported version.
 fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
     if let Some(table) = known(object.type_ptr()) {
         return Ok(Some(table));
@@ -107,8 +110,8 @@ fn remember(object: Obj<'_>, table: &'static Exchange) {
     }
 }
 
-/// Describes an object whose class has a table as a `DLTensor` in `scratch`. Returns `None` if the table cannot
-/// describe objects.
+/// Describes the memory of an object as a `DLTensor` in `scratch`, with the exchange table of the object's class.
+/// Returns `None` if the table has no function for that.
 #[inline]
 pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> Res<Option<*mut DLTensor>> {
     let Some(describe) = table.describe else { return Ok(None) };
@@ -118,16 +121,17 @@ pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> 
     Ok(Some(place))
 }
 
-/// Changes of a call to the environment of its thread, which are undone at its end.
+/// Allocator and stream that a call sets for its thread. Dropping this value restores the previous ones.
 pub(crate) struct Environment {
     allocator: Option<DLPackManagedTensorAllocator>,
     has_allocator: bool,
-    /// Device type, device index, and the stream that was previously set.
+    /// Device type and device index for which the stream was set, and the stream that was set before.
     stream: Option<(i32, i32, *mut c_void)>,
 }
 
 impl Environment {
-    /// Makes native code allocate tensors with the library of an argument, and work on the library's stream.
+    /// Sets the allocator and the current stream of the library that owns an argument. Native code then allocates
+    /// tensors with this library, and works on its stream.
     pub(crate) fn of(table: &Exchange, tensor: &DLTensor) -> Res<Environment> {
         let mut environment = Environment { allocator: None, has_allocator: false, stream: None };
         if table.allocate.is_some() {
@@ -189,7 +193,7 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     take(capsule.obj(), at).map(Some)
 }
 
-/// Makes a tensor from the export of an object's table.
+/// Makes a tensor from a DLPack tensor that `producer` has exported, and takes ownership of the DLPack tensor.
 fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // SAFETY: the pointer is NULL or a valid tensor, which is owned by this function.
     let Some(content) = (unsafe { managed.as_ref() }) else {
@@ -215,9 +219,9 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
     kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
 }
 
-/// Makes a tensor of a part of the memory of an array whose class has a table. Returns `None` if the memory does not
-/// belong to the array. The tensor keeps the current memory through the array's library, because the array itself may
-/// get different memory.
+/// Makes a tensor for `view`, which describes `part` of the memory of an array. The tensor keeps the current memory
+/// alive through the array's library, because the array itself may get different memory. Returns `None` if the
+/// array's class has no exchange table or the memory does not belong to the array.
 pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> Res<Option<Tensor>> {
     let Some(export) = known(producer.type_ptr()).and_then(|table| table.export) else { return Ok(None) };
     let mut managed: *mut DLManagedTensorVersioned = ptr::null_mut();
@@ -245,7 +249,8 @@ fn wrong_version<T>(version: DLPackVersion, at: &At<'_>) -> Res<T> {
     )
 }
 
-/// Requests a capsule from an object, in the newest form that it supports.
+/// Calls `__dlpack__` to request a capsule from an object: a versioned capsule if the object supports DLPack 1.0, and
+/// otherwise an unversioned one.
 fn ask(producer: Obj<'_>) -> Res<Own> {
     let method = producer.attr(names::DLPACK.get())?;
     let stream = stream_for(producer)?;
@@ -263,7 +268,8 @@ fn ask(producer: Obj<'_>) -> Res<Own> {
     }
 }
 
-/// Returns the stream on which native code will use an object's memory, or `None` if the device has no streams.
+/// Returns the stream on which native code will use an object's memory. Returns `None` for a device without streams,
+/// and for an object that does not report its device.
 fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
     let Some(method) = producer.attr_opt(names::DLPACK_DEVICE.get())? else { return Ok(None) };
     let device = method.obj().call(&[])?;
@@ -292,7 +298,7 @@ fn as_int(object: Obj<'_>) -> Res<i64> {
     })
 }
 
-/// Makes a tensor from the content of a capsule.
+/// Takes the tensor out of a DLPack capsule and renames the capsule accordingly.
 pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // This may read the function's signature and so run Python code, which might take the tensor. It therefore comes first.
     let may_be_read_only = at.is_only_read();
@@ -345,7 +351,7 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Returns true if an object is a capsule of any kind.
+/// Returns true if an object is a `PyCapsule`, with any name.
 pub(crate) fn is_capsule(object: Obj<'_>) -> bool {
     // SAFETY: the object is valid.
     unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) != 0 }
@@ -358,7 +364,7 @@ fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {
 
 // ---- Exports ------------------------------------------------------------------------------------------------------
 
-/// Exports a tensor as a capsule.
+/// Exports a tensor as a DLPack capsule. If `versioned` and `copied` are true, the capsule is flagged as a copy.
 pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool, copied: bool) -> Res<Own> {
     let tensor = tensor::argument(object)?;
     let handle = tensor.as_object().as_handle();
@@ -393,7 +399,7 @@ fn make_capsule(
     py::unsafe_new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
 }
 
-/// Releases the versioned tensor of a capsule from which it was not taken.
+/// Destructor of versioned capsules: releases the tensor unless it was taken out of the capsule.
 unsafe extern "C" fn drop_versioned(capsule: *mut PyObject) {
     if let Some(tensor) = untaken(capsule, &VERSIONED) {
         // SAFETY: the tensor is valid and owned by the capsule.
@@ -401,7 +407,7 @@ unsafe extern "C" fn drop_versioned(capsule: *mut PyObject) {
     }
 }
 
-/// Releases the unversioned tensor of a capsule from which it was not taken.
+/// Destructor of unversioned capsules: releases the tensor unless it was taken out of the capsule.
 unsafe extern "C" fn drop_unversioned(capsule: *mut PyObject) {
     if let Some(tensor) = untaken(capsule, &UNVERSIONED) {
         let tensor: *mut DLManagedTensor = tensor.cast();
@@ -423,7 +429,7 @@ fn untaken(capsule: *mut PyObject, kind: &Capsule) -> Option<*mut c_void> {
     (!tensor.is_null()).then_some(tensor)
 }
 
-/// Makes the capsule with the table of `Tensor`.
+/// Makes the capsule that holds the exchange table of the class `Tensor`.
 pub(crate) fn own_exchange() -> Res<Own> {
     static OWN: Exchange = Exchange {
         version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
@@ -440,7 +446,7 @@ pub(crate) fn own_exchange() -> Res<Own> {
     py::unsafe_new_ref!(ffi::PyCapsule_New(table.cast_mut().cast(), EXCHANGE.as_ptr(), None))
 }
 
-/// Runs the body of a function of the table. Returns 0 on success, and -1 with an exception set on failure.
+/// Runs the body of a function of the exchange table. Returns 0 on success, and -1 with an exception set on failure.
 fn guarded(body: impl FnOnce() -> Res<()>) -> c_int {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     match result {
@@ -453,8 +459,11 @@ fn guarded(body: impl FnOnce() -> Res<()>) -> c_int {
     }
 }
 
+/// Exports a `Tensor` as a versioned DLPack tensor.
+///
 /// # Safety
-/// `object` must be a `Tensor`, `out` must be writable, and the GIL must be held. This also applies to the functions below.
+/// `object` must be a `Tensor`, `out` must be writable, and the GIL must be held. This also applies to the other
+/// functions of the exchange table below.
 unsafe extern "C" fn export_own(object: *mut PyObject, out: *mut *mut DLManagedTensorVersioned) -> c_int {
     guarded(|| {
         // SAFETY: the caller passes a valid object and holds the GIL.
@@ -500,8 +509,8 @@ unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_v
     0
 }
 
-/// Allocates a tensor of the runtime. `Tensor::empty` is unsuitable because it asks the caller's framework, which is
-/// this extension.
+/// Allocates a tensor of the runtime with the shape, data type and device of `like`. `Tensor::empty` is unsuitable
+/// because it asks the caller's framework, which is this extension.
 fn new_tensor(like: &anyfn::TensorView<'_>) -> anyfn::Result<Tensor> {
     let shape = anyfn::Shape::from(like.shape());
     let function = anyfn::registry::get("runtime.TVMTensorAllocWithScope")?;

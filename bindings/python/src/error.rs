@@ -1,4 +1,4 @@
-//! Errors in both directions.
+//! Conversion between Python exceptions and native errors, in both directions.
 //!
 //! A Python exception that leaves a callback becomes an error. Its class name becomes the kind, its string the
 //! message, its traceback the backtrace, and its `__cause__` the cause. The exception object itself is stored in the
@@ -33,7 +33,7 @@ static CLASS_OF_KIND: Global = Global::new();
 
 /// Kind of the error that native code raises when it stops because a Python exception is already set.
 const ALREADY_SET: &str = "EnvErrorAlreadySet";
-/// Key of the exception in a context that is a `Map`.
+/// Key of the Python exception in the context of an error, if that context is a `Map`.
 const EXCEPTION: &str = "exception";
 /// Maximum length of a chain of causes that is followed.
 const CAUSES_MAX: usize = 32;
@@ -50,7 +50,8 @@ pub(crate) fn set_class_of_kind(function: Obj<'_>) {
     CLASS_OF_KIND.set(function.to_own());
 }
 
-/// Registers `class` for errors of a kind, in both directions.
+/// Registers `class` for errors of a kind. Native errors of the kind become exceptions of this class, and exceptions
+/// of this class become errors of the kind.
 pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
     let is_exception = class.is_subclass_of(py::exceptions::base_exception());
     if !is_exception || kind.type_ptr() != &raw mut ffi::PyUnicode_Type {
@@ -82,8 +83,8 @@ pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) 
     Raised
 }
 
-/// Takes the error that a failed call has raised. Returns `None` if an exception is set instead; if neither exists,
-/// raises `SystemError`.
+/// Takes the error that a failed call has raised. Returns `None` if a Python exception is set instead. If neither
+/// exists, raises `SystemError` and returns `None`.
 fn take_native(code: c_int) -> Option<Error> {
     let mut handle: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: `handle` is writable.
@@ -103,8 +104,8 @@ fn take_native(code: c_int) -> Option<Error> {
     }
 }
 
-/// Rewrites the error of a wrong argument with the Python class of the argument, since native code cannot distinguish
-/// Python classes.
+/// Rewrites a native `TypeError` about an argument of `callable` so that its message names the Python class of the
+/// argument, which native code cannot distinguish. Returns `None` for any other error.
 fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
     if error.kind() != "TypeError" {
         return None;
@@ -164,7 +165,7 @@ fn exception_of(error: Error, causes: usize) -> Res<Own> {
     }
 }
 
-/// Returns the address of the error's cell, which follows the header.
+/// Returns the address of the content of an error object, which follows the header.
 fn cell(error: &Error) -> *const TVMFFIErrorCell {
     let header: *const TVMFFIObject = error.as_object().as_handle().cast();
     header.wrapping_add(1).cast()
@@ -180,13 +181,14 @@ fn message(error: &Error) -> &TVMFFIByteArray {
     unsafe { &(*cell(error)).message }
 }
 
-/// Makes a Python string from a string of an error that is alive.
+/// Makes a Python string from a string of an error. The error must be alive.
 fn text(array: &TVMFFIByteArray) -> Res<Own> {
     // SAFETY: the error owns its strings. Only the backtrace can change, and the bytes are copied here.
     py::string_lossy(unsafe { array.as_slice() })
 }
 
-/// Returns the context of an error. If a walk has wrapped it to add the path to the error, returns the wrapped context.
+/// Returns the context of an error. A walk over a graph may have wrapped the context in an object that adds the
+/// access path; this function removes the wrapper.
 fn context_of(error: &Error) -> Option<ObjectRef> {
     let context = error.context()?;
     match context.type_index() {
@@ -203,12 +205,12 @@ fn behind_way(context: ObjectRef) -> Option<ObjectRef> {
     context.get_field("prev_error_context").ok()?.into_object()
 }
 
-/// Key of the access path in a context that is a `Map`.
+/// Key of the access path in the context of an error, if that context is a `Map`.
 const VISITED: &str = "visited";
-/// Key of the notes that native code has added.
+/// Key of the notes that native code has added to the context of an error, if that context is a `Map`.
 const ADDED: &str = "notes";
 
-/// Adds notes to an exception that describe where it occurred.
+/// Adds the access path and the notes in the context of a native error to an exception, as exception notes.
 #[cold]
 fn add_notes(exception: Obj<'_>, error: &Error) -> Res<()> {
     let Some(Ok(map)) = context_of(error).map(Map::<Any, Any>::try_from_object) else { return Ok(()) };
@@ -282,7 +284,8 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
     Some(exception)
 }
 
-/// Sets the cause of an exception to one that native code has added to its error.
+/// Sets the `__cause__` of an exception to the exception of a cause that native code has added to its error. Does
+/// nothing if the exception already has a cause.
 #[cold]
 fn add_cause(exception: Obj<'_>, error: &Error) {
     // SAFETY: the object is an exception; the result is a new reference or NULL.
@@ -292,7 +295,8 @@ fn add_cause(exception: Obj<'_>, error: &Error) {
     }
 }
 
-/// Sets the cause of an exception to the exception of the error's cause.
+/// Sets the `__cause__` of an exception to the exception of the error's cause. `causes` is the maximum length of the
+/// chain of causes.
 #[cold]
 fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
     let Some(cause) = error.cause() else { return Ok(()) };
@@ -302,7 +306,7 @@ fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
     Ok(())
 }
 
-/// Returns the Python object in an object of type `kTVMFFIOpaquePyObject`.
+/// Returns the Python object that a native object keeps alive. `object` must have the type `kTVMFFIOpaquePyObject`.
 pub(crate) fn opaque_object<'a>(object: *const TVMFFIObject) -> Obj<'a> {
     // SAFETY: the caller has an object of that type, which has its cell behind the header.
     let cell: *const TVMFFIOpaqueObjectCell = unsafe { object.add(1) }.cast();
@@ -316,7 +320,7 @@ pub(crate) fn opaque_object<'a>(object: *const TVMFFIObject) -> Obj<'a> {
 #[repr(C)]
 struct OpaqueObject {
     header: TVMFFIObject,
-    /// Cell with an owned reference.
+    /// Content of the object: an owned reference to the Python object.
     cell: TVMFFIOpaqueObjectCell,
 }
 
@@ -341,7 +345,8 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
     }
 }
 
-/// Releases the Python object, the memory, or both. May run on any thread.
+/// Deleter of [`OpaqueObject`]. Depending on `flags`, it releases the Python object, frees the memory, or both. May
+/// run on any thread.
 unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
     let object: *mut OpaqueObject = object.cast();
     if flags & STRONG != 0 {
@@ -358,7 +363,8 @@ unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
     }
 }
 
-/// Returns the Python object in a native object that was made here and therefore owns a reference to it.
+/// Returns the Python object that a native object keeps alive, if the native object was made by [`make_opaque`].
+/// Returns `None` for any other object.
 pub(crate) fn own_opaque_object<'a>(object: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object, whose deleter does not change.
     let deleter = unsafe { (*object).deleter };
@@ -389,14 +395,14 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     Ok(exception)
 }
 
-/// Makes an instance of a class whose constructor does not accept a single message.
+/// Makes an exception by calling `__new__` only, for a class whose constructor does not accept a single message.
 #[cold]
 fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
     py::clear_error();
     check_exception(class.attr(names::NEW.get())?.obj().call(&[class, message])?)
 }
 
-/// Checks that the object made by a class is an exception, which the class need not ensure.
+/// Raises `TypeError` if the object that an exception class has made is not an exception. A class may return any object.
 fn check_exception(made: Own) -> Res<Own> {
     if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
         return py::raise(
@@ -407,7 +413,7 @@ fn check_exception(made: Own) -> Res<Own> {
     Ok(made)
 }
 
-/// Returns the exception class of a kind, which is a string.
+/// Returns the exception class of a kind. `kind` must be a string.
 pub(crate) fn class_of(kind: Obj<'_>) -> Res<Own> {
     match py::dict_get(CLASSES.get(), kind) {
         Some(class) => Ok(class),
@@ -431,7 +437,8 @@ fn new_class(kind: Obj<'_>) -> Res<Own> {
     Ok(class)
 }
 
-/// Moves the current exception into the thread's raised native error. Returns the status code for a native function.
+/// Converts the current Python exception to a native error and raises that error on this thread. Returns -1, the
+/// status code of a failed native function.
 #[cold]
 pub(crate) fn raise_to_native() -> c_int {
     match py::take_error() {
@@ -471,7 +478,8 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
     error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Makes the error of an exception that was itself made from a native error: the same error, with the exception in its context.
+/// Makes the error of an exception that was itself made from a native error. It has the kind and message of that
+/// error, and the exception in its context.
 fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
     let own_trace;
     let trace = if trace.is_empty() {
@@ -496,7 +504,7 @@ fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<Obj
     Error::try_from_texts(kind, message, trace.as_bytes(), cause, context)
 }
 
-/// Returns the kind of an exception: the one for which its class was registered, or else the name of the class.
+/// Returns the kind of an exception: the kind for which its class was registered, or else the name of the class.
 fn kind_of(exception: Obj<'_>) -> String {
     let registered = KINDS.try_get().and_then(|kinds| py::dict_get(kinds, exception.class()));
     match registered.map(|kind| kind.obj().to_text()) {
@@ -505,7 +513,7 @@ fn kind_of(exception: Obj<'_>) -> String {
     }
 }
 
-/// Returns the native error from which an exception was made.
+/// Returns the native error from which an exception was made, or `None` for any other exception.
 fn native_error(exception: Obj<'_>) -> Option<Error> {
     let attribute = exception.attr_opt(names::ERROR.get()).unwrap_or_else(|Raised| {
         py::clear_error();

@@ -1,8 +1,8 @@
-//! Fields of native objects as attributes: `point.x`.
+//! Fields of native objects as attributes of their Python objects: `point.x`.
 //!
 //! A type may register its fields: their names, their offsets in an object, and the functions that read and set them.
-//! The class of the type gets a descriptor for each field, which calls that function directly. The descriptor looks
-//! up the function each time, since the library of the type may be reloaded.
+//! The Python class of the type gets a descriptor for each field, which calls these functions directly. The descriptor
+//! looks up the function for each access, since the library of the type may be reloaded.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
@@ -18,13 +18,14 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
 use crate::{construct, define, error, gil, lift, method, object, record};
 
-/// A field of a type. It lives as long as the process, like the descriptors that point to it.
+/// Closure of a field descriptor: a field of a type. It lives as long as the process, like the descriptors that point
+/// to it.
 struct Field {
     name: CString,
     type_index: i32,
     offset: usize,
     told: reflection::Field,
-    /// The setter, if it is a function object, which does not change.
+    /// Setter of the field, if it is a function object. It does not change.
     setter: Option<PackedFunc>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// Makes the name and the descriptor definition of a field. Returns `None` if the field cannot be read.
+/// Returns the name of a field and the definition of its descriptor. Returns `None` if the field cannot be read.
 fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
     let settable = told.is_writable();
     let mut setter = None;
@@ -69,7 +70,8 @@ fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ff
     Some((name, Box::new(definition)))
 }
 
-/// Returns the address of a field in an instance.
+/// Returns the address of a field in the native object of an instance. Raises `AttributeError` if the object has no
+/// such field.
 #[inline]
 fn place(this: Obj<'_>, field: &Field) -> Res<*mut c_void> {
     let handle: *mut TVMFFIObject = object::handle_unchecked(this);

@@ -22,7 +22,7 @@ use crate::signature::{self, Known};
 use crate::types::{self, Class};
 use crate::{callback, error, gil, lift, object, place};
 
-/// Memory layout of an instance.
+/// Memory layout of an instance of `PackedFunc`.
 #[repr(C)]
 struct Layout {
     object: object::Layout,
@@ -113,7 +113,7 @@ pub(crate) fn init() -> Res<()> {
 /// Makes the Python object of a native function.
 ///
 /// `name` is used for messages and `__name__`. If `releases` is true, calls of a function that is not implemented in
-/// Python release the GIL. A function that declares itself long-running or blocking always does.
+/// Python release the GIL. Calls of a function that declares itself long-running or blocking always release it.
 pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -> Res<Own> {
     let releases = (releases && !callback::is_python(&function)) || asks_for_release(&function);
     let own = object::wrap_as(CLASS.ptr().cast(), function)?;
@@ -125,7 +125,8 @@ pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -
     Ok(own)
 }
 
-/// Returns the function that Python calls for instances.
+/// Returns the function through which Python calls an instance. It releases the GIL during a call if `releases` is
+/// true, and records the location of a call if a record of live objects (a ledger) exists.
 fn entry(releases: bool) -> ffi::vectorcallfunc {
     match (releases, anyfn::has_ledger()) {
         (true, false) => vectorcall::<true>,
@@ -135,7 +136,7 @@ fn entry(releases: bool) -> ffi::vectorcallfunc {
     }
 }
 
-/// Calls a native function and records the location of the call for a ledger.
+/// Calls a native function, and notes the location of the call in Python code for the record of live objects.
 ///
 /// # Safety
 /// The conditions of [`vectorcall`] apply.
@@ -204,7 +205,7 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     })
 }
 
-/// Calls a `PackedFunc` as Python would.
+/// Calls a `PackedFunc` in the way in which Python calls it.
 ///
 /// # Safety
 /// The conditions of [`vectorcall`] apply.
@@ -324,7 +325,8 @@ unsafe fn watched<const RELEASE: bool>(
     gil::counted(|| if RELEASE { gil::without(body) } else { body() })
 }
 
-/// Calls a function with named arguments, which follow the positional ones in `args`.
+/// Calls a function with named arguments. Their values follow the positional arguments in `args`, and `names`
+/// contains their names.
 #[inline(never)]
 fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> *mut PyObject {
     error::catch(|| try_call_named::<RELEASE>(callable, args, names))
@@ -356,8 +358,8 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
     call_many::<RELEASE>(callable, &known.arrange_any(callable, args, names)?)
 }
 
-/// Calls a Python function with named arguments. The function receives the same values as in any other call, and
-/// decides itself which names it accepts.
+/// Calls the Python function `python` behind `callable` with named arguments. The arguments are converted as in any
+/// other call, and the function decides itself which names it accepts.
 #[cold]
 fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
@@ -386,7 +388,7 @@ pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
     PackedFunc::try_from_object(object).ok()
 }
 
-/// Borrows the name object of a function; the caller knows that it is an instance of `PackedFunc`.
+/// Borrows the name of a function as a Python object. `callable` must be an instance of `PackedFunc`.
 pub(crate) fn name_object(callable: Obj<'_>) -> Option<Obj<'_>> {
     // SAFETY: the instance owns the object, or the pointer is NULL.
     unsafe { Obj::from_nullable(layout(callable).name) }
@@ -417,7 +419,7 @@ pub(crate) fn name_of(callable: Obj<'_>) -> String {
     name.map_or_else(|| "PackedFunc".into(), |name| shorten(&name).into_owned())
 }
 
-/// Returns the name of a function's argument, if the signature contains it.
+/// Returns the name of the parameter at `index`, if the signature of the function contains it.
 #[cold]
 pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     if !callable.is_instance_of(CLASS.ptr()) {
@@ -432,7 +434,7 @@ pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     }
 }
 
-/// Returns true if a function declares that it only reads the tensor that it receives as this argument.
+/// Returns true if a function declares that it only reads the tensor that it receives as the argument at `index`.
 #[cold]
 pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     if !callable.is_instance_of(CLASS.ptr()) {
@@ -444,7 +446,8 @@ pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     })
 }
 
-/// Returns the parsed signature of a function, which is read at the first call.
+/// Returns the parsed signature of a function. It is read when this function is first called, and then stored in the
+/// instance.
 #[inline]
 pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
     // SAFETY: the instance owns the signature, which is never replaced once it is set.
@@ -473,7 +476,7 @@ pub(crate) fn key<'a>(callable: Obj<'a>) -> Option<Obj<'a>> {
     unsafe { Obj::from_nullable(layout(callable).key) }
 }
 
-/// Sets the global name. Once set, it does not change.
+/// Sets the global name of a function. A name that is already set does not change.
 pub(crate) fn set_key(callable: Obj<'_>, name: Obj<'_>) {
     if key(callable).is_none() {
         replace(callable, offset_of!(Layout, key), name);
@@ -513,7 +516,8 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
     replace(object, offset_of!(Layout, name), value)
 }
 
-/// Returns an attribute that was set, or else the value that the Python code of the package computes.
+/// Getter of the lazily computed attributes. Returns the value that was set for the attribute, or else the value that
+/// the Python code of the package computes.
 unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
@@ -546,14 +550,14 @@ unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name:
     }
 }
 
-/// Returns the name in the closure of a lazily computed attribute.
+/// Returns the name of a lazily computed attribute from the closure of its getter or setter.
 fn lazy_name(name: *mut c_void) -> Res<Own> {
     // SAFETY: the closures in the attribute table are names that live for the lifetime of the process.
     py::intern(unsafe { CStr::from_ptr(name.cast()) })
 }
 
-/// Returns the function unchanged when it is accessed through a class or an instance: like a built-in function, it is
-/// not bound.
+/// Implements `__get__`: returns the function unchanged. A `PackedFunc` that is an attribute of a class is not bound
+/// to instances, like a built-in function.
 unsafe extern "C" fn descr_get(
     object: *mut PyObject,
     _instance: *mut PyObject,
@@ -564,7 +568,7 @@ unsafe extern "C" fn descr_get(
     object.to_own().into_ptr()
 }
 
-/// Stores `value` in the owned slot at an offset of the instance.
+/// Stores `value` in the field of an instance at the offset `offset`, in bytes, and releases the previous value.
 fn replace(object: Obj<'_>, offset: usize, value: Obj<'_>) -> c_int {
     // SAFETY: this is the offset of a field of `Layout`.
     let slot: *mut *mut PyObject = unsafe { object.as_ptr().byte_add(offset) }.cast();
@@ -604,7 +608,8 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
     0
 }
 
-/// Reports the attributes, and the Python function behind a native one, to the garbage collector.
+/// Reports the attributes of an instance, and the Python function that its native function calls, to the garbage
+/// collector.
 unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let dict = layout(unsafe { Obj::from_ptr(object) }).dict;
@@ -619,7 +624,7 @@ unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg:
     unsafe { collect::traverse(object, visit, arg) }
 }
 
-/// Breaks a reference cycle that is not otherwise reachable.
+/// Breaks an unreachable reference cycle: `tp_clear` of the class.
 unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(object) };

@@ -74,7 +74,8 @@ fn enter_slow() -> Option<Held> {
     Some(Held(Some(unsafe { ffi::PyGILState_Ensure() })))
 }
 
-/// Releases a reference, from any thread. After the end of the interpreter the object is left alone.
+/// Releases a reference, from any thread. After the end of the interpreter, the object is not touched and the
+/// reference is leaked.
 ///
 /// # Safety
 /// The caller must own a reference to `object`, which passes to this function.
@@ -85,19 +86,20 @@ pub(crate) unsafe fn release(object: *mut PyObject) {
     }
 }
 
-/// Maximum nesting depth of releases of Python objects by native ones; deeper releases are deferred.
+/// Maximum depth of nested releases, in which destroying a native object releases a Python object. Deeper releases
+/// are deferred.
 const RELEASES_MAX: u32 = 32;
 
 thread_local! {
     /// Nesting depth of releases on this thread.
     static RELEASES: Cell<u32> = const { Cell::new(0) };
-    /// Objects to release after the outermost release: a pointer from `Box`, or NULL. It is a plain pointer so that
-    /// the thread has no destructor to run at its end.
+    /// Objects whose release is deferred until the outermost release ends: a pointer from `Box`, or NULL. It is a
+    /// plain pointer so that the thread has no destructor to run at its end.
     static PUT_OFF: Cell<*mut Vec<*mut PyObject>> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Releases a reference. The freed object may own a native object that owns a Python object, and so on: the length of
-/// such a chain must not be limited by the size of the stack.
+/// Releases a reference with bounded recursion. The freed object may own a native object that owns a Python object,
+/// and so on: the length of such a chain must not be limited by the size of the stack.
 ///
 /// # Safety
 /// The conditions of [`release`] apply, and the GIL must be held.
@@ -145,15 +147,17 @@ fn release_rest() {
     }
 }
 
-/// Number of uses of native objects in progress on all threads. Changed only by threads that hold the GIL.
+/// Number of uses of native objects ([`Use`]) that are in progress on all threads. Changed only by threads that hold
+/// the GIL.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
-/// Guard during which native objects owned by Python objects are used without references of their own: see
-/// `containers/collect.rs` and `rewrite.rs`.
+/// Guard for a use of native objects that Python objects own, without counted references to them. While a guard
+/// exists on any thread, cycles are not collected and graphs are not rewritten in place: see `containers/collect.rs`
+/// and `rewrite.rs`.
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {
-    /// Begins a use. The caller holds the GIL.
+    /// Begins a use of native objects. The caller must hold the GIL.
     #[inline(always)]
     pub(crate) fn begin() -> Use {
         IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -168,19 +172,20 @@ impl Drop for Use {
     }
 }
 
-/// Runs native code that may use native objects owned by Python objects without references of its own.
+/// Runs native code as a use of native objects ([`Use`]), because it may use objects that Python objects own without
+/// references of its own.
 #[inline(always)]
 pub(crate) fn counted<T>(call: impl FnOnce() -> T) -> T {
     let _use = Use::begin();
     call()
 }
 
-/// Returns true if a use of native objects is in progress on any thread. The caller holds the GIL.
+/// Returns true if a use of native objects is in progress on any thread. The caller must hold the GIL.
 pub(crate) fn any_in_progress() -> bool {
     IN_PROGRESS.load(Ordering::Relaxed) != 0
 }
 
-/// Runs native code without the GIL.
+/// Releases the GIL, runs native code, and acquires the GIL again.
 #[inline]
 pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: the caller holds the GIL, as does all code that Python calls.
@@ -191,8 +196,8 @@ pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Registers with the runtime the functions by which it checks for signals and finds the owners of arrays. They
-/// remain safe to call after the interpreter has ended.
+/// Registers with the runtime the functions by which it checks for signals, acquires and releases the GIL, and finds
+/// the owners of arrays. They remain safe to call after the interpreter has ended.
 pub(crate) fn register_functions() {
     let functions: [(&std::ffi::CStr, *mut std::ffi::c_void); 4] = [
         (c"AnyfnTensorOwner", crate::lower::own_view as *mut _),
@@ -219,7 +224,8 @@ pub(crate) fn register_functions() {
     }
 }
 
-/// Releases the GIL before this thread waits for other threads. Returns NULL if the thread does not hold it.
+/// Releases the GIL before this thread waits for other threads. Returns the state for [`lock`], or NULL if the thread
+/// does not hold the GIL.
 extern "C" fn unlock() -> *mut std::ffi::c_void {
     if !holds() {
         return ptr::null_mut();
@@ -228,7 +234,7 @@ extern "C" fn unlock() -> *mut std::ffi::c_void {
     unsafe { ffi::PyEval_SaveThread() }.cast()
 }
 
-/// Acquires the GIL again after [`unlock`].
+/// Acquires the GIL again with the state that [`unlock`] returned.
 extern "C" fn lock(state: *mut std::ffi::c_void) {
     // SAFETY: `unlock` returned this state on the same thread. If the interpreter is ending, the call blocks permanently.
     unsafe { ffi::PyEval_RestoreThread(state.cast()) };

@@ -37,8 +37,8 @@ pub(crate) fn register_hooks() {
     }
 }
 
-/// Returns NULL if this thread runs no greenlet except its main one; otherwise an owned reference to an object that
-/// identifies the running greenlet.
+/// Returns an owned reference to an object that identifies the running greenlet. Returns NULL if the thread runs its
+/// main greenlet or has no greenlets.
 extern "C" fn current() -> *mut c_void {
     // SAFETY: the function may be called at any time. It returns NULL if Python does not know this thread, which then
     // has no greenlets.
@@ -55,10 +55,11 @@ extern "C" fn current() -> *mut c_void {
     stack.map_or(ptr::null_mut(), |own| own.into_ptr().cast())
 }
 
-/// Returns true if the module's library is loaded although the module cannot be found. Greenlets may then exist, but
-/// the running one cannot be determined.
+/// Returns true if the library of the module `greenlet` is loaded. Called if the module cannot be found: greenlets
+/// may then exist, but the running one cannot be determined.
 fn is_loaded() -> bool {
-    /// Number of libraries loaded so far when the last search found no library of this name.
+    /// Number of libraries that the process had loaded when the library of `greenlet` was last searched for and not
+    /// found. The next search is needed only once this number has changed.
     static WITHOUT: AtomicU64 = AtomicU64::new(u64::MAX);
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: this is the pair below, which no other code uses during the call.
@@ -86,7 +87,7 @@ fn is_loaded() -> bool {
     found.1
 }
 
-/// Makes an object that identifies an unknown stack. It is equal to no other object, so no stack memory is passed out.
+/// Makes an object that identifies an unknown stack. It equals no other object, so no stack memory is passed out.
 fn no_other() -> Res<Own> {
     // SAFETY: the GIL is held, and `object` is called without arguments.
     py::unsafe_new_ref!(ffi::PyObject_CallObject((&raw mut ffi::PyBaseObject_Type).cast(), ptr::null_mut()))

@@ -1,7 +1,7 @@
 //! Tensor objects that show the memory of a Python object and keep that object alive.
 //!
-//! They are made here, not by the runtime. That saves an allocation, and their deleter identifies them, so an array
-//! that native code returns can become the same array again.
+//! They are made here and not by the runtime, which saves an allocation. Their deleter shows that they were made
+//! here, so a tensor that native code returns can be converted back to the array from which it was made.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -17,17 +17,18 @@ use crate::buffer::Export;
 use crate::gil;
 use crate::py::{self, Obj, Own, PyObject, Res};
 
-/// Owner of the memory, besides the Python object.
+/// Additional owner of a tensor's memory, which is released with the tensor.
 pub(crate) enum Lender {
-    /// The Python object itself.
+    /// No additional owner: the Python object itself owns the memory.
     Object,
-    /// A DLPack tensor exported by the object; released with the tensor.
+    /// A DLPack tensor that the object has exported.
     DLPack(*mut DLManagedTensorVersioned),
-    /// A buffer exported by the object; released with the tensor.
+    /// A buffer that the object has exported.
     Buffer(Export),
-    /// A Python object whose memory contains that of the tensor, so the tensor does not represent it; released with the tensor.
+    /// A Python object that owns the memory, of which the tensor shows only a part. The tensor therefore does not
+    /// represent this object.
     Part(Own),
-    /// A tensor object; released with the tensor.
+    /// Another tensor object that owns the memory.
     Tensor(Tensor),
 }
 
@@ -35,15 +36,15 @@ pub(crate) enum Lender {
 struct Kept {
     header: TVMFFIObject,
     tensor: DLTensor,
-    /// Owned reference to the Python object.
+    /// Owned reference to the Python object that the tensor represents, or to None.
     object: *mut PyObject,
     lender: Lender,
-    /// Shape and strides.
+    /// Shape and strides, to which `tensor` points.
     words: Box<[i64]>,
 }
 
-/// Makes a tensor from a description, whose shape and strides are copied. The tensor keeps `object` alive: the array
-/// that it represents, or None.
+/// Makes a tensor from a description, whose shape and strides are copied. `object` is the array that the tensor
+/// represents, or None; the tensor keeps it alive. `object` or `lender` must keep the described memory valid.
 ///
 /// If `read_only` is true, the tensor is flagged so that every recipient can tell that its memory must not be written.
 pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_only: bool) -> Res<Tensor> {
@@ -87,7 +88,8 @@ pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// Returns the Python object that a tensor represents, if the tensor was made here for one.
+/// Returns the Python object that a tensor represents. Returns `None` if the tensor was not made here or represents
+/// no object.
 pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object.
     let deleter = unsafe { (*tensor).deleter }?;
@@ -100,7 +102,8 @@ pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     unsafe { Obj::from_nullable(object) }.filter(|object| !object.is_none())
 }
 
-/// Releases the objects that the tensor keeps, its memory, or both. May run on any thread.
+/// Deleter of the tensors. Depending on `flags`, it releases the objects that the tensor keeps alive, frees the
+/// tensor's memory, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let kept: *mut Kept = object.cast();
     if flags & STRONG != 0 {

@@ -1,12 +1,15 @@
-//! Borrowed tensors that native code passes to a callback: descriptions of memory that may be freed once the callback returns.
+//! Borrowed tensors that native code passes to a callback: descriptions of memory that may be freed once the callback
+//! returns.
 //!
 //! The Python objects made from a tensor (arrays, views, tensors kept by native functions) may live arbitrarily long,
-//! so they never show borrowed memory. There are two cases:
-//! - The memory is part of an array that a call on this thread has as an argument. The tensor shows it in place and
-//!   keeps the array alive.
-//! - Otherwise the callback receives a copy, and [`Loans::end`] writes the changed bytes back. An object that outlives
-//!   the callback keeps the copy, which no longer shows the memory that the callback received; this is reported as an
-//!   error. Only changed bytes are written, because tasks of a parallel loop may work on copies of the same memory.
+//! so they never refer to borrowed memory. There are two cases:
+//!
+//! - The memory is part of an array that a call on this thread has as an argument. The tensor shows the memory
+//!   without a copy, and keeps the array alive.
+//! - Otherwise the callback receives a copy, and [`Loans::end`] writes the changed bytes back. An object that
+//!   outlives the callback keeps the copy, which no longer shows the memory that the callback received; this is
+//!   reported as an error. Only changed bytes are written, because tasks of a parallel loop may work on copies of the
+//!   same memory.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -20,33 +23,33 @@ use crate::kept::{self, Lender};
 use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
-/// The borrowed tensors of one callback that are replaced by copies.
+/// Borrowed tensors among the arguments of one callback that are replaced by copies.
 pub(crate) struct Loans(Vec<Loan>);
 
 struct Loan {
     /// Description of the borrowed tensor, valid until the callback returns.
     view: *const DLTensor,
-    /// Argument of the callback. The call holds a reference.
+    /// Python object that the callback receives for the tensor. The call holds a reference to it.
     object: *mut PyObject,
     copy: Tensor,
-    /// Initial bytes of the copy; empty if they are never written back.
+    /// Bytes of the copy before the callback ran; empty if changes are never written back.
     before: Vec<u8>,
 }
 
 impl Loans {
-    /// Makes an empty list.
+    /// Makes an empty list of borrowed tensors.
     pub(crate) const fn new() -> Loans {
         Loans(Vec::new())
     }
 
-    /// Returns true if there is nothing to do when the callback returns.
+    /// Returns true if no borrowed tensor was replaced, so that no work remains when the callback returns.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Makes a tensor from a description that native code passes to a callback. If `is_read_only` is true, its memory
-    /// must not be written.
+    /// Makes the Python tensor for a borrowed tensor that native code passes to a callback. If `is_read_only` is
+    /// true, the memory of the tensor must not be written.
     ///
     /// # Safety
     /// `view` must be NULL or valid until [`Loans::end`].
@@ -79,8 +82,9 @@ impl Loans {
         Ok(object)
     }
 
-    /// Writes back the changes of the callback, and raises an exception if it kept a tensor. `args` are the arguments
-    /// of the callback.
+    /// Writes the changes of the callback back to the borrowed memory. Raises an exception if the callback returned
+    /// or kept one of the tensors. `args` are the arguments of the callback, and `result` is its result, which is
+    /// returned if no error occurs.
     #[cold]
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);
@@ -126,7 +130,8 @@ impl Loan {
         unsafe { tensor::view(self.view) }
     }
 
-    /// Returns true if `other` describes the same tensor.
+    /// Returns true if `other` describes the same memory as this borrowed tensor, with the same data type, shape and
+    /// strides.
     fn describes(&self, other: &TensorView<'_>) -> bool {
         let view = self.view();
         let (own, dl) = (view.as_dl(), other.as_dl());
@@ -176,7 +181,8 @@ impl Loan {
         Ok(())
     }
 
-    /// Returns true if other references to the tensor, or to an object made from it, exist.
+    /// Returns true if the callback has kept the tensor: references to it, or to an object made from it, exist
+    /// besides those of the call.
     fn is_kept(&self, loans: &[Loan]) -> bool {
         // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };
@@ -186,8 +192,8 @@ impl Loan {
         python_count > 1 || self.copy.as_object().use_count() > own as _
     }
 
-    /// Replaces the content of the argument by an empty tensor: a tensor that the function kept must not be mistaken
-    /// for the one that it received.
+    /// Replaces the native tensor in the argument by an empty one, because a tensor that the callback has kept must
+    /// not be mistaken for the borrowed tensor.
     fn detach(&self) {
         let (mut shape, mut strides) = ([0i64], [1i64]);
         let mut dl = *self.copy.view().as_dl();
@@ -238,7 +244,7 @@ fn function(name: &str) -> anyfn::Result<PackedFunc> {
     registry::get(name)
 }
 
-/// Returns a compact copy in host memory, and its bytes.
+/// Makes a compact copy of a borrowed tensor in host memory. Returns the copy and its bytes.
 fn copy_of(lent: &TensorView<'_>) -> anyfn::Result<(Tensor, Vec<u8>)> {
     let kind: c_int = lent.device().0.device_type;
     if !matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost) {

@@ -1,4 +1,4 @@
-//! Conversion of ABI values to Python values: results, and arguments of callbacks, are *lifted*.
+//! Conversion of native values to Python values: results, and arguments of callbacks, are *lifted*.
 
 use anyfn::abi::{
     DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject,
@@ -14,7 +14,7 @@ use crate::lower::Frame;
 use crate::py::{self, Own, Res};
 use crate::{bigint, calls, error, function, object, tensor, words};
 
-/// Lifts the result of a call and takes ownership of it.
+/// Converts the result of a call to a Python value, and takes ownership of the result.
 #[inline(always)]
 pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     match result.type_index {
@@ -32,7 +32,8 @@ pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     }
 }
 
-/// Lifts a tensor that a function has returned. A tensor that represents an argument becomes that argument again.
+/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of the
+/// call, the result is that argument.
 #[cold]
 fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.
@@ -48,7 +49,7 @@ fn view_pointer(value: &TVMFFIAny) -> *const DLTensor {
     unsafe { value.value.v_ptr }.cast()
 }
 
-/// Lifts an owned value.
+/// Converts an owned native value to a Python value, and takes ownership of it.
 #[inline]
 pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     match value.type_index {
@@ -73,7 +74,8 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Lifts an argument of a callback, which the caller keeps. `loans` collects the work to do when the callback returns.
+/// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument. Borrowed
+/// tensors are added to `loans`, because work remains for them when the callback returns.
 #[inline(always)]
 pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     match value.type_index {
@@ -104,7 +106,7 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     }
 }
 
-/// Lifts a native object and takes ownership of the reference.
+/// Converts a native object to a Python value, and takes ownership of the reference.
 #[inline]
 pub(crate) fn lift_object(object: ObjectRef) -> Res<Own> {
     match object.type_index() {
@@ -130,7 +132,7 @@ fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
     }
 }
 
-/// Lifts a value that owns nothing, or whose content is copied.
+/// Converts a native value to a Python value. The native value must own nothing, or have a type whose content is copied.
 #[inline(never)]
 fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
@@ -162,14 +164,14 @@ fn bits(value: &TVMFFIAny) -> u64 {
     unsafe { value.bits() }
 }
 
-/// Returns the content of a small string or of small bytes.
+/// Returns the bytes of a string or bytes value that is short enough to be stored in the value itself.
 fn small_bytes(value: &TVMFFIAny) -> &[u8] {
     let data: *const u8 = (&raw const value.value).cast();
     // SAFETY: the union has 8 bytes, all initialised, which are borrowed for as long as the value.
     unsafe { std::slice::from_raw_parts(data, (value.small_str_len as usize).min(7)) }
 }
 
-/// Returns the content of a string or bytes object.
+/// Returns the bytes of a string object or bytes object on the heap.
 fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
     // SAFETY: objects have their value in `v_obj`.
     let object = unsafe { value.value.v_obj };
@@ -192,7 +194,7 @@ fn borrowed_bytes(value: &TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Lifts a borrowed string by converting it to an owned value first.
+/// Converts a borrowed string to a Python value, by way of an owned value.
 #[cold]
 fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     let mut owned = TVMFFIAny::NONE;
@@ -204,7 +206,7 @@ fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     lift_owned(owned)
 }
 
-/// Moves the object out of the slot that an r-value reference refers to, and lifts it.
+/// Moves the object out of the slot to which an r-value reference refers, and converts it to a Python value.
 #[cold]
 fn lift_moved(value: &TVMFFIAny) -> Res<Own> {
     lift_copied(value)

@@ -1,4 +1,4 @@
-//! Conversion of Python values to ABI values: arguments, and results of callbacks, are *lowered*.
+//! Conversion of Python values to native values: arguments, and results of callbacks, are *lowered*.
 //!
 //! [`lower`] fills the argument list of a call. It decides by the exact type first and only then checks what else the
 //! object supports. Arrays become views on the stack that live for the call ([`crate::ndarray`]). Where a value must
@@ -31,37 +31,38 @@ use crate::{
 pub(crate) struct Frame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
-    /// Number of values that are set.
+    /// Number of values that are set in `values`.
     count: usize,
-    /// True if a value is owned or is an array view, so that there is work to do at the end of the call.
+    /// True if at least one value is owned or is an array view, so that work remains at the end of the call.
     busy: bool,
     /// Bit mask of the owned values: bit `i` is set if value `i` is owned.
     owned: u64,
-    /// Owned values beyond the first 64.
+    /// Owned values with an index of 64 or more.
     owned_more: Vec<Any>,
     views: Scratch<'a>,
-    /// Environment that an argument's library has set up for the call.
+    /// Allocator and stream of an argument's library, set for the duration of the call.
     environment: Option<Environment>,
-    /// Entries of the arrays among the arguments, while native code may see their descriptions.
+    /// Entries of the arrays among the arguments in the record of calls in progress (`calls.rs`). They exist while
+    /// native code may see the descriptions of the arrays.
     listed: Listed,
-    /// Guard for values that are objects kept alive only by the arguments, which must keep them until the end of the call.
+    /// Guard for the use of native objects that only the arguments keep alive. It exists until the end of the call.
     _use: gil::Use,
 }
 
-/// Maximum number of bytes that are stored in a value itself.
+/// Maximum length in bytes of a string or bytes object that is stored in the value itself.
 const SMALL_MAX: usize = 7;
 
 /// Number of words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 112;
 
-/// Memory on the stack for array views. It is a separate variable of the calling function: if it were a field next to
-/// constants, the compiler would clear it in each call.
+/// Memory on the stack for array views. It must be a separate variable of the calling function: the compiler would
+/// clear a field of a struct that also has constant fields in each call.
 pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 
 /// Uninitialised memory for array views.
 pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 
-/// Memory for array views, at addresses that do not change.
+/// Allocator for array views, whose addresses do not change. It uses memory on the stack first and then the heap.
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
@@ -72,7 +73,7 @@ pub(crate) struct Scratch<'a> {
 #[derive(Default)]
 struct Rest {
     words: Vec<Box<[u64]>>,
-    /// Regions of the described memory that must not be written.
+    /// Guards for the regions of described memory that must not be written.
     read_only: Vec<ReadOnly>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Scratch<'a> {
         Scratch { words, used: 0, rest: None }
     }
 
-    /// Protects memory from being written by callbacks, for as long as `self` lives.
+    /// Prevents callbacks from writing to the memory of a tensor, for as long as `self` lives.
     #[cold]
     pub(crate) fn protect(&mut self, tensor: &TensorView<'_>) -> Res<()> {
         if let Some(region) = tensor.host_region() {
@@ -144,7 +145,7 @@ impl<'a> Frame<'a> {
         self.push(TVMFFIAny::from_bits(type_index, bits));
     }
 
-    /// Appends an object that the argument keeps alive.
+    /// Appends a reference to a native object that its argument keeps alive.
     #[inline(always)]
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
         // SAFETY: the object is valid.
@@ -179,7 +180,8 @@ impl<'a> Frame<'a> {
         });
     }
 
-    /// Returns the finished argument list. From now on native code may see the views.
+    /// Returns the finished argument list: the address and number of the values. After this call, native code may see
+    /// the array views.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> (*const TVMFFIAny, i32) {
         if self.busy && (self.views.used > 0 || self.views.rest.is_some()) {
@@ -195,14 +197,14 @@ impl<'a> Frame<'a> {
         self.listed = Listed::begin(values, self.args);
     }
 
-    /// Returns true if an argument is an array or any other value that needs work at the end of the call.
+    /// Returns true if at least one argument is an array or another value that needs work at the end of the call.
     #[inline(always)]
     pub(crate) fn has_arrays(&self) -> bool {
         self.busy
     }
 
-    /// Returns the argument that a tensor represents: one that was passed as this tensor, or an array that the tensor
-    /// keeps alive.
+    /// Returns the argument that a tensor represents: the tensor itself if it was passed, or the array that the
+    /// tensor keeps alive.
     #[cold]
     pub(crate) fn argument_shown_by(&self, tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
         let passed = self.values[..self.count].iter().position(|value| {
@@ -218,7 +220,7 @@ impl<'a> Frame<'a> {
         self.args.iter().find(|arg| arg.is(kept.as_ptr())).copied()
     }
 
-    /// Returns the argument whose array view is at `view`.
+    /// Returns the argument whose array view is at the address `view`.
     pub(crate) fn argument_of(&self, view: *const DLTensor) -> Option<Obj<'a>> {
         let set = self.values[..self.count].iter();
         set.zip(self.args).find_map(|(value, arg)| {
@@ -266,8 +268,8 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// Makes a tensor from a view, which native code is about to keep, if a call in progress on this thread has the view
-/// among its arguments.
+/// Makes a tensor for a view that native code is about to keep, from the array that the view describes. Leaves `out`
+/// unchanged unless a call in progress on this thread has that array among its arguments.
 ///
 /// # Safety
 /// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.
@@ -294,7 +296,7 @@ pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIOb
     }
 }
 
-/// Appends an argument to the list of a call.
+/// Converts an argument to a native value and appends it to the arguments of a call.
 #[inline(always)]
 pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     let class = arg.type_ptr();
@@ -366,7 +368,7 @@ fn true_ptr() -> *mut py::PyObject {
     unsafe { ffi::Py_True() }
 }
 
-/// Appends an argument of a less common type.
+/// Converts an argument of a less common type to a native value and appends it to the arguments of a call.
 #[inline(never)]
 fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     if let Some(handle) = object::handle_of(arg) {
@@ -415,7 +417,8 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
 }
 
 impl Frame<'_> {
-    /// Appends a bytes object, whose content native code reads in place.
+    /// Appends a bytes object. A short one is stored in the value itself; the content of a longer one is read in
+    /// place by native code.
     fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {
         const WORDS: usize = size_of::<TVMFFIByteArray>() / size_of::<u64>();
         let bytes = arg.bytes()?;
@@ -431,8 +434,8 @@ impl Frame<'_> {
         Ok(())
     }
 
-    /// Raises an exception if a read-only tensor is passed for an argument that may be written. Also protects the
-    /// tensor from callbacks of the call.
+    /// Raises an exception if the function may write to an argument for which a read-only tensor is passed. Otherwise
+    /// prevents the callbacks of this call from writing to the tensor.
     #[cold]
     fn check_read_only(&mut self, handle: *mut TVMFFIObject, at: &At<'_>) -> Res<()> {
         ndarray::check_only_read(at)?;
@@ -443,7 +446,8 @@ impl Frame<'_> {
         self.views.protect(&tensor)
     }
 
-    /// Makes native code allocate with the library of the first such argument, and run on its stream.
+    /// Makes native code allocate tensors with the library of an argument, and run on that library's stream. Does
+    /// nothing if an earlier argument has set a library.
     fn enter_environment(&mut self, table: &Exchange, tensor: *const DLTensor) -> Res<()> {
         if self.environment.is_none() {
             // SAFETY: the tensor was described for this call.
@@ -454,7 +458,7 @@ impl Frame<'_> {
     }
 }
 
-/// Lowers a value that outlives the call.
+/// Converts a Python object to an owned native value, which may outlive the call.
 #[inline]
 pub(crate) fn lower_owned(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if arg.is_none() {
@@ -536,7 +540,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     ability::lower(arg, at)
 }
 
-/// Lowers the result of a Python function that native code called.
+/// Converts the result of a Python function that native code has called to a native value.
 #[inline(always)]
 pub(crate) fn lower_result(result: Obj<'_>, callable: Obj<'_>) -> Res<TVMFFIAny> {
     Ok(lower_owned(result, &At::Result { function: callable })?.into_raw())

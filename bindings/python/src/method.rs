@@ -1,4 +1,4 @@
-//! Methods of native types as methods of their classes: `point.norm()`.
+//! Methods of native types as methods of their Python classes: `point.norm()`.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::{callback, error, function, object};
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// Owned reference to the function, which takes the object as its first argument.
+    /// Owned reference to the function that implements the method. It takes the object as its first argument.
     function: *mut PyObject,
 }
 
@@ -58,7 +58,8 @@ unsafe extern "C" fn traverse(method: *mut PyObject, visit: ffi::visitproc, arg:
     unsafe { visit(function, arg) }
 }
 
-/// Returns the function itself when accessed through the class, and a bound method when accessed through an instance.
+/// Implements `__get__`: returns the function itself if accessed through the class, and a bound method if accessed
+/// through an instance.
 unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mut PyObject) -> *mut PyObject {
     // SAFETY: the object is an instance of `Method`.
     let function = unsafe { (*method.cast::<Layout>()).function };
@@ -72,8 +73,8 @@ unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mu
     }
 }
 
-/// Adds to a class an attribute for each method that a type itself registers, unless the class already has an
-/// attribute of that name that is not inherited from an ancestor of the type.
+/// Adds to a class an attribute for each method that a type itself registers. An attribute of the class with the same
+/// name takes precedence, unless the class inherits it from the class of an ancestor of the type.
 pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     let mut seen = Vec::new();
     // The most recently registered method of a name takes precedence.
@@ -100,7 +101,7 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// Returns true if a class inherits the attribute of a name from the class of an ancestor of the type.
+/// Returns true if a class inherits the attribute called `name` from the class of an ancestor of the type.
 fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
     let order = class.attr(names::MRO.get())?;
     let dict = py::intern(c"__dict__")?;

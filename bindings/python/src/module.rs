@@ -144,13 +144,14 @@ const METH_FASTCALL: c_int = 0x80;
 
 type Function = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
 
-/// Converts a function to the type of the method table; the flags declare its actual type to CPython.
+/// Converts a function to the type that the method table requires. The flags in the table declare the function's
+/// actual type to CPython.
 fn as_method(function: Function) -> ffi::PyCFunction {
     // SAFETY: this only changes the type; CPython calls the function with the signature that `METH_FASTCALL` declares.
     unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
 }
 
-/// Runs the body of a function of the module: checks the number of arguments and catches panics.
+/// Runs `body`, a function of the module, after a check of the number of arguments, and catches panics.
 ///
 /// # Safety
 /// Must be called by CPython with `count` valid objects at `args`.
@@ -180,7 +181,7 @@ macro_rules! functions {
     ($( $(#[doc = $doc:literal])* fn $name:ident[$($arg:ident),*] $body:block )*) => {
         $( $(#[doc = $doc])* fn $name([$($arg),*]: [Obj<'_>; functions!(@count $($arg)*)]) -> Res<Own> $body )*
 
-        /// Name, function and documentation of each function of the module.
+        /// Name, C function and documentation of each function of the module `anyfn._core`.
         const FUNCTIONS: &[(&CStr, Function, &CStr)] = &[$( {
             unsafe extern "C" fn call(
                 _module: *mut PyObject,

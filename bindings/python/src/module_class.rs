@@ -1,4 +1,4 @@
-//! `Module`: calling a module directly calls its entry function.
+//! The class `Module`: calling a module directly calls its entry function.
 
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
@@ -10,13 +10,15 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 use crate::{function, object};
 
-/// Memory layout of an instance.
+/// Memory layout of an instance of `Module`.
 #[repr(C)]
 struct Layout {
     object: object::Layout,
-    /// NULL until the entry function is known; until then Python calls [`call`].
+    /// Function through which Python calls the module. It is NULL until the entry function is known; until then
+    /// Python calls [`call`].
     vectorcall: Option<ffi::vectorcallfunc>,
-    /// The entry function, which is not visible elsewhere: an owned reference or NULL.
+    /// The module's own `PackedFunc` object for its entry function, which no other code receives: an owned reference,
+    /// or NULL until the entry function is known.
     entry: *mut PyObject,
 }
 
@@ -57,7 +59,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Calls a module whose entry function is unknown, such as at the first call.
+/// Calls a module whose entry function is not known yet, as in the first call.
 unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(module) };
@@ -66,7 +68,7 @@ unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mu
     unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
 }
 
-/// Returns the entry function, and stores it if it is always the same, as for a library.
+/// Returns the entry function of a module. Stores it in the instance if it never changes, as for a library.
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();
     let entry = module.attr(py::intern(c"entry_func")?.obj())?;
@@ -82,7 +84,7 @@ fn entry_of(module: Obj<'_>) -> Res<Own> {
     Ok(entry)
 }
 
-/// Calls the entry function of a module once it is known.
+/// Calls the entry function of a module whose entry function is known.
 unsafe extern "C" fn call_entry(
     module: *mut PyObject,
     args: *const *mut PyObject,

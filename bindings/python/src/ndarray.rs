@@ -17,7 +17,7 @@ use crate::lower::{At, Scratch, WORDS};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::tensor;
 
-/// First fields of an array object.
+/// First fields of a NumPy array object, in NumPy's layout.
 #[repr(C)]
 struct Array {
     base: PyObject,
@@ -30,7 +30,7 @@ struct Array {
     flags: c_int,
 }
 
-/// First fields of a data type object.
+/// First fields of a NumPy data type object, in NumPy's layout.
 #[repr(C)]
 struct Descr {
     base: PyObject,
@@ -42,10 +42,10 @@ struct Descr {
     number: c_int,
 }
 
-/// Number of words that the description of a tensor takes.
+/// Size of a `DLTensor` in 64-bit words.
 pub(crate) const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
 const WRITEABLE: c_int = 0x400;
-/// Maximum number of dimensions of an array; a larger number means that the object is not an array.
+/// Maximum number of dimensions of an array. An object with more dimensions is refused, because it cannot be a valid array.
 const NDIM_MAX: usize = 64;
 
 /// The class `numpy.ndarray`, once NumPy has been found.
@@ -54,7 +54,8 @@ pub(crate) static CLASS: Global = Global::new();
 static SCALAR: Global = Global::new();
 static BOOL_SCALAR: Global = Global::new();
 static FLOAT_SCALAR: Global = Global::new();
-/// The classes `numpy.complexfloating`, `numpy.datetime64`, `numpy.timedelta64` and `numpy.void`.
+/// Classes of NumPy scalars that cannot be passed: `numpy.complexfloating`, `numpy.datetime64`, `numpy.timedelta64`
+/// and `numpy.void`.
 static REFUSED_SCALARS: [Global; 4] = [const { Global::new() }; 4];
 /// The class `numpy.dtype`.
 static DTYPE: Global = Global::new();
@@ -97,7 +98,7 @@ fn find_classes() {
     }
 }
 
-/// Returns true if an object is a class defined in C code.
+/// Returns true if an object is a statically allocated class, which only C code can define.
 fn is_static_type(class: Obj<'_>) -> bool {
     if class.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS == 0 {
         return false;
@@ -114,7 +115,7 @@ pub(crate) fn is_array(object: Obj<'_>) -> bool {
     object.is_instance_of(CLASS.ptr())
 }
 
-/// A NumPy scalar as a Python value.
+/// Value of a NumPy scalar.
 pub(crate) enum Scalar {
     /// Value of a `numpy.bool_`.
     Bool(bool),
@@ -124,8 +125,8 @@ pub(crate) enum Scalar {
     Int(Own),
 }
 
-/// Reads a NumPy scalar. Returns `None` if the object is not a scalar, and raises `TypeError` for scalars without a
-/// counterpart.
+/// Reads a NumPy scalar. Returns `None` if the object is not a NumPy scalar, and raises `TypeError` for a scalar that
+/// has no native counterpart.
 pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
     if !object.is_instance_of(SCALAR.ptr()) {
         return Ok(None);
@@ -182,7 +183,7 @@ pub(crate) fn describe(object: Obj<'_>, scratch: &mut Scratch) -> Res<*mut DLTen
     fill(object, scratch, &At::Value)
 }
 
-/// Returns true if an array has the memory and the shape of a description.
+/// Returns true if the data pointer and the shape of an array equal those of a description.
 #[inline]
 pub(crate) fn shows(object: Obj<'_>, described: &DLTensor) -> bool {
     // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held, and no Python code runs here.
@@ -293,7 +294,7 @@ fn extents(array: &Array, ndim: usize) -> (&[i64], &[i64]) {
     (shape, strides)
 }
 
-/// Returns true if the stride of a dimension is never used.
+/// Returns true if the stride of a dimension is never used: the dimension has extent 1, or the array has no elements.
 fn is_unused(shape: &[i64], dimension: usize) -> bool {
     shape[dimension] == 1 || shape.contains(&0)
 }
@@ -320,7 +321,8 @@ pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
     )
 }
 
-/// Data types by NumPy's type number, for the types that NumPy defines itself.
+/// Native data types by NumPy's type number, for the types that NumPy defines itself. An entry with zero bits has no
+/// counterpart.
 const DTYPES: [DLDataType; 24] = {
     const fn of(code: u8, bits: u8) -> DLDataType {
         DLDataType { code, bits, lanes: 1 }
@@ -347,7 +349,7 @@ const DTYPES: [DLDataType; 24] = {
 
 const FOREIGN_ORDER: u8 = if cfg!(target_endian = "little") { b'>' } else { b'<' };
 
-/// Fields of an array that Python code may change.
+/// Copies of the fields of an array object that Python code may change.
 struct Head {
     descr: *mut Descr,
     flags: c_int,
@@ -371,8 +373,8 @@ fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// Returns the data type of an array that is missing from `DTYPES`, by its name. Raises an exception for types that
-/// cannot be passed.
+/// Returns the data type of an array whose type is missing from `DTYPES`. The type is found by its name. Raises an
+/// exception for types that cannot be passed.
 #[cold]
 fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     let Head { descr: place, flags } = head(object);

@@ -16,23 +16,23 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
 use crate::{construct, convert, error, fields, gil, method, record};
 
-/// Memory layout of an instance.
+/// Memory layout of an instance of `Object`.
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// Owned handle. NULL in an instance of a class for native types until its `__init__` has constructed the native
-    /// object, and while the object is rewritten in place.
+    /// Owned handle of the native object. It is NULL in an instance of a class for native types until its `__init__`
+    /// has constructed the native object, and while the object is rewritten in place.
     handle: *mut TVMFFIObject,
 }
 
 /// The class `Object`.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Class for each type index below the length of the table, as found by [`find_class`]. All entries are cleared when
-/// a class is registered. Read and written under the GIL.
+/// Cache of the class for each type index below the length of the table, as found by [`find_class`]. All entries are
+/// cleared when a class is registered. Read and written under the GIL.
 static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 512];
 
-/// Dictionary from type index to class.
+/// Dictionary from type index to the class that is registered for it.
 static REGISTERED: Global = Global::new();
 
 /// Dictionary from class to the type index for which it was last registered.
@@ -123,8 +123,9 @@ type Fastcall =
 /// Method flag for functions that take their arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
-/// Borrows the handle of an object that the caller knows to be an `Object`. It is never NULL for an instance of `PackedFunc`.
-/// A caller that uses the handle after Python code has run must have begun a [`gil::Use`] before that code ran.
+/// Borrows the handle of `object`, which must be an instance of `Object`. The handle is never NULL for an instance of
+/// `PackedFunc`. A caller that uses the handle after Python code has run must have begun a [`gil::Use`] before that
+/// code ran.
 #[inline(always)]
 pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     debug_assert!(object.is_instance_of(CLASS.ptr()));
@@ -132,14 +133,14 @@ pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     unsafe { (*object.as_ptr().cast::<Layout>()).handle }
 }
 
-/// Stores the native object of an instance that the caller knows to have none.
+/// Stores the native object of an instance, which must not have one yet.
 pub(crate) fn set_handle(object: Obj<'_>, made: ObjectRef) {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     unsafe { (*object.as_ptr().cast::<Layout>()).handle = made.into_handle().cast() };
 }
 
-/// Replaces the native object of an instance that has one. The old object may still be used through its address, so
-/// the new one must keep it alive.
+/// Replaces the native object of an instance, which must have one. The old object may still be used through its
+/// address, so the new one must keep it alive.
 pub(crate) fn replace_handle(object: Obj<'_>, made: ObjectRef) {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
@@ -148,12 +149,14 @@ pub(crate) fn replace_handle(object: Obj<'_>, made: ObjectRef) {
     drop(unsafe { ObjectRef::from_owned_or_null(old.cast()) });
 }
 
-/// Borrows the handle of an object. Returns `None` if it is not an `Object`, and NULL if it has no native object yet.
+/// Borrows the handle of an object. Returns `None` if the object is not an `Object`. The handle is NULL if the native
+/// object does not exist yet.
 pub(crate) fn handle_of(object: Obj<'_>) -> Option<*mut TVMFFIObject> {
     object.is_instance_of(CLASS.ptr()).then(|| handle_unchecked(object))
 }
 
-/// Returns a reference to the native object of an `Object`, or `None` if it has no native object.
+/// Returns a reference to the native object of an `Object`. Returns `None` for any other object, and for an `Object`
+/// without a native object.
 pub(crate) fn reference_of(object: Obj<'_>) -> Option<ObjectRef> {
     let handle = handle_of(object)?;
     // SAFETY: the Python object holds a reference to the native object.
@@ -169,7 +172,7 @@ pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
     wrap_as(class, object)
 }
 
-/// Makes an instance of `class`, which derives from `Object`.
+/// Makes an instance of `class` for a native object. `class` must derive from `Object`.
 #[inline]
 pub(crate) fn wrap_as(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
     let own = types::allocate(class)?;
@@ -194,14 +197,14 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Clears the cache of classes by type index.
+/// Clears the cache of classes, [`FOUND`].
 pub(crate) fn forget_classes() {
     for found in &FOUND {
         found.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
-/// Returns the type index for which a class or its nearest base is registered.
+/// Returns the type index for which a class or its nearest registered base is registered.
 pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     let order = class.attr(py::names::MRO.get())?;
     if order.obj().type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 {
@@ -216,13 +219,13 @@ pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     Ok(None)
 }
 
-/// Returns the type index for which the class itself is registered.
+/// Returns the type index for which the class itself is registered, regardless of its bases.
 pub(crate) fn own_type(class: Obj<'_>) -> Option<i32> {
     let own = py::dict_get(TYPES.get(), class)?;
     i32::try_from(own.obj().int().ok()?).ok()
 }
 
-/// Returns the class for a type index; called from the Python code of the package.
+/// Returns the Python class for objects of a type. Called from the Python code of the package.
 pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
     let class = class_for(i32::try_from(type_index).unwrap_or(-1))?;
     // SAFETY: the table of classes or the module keeps the class alive.
@@ -230,15 +233,15 @@ pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
     Ok(class.to_own())
 }
 
-/// Bit in the class addresses of [`FOUND`] that marks classes whose instances are converted further.
+/// Bit in the class addresses of [`FOUND`] that marks classes with a converter to Python values (`convert.rs`).
 const CONVERTED: usize = 1;
 
-/// Returns the class for a type index.
+/// Returns the Python class for objects of a type.
 fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     found(type_index).map(|class| class.map_addr(|address| address & !CONVERTED))
 }
 
-/// Returns the class for a type index; its address may have the bit `CONVERTED` set.
+/// Returns the Python class for objects of a type. The bit `CONVERTED` of the address is set if the class has a converter.
 fn found(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let slot = FOUND.get(usize::try_from(type_index).unwrap_or(usize::MAX));
     match slot.map(|slot| slot.load(Ordering::Relaxed)) {
@@ -269,8 +272,8 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     Ok(class.unwrap_or(CLASS.ptr().cast()))
 }
 
-/// Returns the class for a type without a registered class: that of its nearest ancestor, or a new class if the type
-/// registered fields or methods.
+/// Returns the Python class for a type without a registered class: the class of its nearest ancestor, or a new class
+/// if the type has registered fields or methods.
 fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
     let mut class: *mut ffi::PyTypeObject = CLASS.ptr().cast();
     if let Some(parent) = info.parent()
@@ -307,7 +310,7 @@ fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     Ok(class.filter(|class| !class.obj().is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
 }
 
-/// Takes the native object out of an instance, which is left without one. The caller knows that the object is not in use.
+/// Takes the native object out of an instance, which is left without one. The object must not be in use.
 pub(crate) fn take_handle(object: Obj<'_>) -> *mut TVMFFIObject {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
@@ -388,7 +391,7 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     to_c(py::string(text.as_bytes()))
 }
 
-/// Returns the representation of an object that all languages share.
+/// Returns the text representation of a native object, which is the same in all languages.
 fn print(object: ObjectRef) -> Res<Own> {
     let text = gil::counted(|| {
         let printed = anyfn::global!("ffi.ReprPrint")?.call((&object,))?;
@@ -428,7 +431,7 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     }
 }
 
-/// Converts a result to the return value of a C function of Python: the reference, or NULL with the exception set.
+/// Converts a result to the return value of a C function that CPython calls: the reference, or NULL with the exception set.
 #[inline(always)]
 pub(crate) fn to_c(result: Res<Own>) -> *mut PyObject {
     match result {

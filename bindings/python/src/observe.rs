@@ -9,7 +9,7 @@ use anyfn::observe::{self, Call};
 use crate::py::{self, Obj, names};
 use crate::{callback, function, gil};
 
-/// Registers with the runtime the variable that holds this library's observer.
+/// Registers with the runtime the variable that holds the observer of this extension.
 pub(crate) fn init() {
     // SAFETY: the runtime stores observers in it, which live as long as the process.
     let place = unsafe { observe::place() };
@@ -28,17 +28,19 @@ pub(crate) fn init() {
     }
 }
 
-/// Describes a call of `callable`, a `PackedFunc`, by Python.
+/// Describes a call of a native function by Python, for the observer. `callable` must be a `PackedFunc`.
 pub(crate) fn call_of(callable: Obj<'_>, function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     let data = callable.as_ptr().cast();
     Call { function, args, num_args, door: observe::door::PYTHON, name: Some(name_of_packed), data }
 }
 
-/// Describes a call of a Python object by native code.
+/// Describes a call of a Python object by native code, for the observer.
 pub(crate) fn call_to(function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     Call { function, args, num_args, door: observe::door::TO_PYTHON, name: None, data: std::ptr::null_mut() }
 }
 
+/// Writes the name of a `PackedFunc` to `out`.
+///
 /// # Safety
 /// `callable` must be a `PackedFunc` and the GIL must be held. `out` must be writable and hold no value.
 unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) {
@@ -49,7 +51,8 @@ unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) 
     unsafe { out.write(Any::from(name).into_raw()) };
 }
 
-/// Writes the name of a function and returns its length, or 0 if the function is not a Python function. Called by the runtime.
+/// Writes the name of the Python object that a native function calls, shortened to `capacity` bytes, and returns its
+/// length. Returns 0 if the function calls no Python object. Called by the runtime.
 unsafe extern "C" fn function_name(function: *mut c_void, out: *mut u8, capacity: usize) -> usize {
     if !callback::is_made_here(function.cast()) {
         return 0;

@@ -1,6 +1,6 @@
-//! The line of Python code that called native code, for the ledger of live objects.
+//! The line of Python code that called native code, for the record of live objects (the ledger).
 //!
-//! It is determined only while a ledger exists, since finding the line takes longer than most calls. It is found
+//! It is determined only while such a record exists, since finding the line takes longer than most calls. It is found
 //! before the call, when arbitrary Python code may run: native code creates objects at times when no Python code may
 //! run, and without the GIL.
 
@@ -12,11 +12,11 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Obj, Own, Raised, Res, names};
 
 thread_local! {
-    /// Location of this thread in Python code; empty outside calls.
+    /// Location in Python code of the native call in progress on this thread; empty outside calls.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call with the location set to the innermost line of Python code outside this package.
+/// Runs a native call while the location of this thread is the innermost line of Python code outside this package.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -40,7 +40,8 @@ pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Writes the location in the form `file:line in function`.
+/// Writes the current location in Python code to `out`, in the form `file:line in function`. Frames of this package
+/// are skipped.
 fn find(out: &mut String) -> Res<()> {
     // SAFETY: the GIL is held; the result is a borrowed reference, or NULL if no Python code runs.
     let frame = unsafe { ffi::PyEval_GetFrame() };
@@ -63,7 +64,7 @@ fn find(out: &mut String) -> Res<()> {
     Ok(())
 }
 
-/// Returns true if a frame runs code of this package.
+/// Returns true if a frame runs code of the package `anyfn`.
 fn is_of_package(frame: Obj<'_>) -> Res<bool> {
     let globals = frame.attr(names::F_GLOBALS.get())?;
     let name = py::dict_get(globals.obj(), names::NAME.get());
@@ -80,8 +81,8 @@ fn text(object: &Own) -> Res<String> {
     }
 }
 
-/// Registers with the runtime the function that reports locations, and enters this library's objects in the ledger if
-/// one exists.
+/// Registers with the runtime the function that reports locations. If a record of live objects exists, enters the
+/// objects of this extension in it.
 pub(crate) fn init() {
     // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnPlace".as_ptr(), place as *mut _) } != 0 {
@@ -96,7 +97,7 @@ pub(crate) fn init() {
     }
 }
 
-/// Starts a ledger, or joins the existing one.
+/// Starts the record of live objects, or joins the existing one.
 pub(crate) fn start() -> anyfn::Result<()> {
     let ledger = anyfn::registry::get("ffi.LedgerStart")?.call(())?.get::<anyfn::OpaquePtr>()?;
     // SAFETY: the result of this function lives as long as the process and begins with its size.
@@ -106,7 +107,8 @@ pub(crate) fn start() -> anyfn::Result<()> {
     Ok(())
 }
 
-/// Writes the location and returns its length. The runtime calls this function when an object is created.
+/// Writes the location of this thread, shortened to `capacity` bytes, and returns its length. The runtime calls this
+/// function when an object is created.
 unsafe extern "C" fn place(out: *mut u8, capacity: usize) -> usize {
     PLACE
         .try_with(|place| {

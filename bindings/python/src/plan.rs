@@ -15,19 +15,19 @@ use crate::record::Record;
 use crate::types::{self, Class};
 use crate::{error, gil};
 
-/// Description of how the instances of one class are made.
+/// Description of how the constructor of one class makes its instances.
 pub(crate) struct Plan {
     pub(crate) record: &'static Record,
     /// Function that makes an object with no field set.
     pub(crate) maker: &'static Maker,
-    /// Address of the class, which is only compared.
+    /// Address of the class. It is compared and never dereferenced.
     pub(crate) class: *mut PyObject,
     /// Interned name of each field.
     pub(crate) names: Vec<Own>,
     pub(crate) defaults: Vec<Fallback>,
-    /// Passing of each field.
+    /// Way in which each field is passed to the constructor.
     pub(crate) passed: Vec<Passed>,
-    /// Indices of the fields that are positional arguments, in order.
+    /// Indices of the fields that are passed as positional arguments, in order.
     pub(crate) positional: Vec<usize>,
     /// True if the class has a `__post_init__`.
     pub(crate) post_init: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) own_init: bool,
 }
 
-/// Passing of a field as an argument.
+/// Way in which a field is passed to the constructor as an argument.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Passed {
     ByPosition,
@@ -43,7 +43,7 @@ pub(crate) enum Passed {
     Not,
 }
 
-/// Source of the value of a field that is not passed.
+/// Source of the value of a field for which a call passes no argument.
 pub(crate) enum Fallback {
     Required,
     Value(Any),
@@ -65,7 +65,7 @@ impl Fallback {
 #[repr(C)]
 struct Holder {
     base: PyObject,
-    /// Owned pointer from `Box`.
+    /// Plan of the class: an owned pointer from `Box`, or NULL.
     plan: *mut Plan,
 }
 
@@ -99,7 +99,7 @@ unsafe extern "C" fn dealloc(holder: *mut PyObject) {
     unsafe { types::free(holder) };
 }
 
-/// Makes the `Constructor` of a plan.
+/// Makes the `Constructor` object that holds a plan.
 pub(crate) fn hold(plan: Plan) -> Res<Own> {
     let holder = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: the instance of `Constructor` is new and not shared.
@@ -107,7 +107,8 @@ pub(crate) fn hold(plan: Plan) -> Res<Own> {
     Ok(holder)
 }
 
-/// Returns the plan of a constructor, if it belongs to a class that is defined in Python.
+/// Returns the plan of a constructor. Returns `None` if the constructor does not belong to a class that is defined in
+/// Python.
 #[inline]
 pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
     if !ptr::eq(constructor.type_ptr().cast(), CLASS.ptr()) {
@@ -119,15 +120,15 @@ pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
     unsafe { plan.as_ref() }
 }
 
-/// Makes the native object of an instance. Returns `None` if the constructor does not belong to a class that is
-/// defined in Python.
+/// Makes the native object of an instance from the arguments of the constructor. Returns `None` if the constructor
+/// does not belong to a class that is defined in Python.
 #[inline]
 pub(crate) fn make(constructor: Obj<'_>, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Option<ObjectRef>> {
     let Some(plan) = plan_of(constructor) else { return Ok(None) };
     plan.make(args, kwargs).map(Some)
 }
 
-/// Calls `__post_init__`, if the class has one.
+/// Calls the `__post_init__` of an instance, if its class has one.
 #[inline]
 pub(crate) fn finish(this: Obj<'_>, constructor: Obj<'_>) -> Res<()> {
     match plan_of(constructor) {
@@ -144,7 +145,7 @@ fn post_init(this: Obj<'_>) -> Res<()> {
     }
 }
 
-/// Maximum number of fields that [`Plan::make`] handles without an allocation.
+/// Maximum number of fields for which [`Plan::make`] needs no allocation.
 const INLINE: usize = 16;
 
 impl Plan {
@@ -183,7 +184,7 @@ impl Plan {
         made.map_err(error::raise)
     }
 
-    /// Makes an object with the defaults.
+    /// Makes an object whose fields have their defaults.
     pub(crate) fn default_object(&self) -> Res<ObjectRef> {
         let object = self.allocate()?;
         for index in 0..self.defaults.len() {
@@ -192,7 +193,8 @@ impl Plan {
         Ok(object)
     }
 
-    /// Arranges arguments in the order of the fields. Returns false if they do not match.
+    /// Arranges the arguments of a call in `given`, in the order of the fields. Returns false if the arguments do not
+    /// match the fields.
     fn arrange<'a>(&self, args: Obj<'a>, kwargs: Option<Obj<'a>>, given: &mut [Option<Obj<'a>>]) -> bool {
         let count = args.tuple_len();
         if count > self.positional.len() {
@@ -223,7 +225,7 @@ impl Plan {
         !given.iter().zip(&self.defaults).zip(&self.passed).any(is_missing)
     }
 
-    /// Raises the error for arguments that do not match.
+    /// Raises `TypeError` for arguments that do not match the fields.
     #[cold]
     fn explain<T>(&self, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<T> {
         let mut named = Vec::new();

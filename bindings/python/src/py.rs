@@ -79,6 +79,8 @@ macro_rules! unsafe_borrowed_ref {
 }
 
 impl<'a> Obj<'a> {
+    /// Makes a borrowed reference from a pointer.
+    ///
     /// # Safety
     /// The thread must hold the GIL for `'a`, and `object` must be valid for `'a`.
     #[inline(always)]
@@ -87,6 +89,8 @@ impl<'a> Obj<'a> {
         Obj(unsafe { NonNull::new_unchecked(object) }, PhantomData)
     }
 
+    /// Makes a borrowed reference from a pointer, or returns `None` for NULL.
+    ///
     /// # Safety
     /// The conditions of [`Obj::from_ptr`] apply, but `object` may be NULL.
     #[inline]
@@ -106,20 +110,20 @@ impl<'a> Obj<'a> {
         Own(self.0)
     }
 
-    /// Returns the address of the object's type.
+    /// Returns the address of the object's class.
     #[inline(always)]
     pub(crate) fn type_ptr(self) -> *mut ffi::PyTypeObject {
         // SAFETY: the object is valid.
         unsafe { ffi::Py_TYPE(self.as_ptr()) }
     }
 
-    /// Returns the object's type as an object.
+    /// Returns the object's class as an object.
     pub(crate) fn class(self) -> Obj<'a> {
         // SAFETY: the object keeps its type alive.
         unsafe { Obj::from_ptr(self.type_ptr().cast()) }
     }
 
-    /// Returns the name of the object's type, for messages.
+    /// Returns the name of the object's class, for messages.
     pub(crate) fn class_name(self) -> String {
         self.class().attr(names::NAME.get()).and_then(|name| name.obj().to_text()).unwrap_or_else(|Raised| {
             clear_error();
@@ -137,14 +141,14 @@ impl<'a> Obj<'a> {
         self.is(none_ptr())
     }
 
-    /// Returns the flags of the object's type.
+    /// Returns the type flags of the object's class.
     pub(crate) fn type_flags(self) -> u64 {
         // SAFETY: the object is valid.
         #[allow(clippy::useless_conversion, reason = "the C type has 32 bits on some platforms")]
         unsafe { ffi::PyType_GetFlags(self.type_ptr()) }.into()
     }
 
-    /// Returns true if the object is `base` or a class derived from it.
+    /// Returns true if the object is the class `base` or a class derived from it.
     pub(crate) fn is_subclass_of(self, base: *mut PyObject) -> bool {
         // SAFETY: both objects are valid types.
         self.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0
@@ -163,7 +167,7 @@ impl<'a> Obj<'a> {
         unsafe_new_ref!(raw::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
     }
 
-    /// Returns the attribute, or `None` if the object has no attribute of that name.
+    /// Returns the attribute called `name`, or `None` if the object has no such attribute.
     pub(crate) fn attr_opt(self, name: Obj<'_>) -> Res<Option<Own>> {
         let mut value = ptr::null_mut();
         // SAFETY: both objects are valid and the GIL is held; the call writes a new reference or NULL.
@@ -184,7 +188,8 @@ impl<'a> Obj<'a> {
         unsafe_new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
     }
 
-    /// Calls the object. The last arguments are keyword arguments, whose names are in the tuple of strings `names`.
+    /// Calls the object. `names` is a tuple with the names of the keyword arguments, whose values are the last
+    /// elements of `args`.
     pub(crate) fn call_with(self, mut args: Vec<Own>, names: Obj<'_>) -> Res<Own> {
         let named = args.split_off(args.len() - names.tuple_len());
         let (args, kwargs) = (tuple(args)?, dict()?);
@@ -254,7 +259,7 @@ impl<'a> Obj<'a> {
         Ok(value)
     }
 
-    /// Returns the value of an int as an address.
+    /// Returns the value of an int that represents an address.
     pub(crate) fn address(self) -> Res<u64> {
         // SAFETY: the object is valid and the GIL is held.
         let address = unsafe { ffi::PyLong_AsVoidPtr(self.as_ptr()) };
@@ -315,6 +320,8 @@ pub(crate) enum IntError {
 }
 
 impl Own {
+    /// Makes an owned reference from the result of a C function.
+    ///
     /// # Safety
     /// The GIL must be held. A non-NULL `object` must be an owned reference, which passes to the result. If `object`
     /// is NULL, an exception must be set.
@@ -323,6 +330,8 @@ impl Own {
         NonNull::new(object).map(Own).ok_or(Raised)
     }
 
+    /// Makes an owned reference from a pointer, or returns `None` for NULL.
+    ///
     /// # Safety
     /// The conditions of [`Own::from_result`] apply, except that NULL needs no exception: it means that there is no object.
     #[inline]
@@ -357,7 +366,7 @@ impl Drop for Own {
     }
 }
 
-/// A slot for an object that lives as long as the process.
+/// Static slot for an object that lives as long as the process.
 pub(crate) struct Global(AtomicPtr<PyObject>);
 
 impl Global {
@@ -371,7 +380,7 @@ impl Global {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the object. Only for slots that the module's initialisation fills.
+    /// Returns the object. Must only be called for slots that the module's initialisation fills.
     #[inline]
     pub(crate) fn get(&self) -> Obj<'static> {
         self.try_get().unwrap_or_else(|| {
@@ -386,13 +395,13 @@ impl Global {
         unsafe { Obj::from_nullable(self.ptr()) }
     }
 
-    /// Stores an object permanently. A previous object stays alive because it may still be in use.
+    /// Stores an object permanently. An object that was stored before stays alive, because it may still be in use.
     pub(crate) fn set(&self, object: Own) {
         self.0.store(object.into_ptr(), Ordering::Relaxed);
     }
 }
 
-/// Interned strings of the names that the extension uses.
+/// Interned strings of the attribute names and other names that the extension uses.
 pub(crate) mod names {
     use super::{Global, Raised, Res, intern};
 
@@ -670,7 +679,7 @@ pub(crate) fn hash(object: Obj<'_>) -> Res<ffi::Py_hash_t> {
     }
 }
 
-/// Returns true if two strings are equal.
+/// Returns true if two Python strings are equal.
 pub(crate) fn same_text(a: Obj<'_>, b: Obj<'_>) -> bool {
     // SAFETY: both objects are strings, as the callers ensure; for other objects the result is -1 with an exception set.
     unsafe { ffi::PyUnicode_Compare(a.as_ptr(), b.as_ptr()) == 0 }
@@ -682,7 +691,7 @@ pub(crate) fn dict() -> Res<Own> {
     unsafe_new_ref!(raw::PyDict_New())
 }
 
-/// Returns the value that a dictionary holds for a hashable key.
+/// Returns the value that a dictionary holds for a key, or `None` if the key is absent. The key must be hashable.
 pub(crate) fn dict_get(dict: Obj<'_>, key: Obj<'_>) -> Option<Own> {
     // SAFETY: the dictionary and the key are valid. The dictionary keeps the value alive until its reference count is
     // incremented, since no code runs in between.

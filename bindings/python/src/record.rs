@@ -1,4 +1,4 @@
-//! Fields of object types that are defined by Python classes; Python sets them without a call.
+//! Fields of object types that Python classes define. Python code sets them without calling a setter.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -14,20 +14,20 @@ use crate::lower::lower_owned;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 use crate::{define, error, gil, lift, object};
 
-/// A type that a class has defined. It lives as long as the process, like the type.
+/// Record of an object type that a Python class has defined. It lives as long as the process, like the type.
 pub(crate) struct Record {
     pub(crate) type_index: i32,
     /// Name of the class that has defined the type, for messages.
     pub(crate) class: String,
-    /// All fields, those of the parent first.
+    /// All fields, beginning with the fields of the parent type.
     pub(crate) fields: Vec<Field>,
 }
 
-/// A field of a type that a class has defined.
+/// Field of an object type that a Python class has defined.
 pub(crate) struct Field {
     pub(crate) info: reflection::Field,
     pub(crate) name: &'static str,
-    /// Kind of the values that the field accepts; `None` for a field of a type of compiled code, which has its own setter.
+    /// Kind of the values that the field accepts; `None` for a field that has its own setter, as in a type of compiled code.
     pub(crate) kind: Option<FieldKind>,
     /// Type of the field as shown in messages.
     pub(crate) shown: String,
@@ -42,7 +42,8 @@ impl Field {
 }
 
 impl Record {
-    /// Reads a type from the type table. `shown` contains the names of the types of some fields.
+    /// Makes the record of a type from the type table. `shown` contains names of fields, and for each name the type
+    /// of the field as shown in messages. It need not contain all fields.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {
@@ -64,14 +65,15 @@ impl Record {
         Some(Record { type_index, class, fields })
     }
 
-    /// Sets a field of an object that is under construction, or a writable field of any object.
+    /// Converts a Python value and stores it in the field at `index`. The object must be under construction, or the
+    /// field must be writable.
     #[inline]
     pub(crate) fn set(&self, object: &ObjectRef, index: usize, value: Obj<'_>) -> Res<()> {
         let value = self.accept(index, value)?;
         self.put(object, index, value)
     }
 
-    /// Sets a field to a value that the field accepts.
+    /// Stores a value in the field at `index`, which must accept the value.
     #[inline]
     pub(crate) fn put(&self, object: &ObjectRef, index: usize, value: Any) -> Res<()> {
         let field = &self.fields[index];
@@ -83,7 +85,8 @@ impl Record {
         Ok(())
     }
 
-    /// Converts a Python value to a value of a field.
+    /// Converts a Python value to a native value for the field at `index`. Raises `TypeError` if the field does not
+    /// accept the value.
     #[inline]
     pub(crate) fn accept(&self, index: usize, value: Obj<'_>) -> Res<Any> {
         let field = &self.fields[index];
@@ -111,10 +114,10 @@ fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
     gil::counted(|| unsafe { field.info.set_unchecked(object, &value.as_view()) }).map_err(error::raise)
 }
 
-/// Records by the index of their type.
+/// Table of records, indexed by type index.
 type Table = Vec<AtomicPtr<Record>>;
 
-/// The table, which is replaced by a larger one when it has to grow. It is changed under the GIL.
+/// The current table, which is replaced by a larger one when it has to grow. It is changed under the GIL.
 static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 fn table() -> Option<&'static Table> {
@@ -163,8 +166,8 @@ pub(crate) fn keep(record: Record) -> &'static Record {
 
 // ---- Attributes
 
-/// Replaces the error of a failed getter by `AttributeError` if the field is one of a type defined in Python, since
-/// it has not been set. Leaves other errors as they are.
+/// Replaces the error of a failed getter by `AttributeError` if the field belongs to a type that is defined in
+/// Python: such a getter fails because the field has not been set. Leaves other errors as they are.
 #[cold]
 pub(crate) fn explain_unset(this: Obj<'_>, name: &str) -> Res<()> {
     if record_of_object(object::handle_unchecked(this)).is_none_or(|record| !record.has(name)) {
@@ -180,7 +183,8 @@ impl Record {
     }
 }
 
-/// Sets a field from Python. Returns false if the object's type is not defined in Python or the field has its own setter.
+/// Stores a Python value in the field at the address `at`. Returns false if the object's type is not defined in
+/// Python or the field has its own setter.
 #[inline]
 pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'_>) -> Res<bool> {
     let Some(record) = record_of_object(handle) else { return Ok(false) };

@@ -14,9 +14,10 @@ fn text(text: &str) -> Res<Own> {
     py::string(text.as_bytes())
 }
 
-/// Describes a type as `(key, index, parent, doc, structural, fields, methods)`, or returns None; `parent` is an
-/// index or -1. Each field is `(owner, name, schema, doc, flags, default)`, each method `(owner, name, doc, static,
-/// function)`. Those of the ancestors come first, and `owner` is the index of the type that adds them.
+/// Describes a type as `(key, index, parent, doc, structural, fields, methods)`, or returns None if no type has this
+/// index. `parent` is the index of the parent type, or -1. Each field is `(owner, name, schema, doc, flags,
+/// default)`, each method `(owner, name, doc, static, function)`. Fields and methods of ancestors come first, and
+/// `owner` is the index of the type that adds the field or method.
 pub(crate) fn type_info(index: i32) -> Res<Own> {
     let Some(info) = TypeInfo::from_index(index) else { return Ok(py::none()) };
     let (mut fields, mut methods) = (Vec::new(), Vec::new());
@@ -69,7 +70,8 @@ fn describe_method(owner: TypeInfo, method: Method) -> Res<Own> {
     ])
 }
 
-/// Makes a copy of an object in which the fields in the dictionary `changes` have other values.
+/// Makes a copy of an object. `changes` is a dictionary from the names of fields to their values in the copy; other
+/// fields keep their values.
 pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let Some(old) = object::reference_of(this) else {
         let message = format!("expected an object with fields but got {}", this.class_name());

@@ -1,12 +1,12 @@
 //! Rewriting of a graph in place.
 //!
-//! A graph may be changed in place if its only owner gives it up. The owner is an instance of a class, which other
-//! code can reach: a callback, or a thread that runs while a callback waits. For the duration of the call, the native
-//! object is therefore taken out of the instance, which is then without a native object: using it is an error.
-//! Afterwards the object is put back.
+//! A graph may be changed in place if it has a single owner, which gives up its reference. The owner is a Python object,
+//! which callbacks can reach, and so can threads that run while a callback waits. For the duration of the call, the
+//! native object is therefore taken out of its Python object, and using the Python object is an error. Afterwards the
+//! native object is put back.
 //!
-//! No code may have borrowed the object before: it must have one reference, and no use of native objects may be in
-//! progress on any thread ([`gil::any_in_progress`]). Otherwise the graph is copied where it changes.
+//! No other code may have borrowed the native object before: it must have one reference, and no use of native objects
+//! may be in progress on any thread ([`gil::any_in_progress`]). Otherwise the graph is copied where it changes.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, kTVMFFIArray, kTVMFFIDict, kTVMFFIDynObjectBegin, kTVMFFIList,
@@ -18,7 +18,7 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res};
 use crate::{error, gil, lift, object};
 
-/// The native object of an instance, while it is taken out.
+/// Native object that was taken out of an instance. Dropping this value puts the object back into the instance.
 struct Moved<'a> {
     from: Obj<'a>,
     handle: *mut TVMFFIObject,
@@ -39,7 +39,7 @@ impl<'a> Moved<'a> {
             .then(|| Moved { from, handle: object::take_handle(from) })
     }
 
-    /// Makes an r-value reference to the object.
+    /// Makes an r-value reference to the native object, from which the callee may take it.
     fn reference(&mut self) -> TVMFFIAny {
         let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }
@@ -63,7 +63,8 @@ fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
     TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } }
 }
 
-/// Calls `anyfn.rewrite` with a root, which is moved if possible, and with its other arguments.
+/// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. The graph is moved into the call if
+/// possible.
 pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     let count = py::list_len(rest);
     let mut values = vec![Any::NONE];

@@ -1,7 +1,8 @@
 //! Signatures of native functions in the form that Python needs: for named arguments, and for `inspect` and `help`.
 //!
-//! The signature of each `PackedFunc` is read once, on first use, and stored in it. Python functions that became
-//! native ones obtain theirs from the Python code of the package (`_signature.describe`), also only on request.
+//! The signature of each `PackedFunc` is read once, on first use, and stored in it. For a native function that was
+//! made from a Python function, the Python code of the package provides the signature (`_signature.describe`), also
+//! only on request.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +20,9 @@ pub(crate) const INLINE: usize = 8;
 pub(crate) struct Known {
     /// The signature; `None` if the function has none.
     signature: Option<Signature>,
-    /// Interned name of each parameter; empty if the names are unknown.
+    /// Interned name of each parameter. Empty if the names are unknown.
     names: Vec<Own>,
-    /// Default of each parameter that has one.
+    /// Default of each parameter; `None` for a parameter without a known default.
     defaults: Vec<Option<Own>>,
     /// One more than the index of the last required parameter.
     required: usize,
@@ -70,20 +71,20 @@ impl Known {
         self.signature.as_ref().and_then(|signature| signature.params.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the name of a parameter, if it is known.
+    /// Returns the name of the parameter at `index`, if it is known.
     pub(crate) fn name(&self, index: usize) -> Option<&str> {
         let params = self.signature.as_ref().filter(|signature| signature.named)?.params.as_ref()?;
         params.get(index).map(|param| param.name.as_str())
     }
 
-    /// Returns true if the function only reads the tensor that it receives for a parameter.
+    /// Returns true if the function only reads the tensor that it receives for the parameter at `index`.
     pub(crate) fn is_read_only(&self, index: usize) -> bool {
         self.params().get(index).is_some_and(|param| param.read_only)
     }
 
-    /// Arranges the arguments of a call with names in the order of the parameters. Fills `out` and returns the number
-    /// of arguments. Returns `None` if they do not match or are too many; [`Known::arrange_any`] then handles the
-    /// call or reports the error.
+    /// Arranges the positional and named arguments of a call in the order of the parameters. Fills `out` and returns
+    /// the number of arguments. Returns `None` if the arguments do not match the parameters, or if there are too many
+    /// for `out`; [`Known::arrange_any`] then handles the call or reports the error.
     #[inline]
     pub(crate) fn arrange<'a>(
         &'a self,
@@ -123,8 +124,8 @@ impl Known {
         Some(end)
     }
 
-    /// Returns the sentinel after which the function expects names. Returns `None` if the function does not process
-    /// names itself.
+    /// Returns the sentinel argument after which the function expects the names and values of named arguments.
+    /// Returns `None` if the function does not process named arguments itself.
     #[cold]
     pub(crate) fn sentinel(&self) -> Res<Option<Own>> {
         if !self.takes_names {
@@ -137,7 +138,8 @@ impl Known {
         }
     }
 
-    /// Arranges any number of arguments like [`Known::arrange`], but raises an exception if they do not match.
+    /// Arranges any number of arguments like [`Known::arrange`], but raises an exception if the arguments do not
+    /// match the parameters.
     #[cold]
     pub(crate) fn arrange_any<'a>(
         &'a self,
@@ -171,9 +173,9 @@ impl Known {
         sources.iter().enumerate().map(object).collect()
     }
 
-    /// Returns the signature for the Python code of the package: `(params, variadic, result, doc, named)` or None.
-    /// `params` is `None` or a list of `(name, type, kind, default, by name)`, where the kind is 0 (required), 1
-    /// (with a default) or 2 (with an unknown default).
+    /// Describes the signature for the Python code of the package as `(params, variadic, result, doc, named)`, or
+    /// None. `params` is `None` or a list of `(name, type, kind, default, by name)`, where the kind is 0 (required),
+    /// 1 (with a default) or 2 (with an unknown default).
     pub(crate) fn describe(&self) -> Res<Own> {
         let Some(signature) = &self.signature else { return Ok(py::none()) };
         let param = |param: &Param| {
@@ -200,7 +202,8 @@ impl Known {
     }
 }
 
-/// Describes a type as `(origin, (arguments, ..))`.
+/// Describes the type of a parameter or result as `(origin, (arguments, ..))`: its name and its type arguments, which
+/// are described in the same way.
 fn schema(schema_: &Schema) -> Res<Own> {
     let args = schema_.args.iter().map(schema).collect::<Res<Vec<Own>>>()?;
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
@@ -212,11 +215,12 @@ pub(crate) static DESCRIBE: Global = Global::new();
 /// The function `_signature._attribute` of the Python code.
 pub(crate) static ATTRIBUTE: Global = Global::new();
 
-/// Function extension of all Python functions, through which their signature is queried.
+/// Function extension of all native functions that call Python functions. The runtime queries their signatures through it.
 pub(crate) static PYTHON: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe_python) };
 
-/// Writes the signature of a Python function as JSON, or None if it has no signature or the interpreter has ended.
+/// Writes the signature of a Python function to `result` as JSON. Leaves `result` at None if the function has no
+/// signature or the interpreter has ended.
 unsafe extern "C" fn describe_python(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
     let Some(_held) = gil::enter() else { return 0 };
     let described = catch_unwind(AssertUnwindSafe(|| {

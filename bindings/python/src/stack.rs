@@ -7,8 +7,8 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// Calls below this address are refused or checked further. It is the highest address until the bounds of the
-    /// stack are known.
+    /// Lowest address at which a call is accepted without a further check. It is the highest possible address until
+    /// the bounds of the stack are known.
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -59,7 +59,7 @@ fn bounds() -> Option<(usize, usize)> {
     (code == 0 && size > 0).then_some((low.addr(), size))
 }
 
-/// Returns `None`: the bounds are unknown on this platform.
+/// Returns `None`, because the bounds of the stack are unknown on this platform.
 #[cfg(not(target_os = "linux"))]
 fn bounds() -> Option<(usize, usize)> {
     None

@@ -37,7 +37,7 @@ pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Makes a view from a description.
+/// Makes a tensor view from a `DLTensor`.
 ///
 /// # Safety
 /// The description must be valid for `'a`.
@@ -48,7 +48,8 @@ pub(crate) unsafe fn view<'a>(description: *const DLTensor) -> TensorView<'a> {
     unsafe { TensorView::from_dl(description) }
 }
 
-/// Returns the tensor that was passed as an argument of a function of the module.
+/// Returns the native tensor of a `Tensor` that was passed to a function of the module. Raises `TypeError` for any
+/// other object.
 pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     match object::reference_of(object).and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),
@@ -59,7 +60,7 @@ pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     }
 }
 
-/// Returns shape, strides, data type, device and address of a tensor, and whether it is read-only; called from the
+/// Returns the shape, strides, data type, device, address and read-only flag of a tensor as a tuple. Called from the
 /// Python code of the package.
 pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
     let tensor = argument(object)?;
@@ -94,7 +95,8 @@ fn ints(values: &[i64]) -> Res<Own> {
     py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?)
 }
 
-/// Makes a tensor of the same memory whose elements are interpreted as another type of the same size.
+/// Makes a tensor that shares the memory of `object` and interprets its elements as another data type of the same
+/// size. `bits` are the payload bits of that data type.
 pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
     let tensor = argument(object)?;
     let mut described = *tensor.view().as_dl();
@@ -109,12 +111,12 @@ pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
     object::wrap_as(CLASS.ptr().cast(), shown.into_object())
 }
 
-/// Returns the payload bits of a data type in a value.
+/// Returns the eight payload bytes of a value that contains a data type.
 pub(crate) fn dtype_bits(dtype: DLDataType) -> u64 {
     u64::from(dtype.code) | u64::from(dtype.bits) << 8 | u64::from(dtype.lanes) << 16
 }
 
-/// Returns the payload bits of a device in a value.
+/// Returns the eight payload bytes of a value that contains a device.
 pub(crate) fn device_bits(device: DLDevice) -> u64 {
     u64::from(device.device_type as u32) | u64::from(device.device_id as u32) << 32
 }

@@ -1,4 +1,4 @@
-//! One traceback through all languages.
+//! Construction of one traceback that covers Python code and native functions.
 //!
 //! Native functions through which an exception passes are shown as frames between those of Python code. A frame
 //! object is made once for each function, and is part of every traceback that contains the function. In the other
@@ -33,8 +33,8 @@ pub(crate) fn set_make_frame(function: Obj<'_>) {
     MAKE_FRAME.set(function.to_own());
 }
 
-/// Adds the call of a function to the traceback of the current exception, unless the function is Python code, which
-/// has its own frame.
+/// Adds a frame for the call of `callable` to the traceback of the current exception. Does nothing for a function
+/// that is written in Python, which has its own frame.
 #[cold]
 pub(crate) fn add_call(callable: Obj<'_>) {
     if callback::python_callable(object::handle_unchecked(callable)).is_some() {
@@ -92,7 +92,7 @@ fn add_new(key: Obj<'_>) {
     }
 }
 
-/// Returns the lines of an exception's traceback in the order of native code: most recent call first.
+/// Returns the traceback of an exception as lines of a native backtrace, most recent call first.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Res<String> {
     // SAFETY: the object is an exception; the result is a new reference, or NULL without an exception.
     let mut next = py::unsafe_new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));

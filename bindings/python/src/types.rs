@@ -1,4 +1,4 @@
-//! Construction of classes from slots, as in C.
+//! Construction of Python classes from type slots, as in C extensions.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
@@ -6,9 +6,9 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Obj, Own, Res};
 
-/// Specification of a class.
+/// Specification of a Python class.
 pub(crate) struct Class<'a> {
-    /// Name with its module.
+    /// Name of the class, including its module.
     pub(crate) name: &'static CStr,
     /// Size of an instance in bytes.
     pub(crate) size: usize,
@@ -18,12 +18,12 @@ pub(crate) struct Class<'a> {
     pub(crate) flags: u64,
     /// Base class, if any.
     pub(crate) base: Option<Obj<'a>>,
-    /// Number and function of each slot.
+    /// Slot number of each type slot, with the slot's function or other value.
     pub(crate) slots: &'a [(c_int, *mut c_void)],
 }
 
 impl Class<'_> {
-    /// Makes the class.
+    /// Makes the class that this value specifies.
     pub(crate) fn make(&self) -> Res<Own> {
         let base_flag = if self.base_for_others { ffi::Py_TPFLAGS_BASETYPE } else { 0 };
         let flags = ffi::Py_TPFLAGS_DEFAULT | base_flag | self.flags;

@@ -15,7 +15,7 @@ struct Layout {
     bits: u64,
 }
 
-/// The base class `Word`.
+/// The class `Word`, base of the classes of data types and devices.
 pub(crate) static CLASS: Global = Global::new();
 /// The class `dtype`, which is written in Python.
 pub(crate) static DTYPE: Global = Global::new();
@@ -49,7 +49,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Makes an instance of a class derived from `Word`.
+/// Makes an instance of `class`, which must derive from `Word`, with the given bits.
 pub(crate) fn make(class: Obj<'_>, bits: u64) -> Res<Own> {
     let own = types::allocate(class.as_ptr().cast())?;
     // SAFETY: the instance is new and not shared.
@@ -57,14 +57,15 @@ pub(crate) fn make(class: Obj<'_>, bits: u64) -> Res<Own> {
     Ok(own)
 }
 
-/// Returns the bits of an object that the caller knows to be an instance.
+/// Returns the bits of `object`, which must be an instance of `Word`.
 #[inline]
 pub(crate) fn bits(object: Obj<'_>) -> u64 {
     // SAFETY: instances of `Word` and of derived classes begin with `Layout`.
     unsafe { (*object.as_ptr().cast::<Layout>()).bits }
 }
 
-/// Returns the address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Does not import `ctypes`.
+/// Returns the address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Returns `None` for any other
+/// object. Does not import `ctypes`.
 pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if VOID_POINTER.try_get().is_none() {
         let Some(ctypes) = py::imported(c"ctypes") else { return Ok(None) };
@@ -86,7 +87,7 @@ pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if value.obj().is_none() { Ok(Some(0)) } else { value.obj().address().map(Some) }
 }
 
-/// Makes a pointer as a `ctypes.c_void_p`, or None for NULL.
+/// Makes a `ctypes.c_void_p` from an address, or returns None for NULL.
 pub(crate) fn void_pointer(address: u64) -> Res<Own> {
     if address == 0 {
         return Ok(py::none());

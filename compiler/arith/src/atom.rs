@@ -1,4 +1,4 @@
-//! Atoms: the terms of sums.
+//! Atoms: the terms of sums, such as variables, quotients and products.
 
 use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Ref, Result};
@@ -17,27 +17,27 @@ pub(crate) type Id = u32;
 /// Key of an atom. Equal keys of the same data type denote the same atom.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// Variable, by address.
+    /// Variable, by the address of its node.
     Var(usize),
-    /// Quotient rounded down, for a divisor of at least 2.
+    /// Quotient of a sum and a constant divisor of at least 2, rounded down.
     FloorDiv(Linear, i64),
     /// Remainder of [`Key::FloorDiv`].
     FloorMod(Linear, i64),
     /// Binary operation that no other key covers.
     Binary(BinaryOp, Linear, Linear),
-    /// Product of at least two atoms, in ascending order.
+    /// Product of at least two atoms, sorted by identifier.
     Product(Vec<Id>),
-    /// Select expression, with the condition by address.
+    /// Select expression: the address of the condition, and both values.
     Select(usize, Linear, Linear),
-    /// Conversion of a value, with the data type of the value.
+    /// Conversion of a value to the data type of the atom. Holds the value and its original data type.
     Cast(Linear, DType),
-    /// Load from a buffer: address of the buffer, and indices with their data types.
+    /// Load from a buffer: the address of the buffer, and the indices with their data types.
     Load(usize, Vec<(Linear, DType)>),
     /// Sum with too many terms, which is treated as one atom.
     Sum(Linear),
-    /// Any other expression, by address.
+    /// Any other expression, by the address of its node.
     Opaque(usize),
-    /// Expression with side effects, which may have a different value at each evaluation.
+    /// Expression with side effects, which may have a different value at each evaluation, by the address of its node.
     Fresh(usize),
 }
 
@@ -49,15 +49,16 @@ pub(crate) struct Atom {
     held: Option<Expr>,
     /// Buffer of [`Key::Load`].
     pub(crate) buffer: Option<Ref<Buffer>>,
-    /// Expression of the atom, of its data type.
+    /// Cached expression that represents the atom.
     made: Option<Expr>,
-    /// True if the atom depends on the content of memory.
+    /// True if the value of the atom depends on the content of memory.
     pub(crate) is_data: bool,
-    /// Bound, with the epoch in which it was computed.
+    /// Cached bound, with the epoch in which it was computed.
     bound: Option<(u32, Bound)>,
-    /// Modular set: see [`Analyzer::modular`].
+    /// Cached modular set: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
-    /// True if all variables in the atom have constant bounds, with the epoch in which this was computed.
+    /// Cached result: true if all variables in the atom have constant bounds. Holds the epoch in which this was
+    /// computed.
     pub(crate) is_numeric: Option<(u32, bool)>,
 }
 
@@ -74,7 +75,7 @@ impl Analyzer {
         self.atom(id).map(|atom| &atom.key)
     }
 
-    /// Returns the atom of a key, which is created if it does not exist.
+    /// Returns the atom for a key and a data type. Creates the atom if it does not exist.
     pub(crate) fn intern(&mut self, key: Key, dtype: DType) -> Id {
         self.intern_with(key, dtype, None, None)
     }
@@ -323,8 +324,8 @@ impl Analyzer {
     }
 }
 
-/// Returns true if the values within a bound are preserved by a conversion to another type. Unbounded `uint64` values are
-/// not.
+/// Returns true if a conversion to another type preserves all values within a bound. An unbounded `uint64` value counts
+/// as not preserved.
 pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
     let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
     bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)

@@ -1,4 +1,4 @@
-//! Conditions: decisions, assumptions and simplification.
+//! Decision, assumption and simplification of conditions.
 
 use anyfn::Result;
 use anyfn_ir::ExprKind;
@@ -61,7 +61,7 @@ impl Analyzer {
         known.or_else(|| self.is_known(condition))
     }
 
-    /// Decides a condition by the Boolean assumptions.
+    /// Decides a condition that is assumed to be true or false. Compares it with the recorded Boolean variables only.
     fn is_known(&self, condition: &Expr) -> Option<bool> {
         for truth in &self.truths {
             if truth.ptr_eq(condition) {
@@ -101,7 +101,7 @@ impl Analyzer {
         }
     }
 
-    /// Records what follows from a condition that holds, or that does not hold.
+    /// Records the facts that follow from the assumption that a condition has the value `holds`.
     pub(crate) fn assume_here(&mut self, condition: &Expr, holds: bool) {
         let address = condition.as_object().as_handle().addr();
         if self.has_effect(condition) || condition.dtype.lanes() != 1 || !self.assumed.insert((address, holds))
@@ -222,7 +222,8 @@ impl Analyzer {
     }
 }
 
-/// Splits a comparison of a sum with 0 into two sides: the terms with positive factors, and those with negative factors.
+/// Splits a comparison of the sum `gap` with 0 into two sides, as `a - b < 0` into `a < b`. Terms with negative factors
+/// move to the right-hand side.
 fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
     let common = gap.terms.iter().fold(0, |common, term| gcd(common, term.1));
     let mut gap = gap.clone();

@@ -13,8 +13,8 @@ use crate::{Analyzer, Bound};
 
 /// Maximum number of terms of an expanded product of two sums. Larger products are not expanded.
 const MAX_PRODUCTS: usize = 16;
-/// Maximum number of factors of a product atom. A larger product remains a product of two values, since the number of
-/// factors doubles whenever a value is multiplied by itself.
+/// Maximum number of factors of a product atom. The number of factors doubles whenever a value is multiplied by itself.
+/// A product with more factors becomes an atom with two operands instead.
 const MAX_FACTORS: usize = 64;
 
 impl Analyzer {
@@ -124,7 +124,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns true if a sum equals what the machine computes: it does not overflow, or may be assumed not to.
+    /// Returns true if a sum can be computed in a data type: the sum does not overflow, or may be assumed not to
+    /// overflow.
     pub(crate) fn fits(&mut self, sum: &Linear, dtype: DType) -> bool {
         let bound = self.bound_of(sum);
         if bound.is_finite() && bound.is_within(Bound::of_type(dtype)) {
@@ -193,7 +194,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the quotient rounded towards zero or its remainder, if the signs are known.
+    /// Returns the quotient of two sums, rounded towards zero, or its remainder, depending on `op`. Returns `None` if
+    /// the result depends on signs that are not known.
     fn truncated(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         let (above, below) = (self.is_at_least_0(a), self.bound_of(a).max <= 0);
         let floor = |this: &mut Self, x: &Linear, divisor: i64| match op {
@@ -226,7 +228,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the minimum or maximum of two sums, if their order is known.
+    /// Returns the minimum or maximum of two sums, depending on `op`. Returns `None` if it is not known which sum is
+    /// smaller.
     fn extreme(&mut self, op: BinaryOp, a: &Linear, b: &Linear) -> Option<Linear> {
         let (smaller, larger) = if self.is_at_least_0(&b.minus(a)?) {
             (a, b)
@@ -239,7 +242,7 @@ impl Analyzer {
     }
 }
 
-/// Returns true if the result of an operation may lie outside the range of the type of its operands.
+/// Returns true if the result of an operation may be outside of the range of the data type of its operands.
 fn may_leave(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::FloorDiv)
 }

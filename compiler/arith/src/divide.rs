@@ -105,8 +105,8 @@ impl Analyzer {
         Some(Linear::atom(id))
     }
 
-    /// Decomposes a sum into `group * large + small` with `0 <= small < group`, for a divisor `group` of `divisor` that
-    /// is greater than 1.
+    /// Decomposes a sum into `group * large + small` with `0 <= small < group`. Here, `group` is greater than 1 and
+    /// divides `divisor`. Returns `None` if no such decomposition is found.
     fn grouped(&mut self, sum: &Linear, divisor: i64) -> Option<(i64, Linear, Linear)> {
         let mut tried = 1;
         for place in 0..sum.terms.len() {
@@ -126,8 +126,8 @@ impl Analyzer {
         None
     }
 
-    /// Replaces the quotient at an index of a sum: `c * (x // c)` becomes `x - x % c`. Returns `None` if the term is not
-    /// such a quotient.
+    /// Replaces a quotient in a sum: the term `c * (x // c)` at index `place` becomes `x - x % c`. Returns `None` if
+    /// this term is not such a quotient.
     pub(crate) fn with_remainder(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorDiv(x, divisor)) = self.key(id) else { return None };
@@ -162,7 +162,8 @@ impl Analyzer {
         }
     }
 
-    /// Rewrites `c * ((x // c) % m) + x % c` to `x % (c * m)`.
+    /// Rewrites `c * ((x // c) % m) + x % c` in a sum to `x % (c * m)`. The term at index `place` is the first of these
+    /// two.
     fn joined(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorMod(quotient, turns)) = self.key(id) else { return None };
@@ -177,7 +178,8 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&all, times)?.plus(&low, times.checked_neg()?)
     }
 
-    /// Rewrites `(x // n) * n + x % n` to `x`, for a divisor `n` that is an atom.
+    /// Rewrites `(x // n) * n + x % n` in a sum to `x`, for a divisor `n` that is an atom. The term at index `place` is
+    /// the first of these two.
     fn joined_symbolic(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         use anyfn_ir::expr::BinaryOp;
         let (id, factor) = *sum.terms.get(place)?;
@@ -205,7 +207,7 @@ impl Analyzer {
         None
     }
 
-    /// Returns the atoms of which a sum is the product.
+    /// Returns the atoms whose product is the given sum, or `None` if the sum is not a product of atoms.
     fn factors(&self, sum: &Linear) -> Option<Vec<Id>> {
         let id = sum.as_atom()?;
         Some(match self.key(id)? {
@@ -236,7 +238,7 @@ impl Analyzer {
         Some((whole, rest))
     }
 
-    /// Returns the product of atoms.
+    /// Returns the product of the given atoms as a sum.
     pub(crate) fn product(&mut self, mut ids: Vec<Id>, dtype: DType) -> Linear {
         ids.sort_unstable();
         match ids[..] {
@@ -300,7 +302,7 @@ impl Analyzer {
 }
 
 impl Linear {
-    /// Divides the factors of the terms. The constant is left unchanged.
+    /// Divides the factor of each term by `divisor`. The constant is left unchanged.
     fn divided_terms(mut self, divisor: i64) -> Linear {
         self.terms.iter_mut().for_each(|term| term.1 /= divisor);
         self
@@ -309,12 +311,12 @@ impl Linear {
 
 type Terms = Vec<(Id, i64)>;
 
-/// Partitions the terms into those that the divisor divides, and the others.
+/// Partitions the terms of a sum into those whose factors are multiples of `divisor`, and the remaining terms.
 fn split(sum: &Linear, divisor: i64) -> (Terms, Terms) {
     sum.terms.iter().partition(|(_, factor)| factor % divisor == 0)
 }
 
-/// Returns a sum with the same remainder, with reduced factors and constant.
+/// Returns a sum with the same remainder modulo `divisor`, but with smaller factors and a smaller constant.
 fn reduced(sum: &Linear, divisor: i64) -> Linear {
     let terms = sum.terms.iter().map(|(id, factor)| (*id, factor % divisor));
     Linear { terms: terms.filter(|term| term.1 != 0).collect(), base: sum.base.rem_euclid(divisor) }

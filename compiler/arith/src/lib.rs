@@ -12,11 +12,11 @@
 //! their parts.
 //!
 //! # Assumptions
-//! - An expression of variables and constants of a signed type of at least 32 bits does not overflow where it is
-//!   evaluated, if one of its variables has no constant bounds: it is an index into memory, which exists. For other
-//!   expressions, such as those that contain elements of buffers or variables declared with [`Analyzer::set_any`], a rule
-//!   is applied only if bounds prove that nothing overflows.
-//! - Loops whose variables are bound run at least once: facts hold inside of them.
+//! - An expression of variables and constants of a signed type of at least 32 bits is assumed not to overflow where it
+//!   is evaluated, if one of its variables has no constant bounds. Such an expression is an index into existing memory.
+//!   For any other expression, such as one that contains an element of a buffer or a variable declared with
+//!   [`Analyzer::set_any`], a rule is applied only if bounds prove that nothing overflows.
+//! - A loop whose variable is bound runs at least once. The facts that follow from this are valid inside of the loop.
 //!
 //! The analysis itself does not overflow: a value that exceeds 64 bits counts as unbounded, or the expression is left
 //! unchanged.
@@ -60,7 +60,7 @@ pub struct Analyzer {
     domains: HashMap<Id, Domain>,
     /// Sums that are known not to be negative.
     facts: Vec<Linear>,
-    /// Boolean variables, and negations of such variables, that hold.
+    /// Boolean variables and negated Boolean variables that are known to be true.
     truths: Vec<Expr>,
     /// Changes that [`Analyzer::restore`] reverts.
     undo: Vec<Undo>,
@@ -70,13 +70,13 @@ pub struct Analyzer {
     simplified: HashMap<usize, (Expr, Expr)>,
     /// Decisions on logical operations, by address.
     decided: HashMap<usize, (Expr, Option<bool>)>,
-    /// Conditions that the current assumption has recorded, by address, with the value assumed.
+    /// Conditions that the current call of [`Analyzer::assume`] has recorded, by address, with their assumed values.
     assumed: HashSet<(usize, bool)>,
     /// Result of [`Analyzer::has_effect`] for expressions, by address.
     effects: HashMap<usize, (Expr, bool)>,
-    /// Counter of changes of knowledge, which invalidate cached bounds.
+    /// Counter that increases when the knowledge changes. Bounds that were cached in an earlier epoch are invalid.
     epoch: u32,
-    /// Cached quotients and remainders (`true`) of sums.
+    /// Cached quotients and remainders of sums. The Boolean in the key is true for a remainder.
     divisions: HashMap<(Linear, i64, bool, DType), Option<Linear>>,
     /// Remaining steps of the current proof.
     budget: u32,
@@ -110,8 +110,8 @@ impl Analyzer {
         Analyzer::default()
     }
 
-    /// Declares that a variable may have any value of its type, and that sums with it wrap around. Must be called before
-    /// any other use of the variable.
+    /// Declares that a variable may have any value of its type, so that sums that contain it may overflow. Must be
+    /// called before any other use of the variable.
     pub fn set_any(&mut self, var: &Ref<Var>) {
         let id = self.var(var);
         if let Some(atom) = self.atom_mut(id) {
@@ -119,7 +119,8 @@ impl Analyzer {
         }
     }
 
-    /// Declares that a variable takes `extent` consecutive values that start at `min`, of which there is at least one.
+    /// Declares that a variable takes `extent` consecutive values that start at `min`. `extent` is assumed to be at
+    /// least 1.
     pub fn bind(&mut self, var: &Ref<Var>, min: &Expr, extent: &Expr) {
         let (min, extent) = (self.linear(min), self.linear(extent));
         let max = min.plus(&extent, 1).and_then(|end| end.plus_constant(-1));
@@ -128,7 +129,7 @@ impl Analyzer {
         self.bind_span(var, min, max);
     }
 
-    /// Declares that a variable has the value of an expression.
+    /// Declares that the variable `var` has the value of the expression `value`.
     pub fn bind_value(&mut self, var: &Ref<Var>, value: &Expr) {
         if anyfn_ir::ops::DTypeExt::is_integer(&var.dtype) && value.dtype == var.dtype {
             let value = self.linear(value);
@@ -213,7 +214,8 @@ impl Analyzer {
         result
     }
 
-    /// Returns constant bounds of an integer expression. Other expressions are unbounded, except Booleans.
+    /// Returns constant bounds of an integer expression. The bounds of a Boolean are 0 and 1. Expressions of other
+    /// types are unbounded.
     pub fn const_bound(&mut self, expr: &Expr) -> Bound {
         use anyfn_ir::ops::DTypeExt;
         if !expr.dtype.is_integer() {

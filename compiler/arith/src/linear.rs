@@ -25,7 +25,7 @@ impl Linear {
         self.terms.is_empty()
     }
 
-    /// Returns the atom if the sum consists of a single one.
+    /// Returns the atom if the sum consists of a single atom, with the factor 1 and the constant 0.
     pub(crate) fn as_atom(&self) -> Option<Id> {
         match self.terms[..] {
             [(id, 1)] if self.base == 0 => Some(id),
@@ -91,7 +91,7 @@ impl Linear {
         self.plus(other, -1)
     }
 
-    /// Returns the sum with an atom replaced by another sum.
+    /// Returns the sum with the atom `id` replaced by the sum `by`, or `None` if a number exceeds 64 bits.
     pub(crate) fn replace(&self, id: Id, by: &Linear) -> Option<Linear> {
         match self.factor(id) {
             0 => Some(self.clone()),
@@ -99,14 +99,14 @@ impl Linear {
         }
     }
 
-    /// Divides a sum by a divisor of all its factors and its constant.
+    /// Divides a sum by `divisor`, which must divide the constant and all factors.
     pub(crate) fn divided(&self, divisor: i64) -> Linear {
         let terms = self.terms.iter().map(|(id, factor)| (*id, factor / divisor)).collect();
         Linear { terms, base: self.base / divisor }
     }
 }
 
-/// Returns the greatest common divisor. For a number and 0, this is the number.
+/// Returns the greatest common divisor. If one of the numbers is 0, this is the absolute value of the other number.
 pub(crate) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

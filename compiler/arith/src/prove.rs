@@ -71,8 +71,8 @@ impl Analyzer {
         false
     }
 
-    /// Returns lower bounds of a sum, up to positive factors, in which an atom is replaced by its limit. If one of them
-    /// is not negative, neither is the sum.
+    /// Returns sums that are lower bounds of `sum`, possibly multiplied by a positive factor. In each of them, one atom
+    /// is replaced by its limit. If one of them is not negative, `sum` is not negative either.
     fn smaller(&mut self, sum: &Linear) -> Vec<Linear> {
         let mut found = Vec::new();
         // Innermost variables come first: their limits depend on the outer ones.
@@ -113,7 +113,8 @@ impl Analyzer {
         found
     }
 
-    /// Returns the lower or upper limit of a variable, unless it is a constant.
+    /// Returns the lower limit of a variable if `below` is true, or else its upper limit. Returns `None` if the limit
+    /// is a constant.
     fn limit(&self, id: Id, below: bool) -> Option<Linear> {
         let domain = self.domains.get(&id)?;
         let limit = if below { &domain.min } else { &domain.max };
@@ -143,7 +144,8 @@ impl Analyzer {
         None
     }
 
-    /// Splits the proof at a `min`, `max` or select: neither of the two sums may be negative.
+    /// Splits a proof at a term that is a `min`, `max` or select expression. Returns two sums. If neither of them is
+    /// negative, the original sum is not negative either.
     fn cases(&mut self, sum: &Linear) -> Option<(Linear, Linear)> {
         sum.terms.iter().find_map(|(id, factor)| match self.key(*id)? {
             Key::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b)
@@ -213,7 +215,7 @@ impl Analyzer {
     }
 }
 
-/// Reduces `rest` modulo `step`.
+/// Returns the modular set `(step, rest)`, with `rest` reduced modulo `step`.
 fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }

@@ -1,4 +1,4 @@
-//! Ranges of expressions and accessed regions of buffers, while some variables vary and others are fixed.
+//! Ranges of expressions, and regions of buffers that are accessed, while some variables vary and others are fixed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,11 +20,11 @@ const MAX_STEPS: usize = 64;
 pub struct Span {
     /// Smallest value of the range.
     pub min: Expr,
-    /// Number of values up to the largest one.
+    /// Number of values in the range.
     pub extent: Expr,
 }
 
-/// Variables that vary, and which atoms depend on them.
+/// Variables that vary in a query, and cached answers to whether an atom depends on them.
 struct Over {
     vars: HashSet<Id>,
     known: HashMap<Id, bool>,
@@ -32,8 +32,8 @@ struct Over {
 
 impl Analyzer {
     /// Returns lower and upper bounds of an integer expression while the variables `over` take all values of their
-    /// domains and all other variables are fixed. Both are expressions of the fixed variables, and need not be attained.
-    /// Returns `None` if no bounds are found.
+    /// domains and all other variables are fixed. The bounds are expressions of the fixed variables, and may be wider
+    /// than necessary. Returns `None` if no bounds are found.
     ///
     /// For a vector, the bounds cover all lanes.
     pub fn bounds(&mut self, expr: &Expr, over: &[Ref<Var>]) -> Option<(Expr, Expr)> {
@@ -43,16 +43,17 @@ impl Analyzer {
         Some((self.emit(&low, dtype).ok()?, self.emit(&high, dtype).ok()?))
     }
 
-    /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all others are
-    /// fixed: a span for each dimension. The extents are constants where this can be proved. Returns `None` if the region
-    /// is unknown or there are no accesses.
+    /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all other
+    /// variables are fixed. The region is a span for each dimension. Its extents are constants where this can be
+    /// proved. Returns `None` if the region is unknown or if there are no accesses.
     pub fn region(&mut self, accesses: &[Array<Expr>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
             accesses.iter().map(|indices| indices.iter().map(|index| (index, None)).collect()).collect();
         self.hull(&parts, over)
     }
 
-    /// Returns the [`region`](Self::region) of accesses that are ranges in each dimension.
+    /// Returns the [`region`](Self::region) of accesses to ranges of elements. Each access has a range in each
+    /// dimension.
     pub fn region_of_ranges(&mut self, accesses: &[Array<Ref<Range>>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let part = |range: Ref<Range>| (range.min.clone(), Some(range.extent.clone()));
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
@@ -112,7 +113,7 @@ impl Analyzer {
         Some(spans)
     }
 
-    /// Returns the bound over all lanes of a vector.
+    /// Returns constant bounds that cover all lanes of a vector.
     pub(crate) fn bound_of_lanes(&mut self, expr: &Expr) -> Bound {
         let mut over = Over { vars: HashSet::new(), known: HashMap::new() };
         match self.limits(expr, &mut over) {
@@ -151,7 +152,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the lower or (`upper`) upper limit of a sum, as a sum of fixed variables.
+    /// Returns the upper limit of a sum if `upper` is true, or else its lower limit. The limit is a sum of fixed
+    /// variables.
     fn limit_of(&mut self, sum: &Linear, over: &mut Over, upper: bool, dtype: DType) -> Option<Linear> {
         let mut sum = sum.clone();
         for _ in 0..MAX_STEPS {

@@ -8,7 +8,7 @@ use anyfn_ir::visit::{Mutator, on_enough_stack};
 
 use crate::Analyzer;
 
-/// Functions without side effects.
+/// Names of functions without side effects.
 const PURE: &[&str] = &[
     "abs",
     "acos",
@@ -157,12 +157,12 @@ impl Analyzer {
     }
 }
 
-/// Returns the cheaper of two expressions of the same value, or `old` if both are the same.
+/// Returns the cheaper of two expressions that have the same value. Returns `old` if both have the same structure.
 pub(crate) fn cheaper(old: &Expr, new: Expr) -> Expr {
     if cost(&new) > cost(old) || is_same(&new, old) { old.clone() } else { new }
 }
 
-/// Maximum cost. All more expensive expressions have this cost.
+/// Maximum estimated cost of an expression. A higher cost is reported as this maximum.
 const LARGE: u32 = 4096;
 
 /// Estimates the cost of evaluating an expression.

@@ -8,16 +8,17 @@ use crate::stage::{Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 4;
-/// Trip count of outer loops that is enough for threads to share.
+/// Number of iterations of the outer loops that is enough to occupy all threads.
 const SHARED: i64 = 8;
-/// Number of elements in one piece of work.
+/// Number of elements along the last axis that one task computes, if the outer loops have too few iterations to occupy
+/// all threads.
 const PIECE: i64 = 16 * 1024;
-/// Minimum size in bytes of a result that is stored past the caches.
+/// Minimum size in bytes of a result that is stored by instructions that bypass the caches.
 const STREAMED: i64 = 32 << 20;
 /// Edge length of the square tiles of a transposition.
 const SQUARE: i64 = 32;
 
-/// Vectorizes the last axis and distributes the others over threads.
+/// Vectorizes the last axis of a stage and, if `is_large` is true, distributes the other axes over threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let mut loops = schedule.get_loops(&stage.name)?;
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
@@ -42,7 +43,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Re
     Ok(())
 }
 
-/// Vectorizes the last loop of a stage, unless it is `None`. Such loops are outside of the whole stage.
+/// Vectorizes the last loop of a stage if it pays. `loops` contains the current loop of each axis, or `None` if that
+/// loop contains other stages, too.
 pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Var>>]) -> Result<()> {
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
     match &loops[last] {
@@ -53,12 +55,12 @@ pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Va
     }
 }
 
-/// Returns true if a stage is a transposition, which is computed in square tiles.
+/// Returns true if a stage is a transposition, which should be computed in square tiles.
 pub(crate) fn is_across(stage: &Stage) -> bool {
     across(stage).is_some()
 }
 
-/// Returns true if a stage writes so much that it does not stay in caches.
+/// Returns true if the results of a stage are too large to stay in caches.
 fn is_streamed(stage: &Stage) -> bool {
     let places = 0..stage.loops.len();
     let bytes =
@@ -67,7 +69,7 @@ fn is_streamed(stage: &Stage) -> bool {
     elements.and_then(|count| count.checked_mul(bytes)).is_some_and(|bytes| bytes >= STREAMED)
 }
 
-/// Distributes the iterations of loops over threads.
+/// Fuses loops and distributes the iterations of the fused loop over threads.
 pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()> {
     match loops.pop() {
         Some(only) if loops.is_empty() => schedule.parallel(only),
@@ -79,7 +81,8 @@ pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()>
     }
 }
 
-/// Returns true if the accesses of a loop are contiguous.
+/// Returns true if all accesses of a stage are contiguous along the loop `place`. A read may also be of the same
+/// element in each iteration.
 fn is_beside(stage: &Stage, place: usize) -> bool {
     stage.accesses(place).iter().all(|access| match access.stride {
         Stride::Next => true,
@@ -88,8 +91,8 @@ fn is_beside(stage: &Stage, place: usize) -> bool {
     })
 }
 
-/// Returns the loop along which the reads are contiguous, if those of the last loop are distant while its writes are
-/// contiguous: a transposition.
+/// Returns the loop of a transposition along which elements are read contiguously. In a transposition, the last loop
+/// writes contiguous elements but reads distant ones. Returns `None` for other stages.
 fn across(stage: &Stage) -> Option<usize> {
     let last = stage.loops.len().checked_sub(1)?;
     let accesses = stage.accesses(last);
@@ -105,7 +108,8 @@ fn across(stage: &Stage) -> Option<usize> {
     })
 }
 
-/// Tiles the loops into squares, so that each cache line that is read is used completely.
+/// Splits the last loop and the loop `across` into square tiles, so that each cache line that is read is used
+/// completely.
 fn squares(schedule: &Schedule, mut loops: Vec<Ref<Var>>, across: usize, is_large: bool) -> Result<()> {
     let Some(last) = loops.pop() else { return Ok(()) };
     let other = loops.remove(across);

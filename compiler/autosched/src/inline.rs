@@ -1,4 +1,4 @@
-//! Inlining of stages into their users.
+//! Inlining of stages into the stages that use their results.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,14 @@ use anyfn_schedule::Schedule;
 use crate::cost;
 use crate::stage::{Readers, Stage, stages};
 
-/// Maximum cost of a stage that is computed again for each use, in simple operations.
+/// Maximum cost in simple operations of a stage that is inlined although its results are then computed more than once.
 const CHEAP: i64 = 4;
-/// Maximum number of uses of a stage that is computed again for each use.
+/// Maximum number of uses of a stage that is inlined although its results are then computed more than once.
 const MOST_USES: usize = 4;
-/// Maximum cost of a stage after inlining, in simple operations.
+/// Maximum cost in simple operations of a stage into which another one is inlined.
 const LARGEST: i64 = 200;
 
-/// Inlines stages into their users, one after the other.
+/// Inlines stages into their users, one after the other, where it pays.
 pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     let mut kept: HashSet<String> = HashSet::new();
     loop {
@@ -31,7 +31,7 @@ pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     }
 }
 
-/// Returns true if inlining a stage is possible and pays.
+/// Returns true if a stage can be inlined and inlining it pays.
 fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     let Some(store) = elementwise(stage) else { return false };
     let Some(reads) = readers.reads(&store.buffer) else { return false };
@@ -59,7 +59,8 @@ fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     largest + operations <= LARGEST && (is_once || (operations <= CHEAP && found <= MOST_USES))
 }
 
-/// Returns the store of a stage that computes each element independently, at the indices given by its axes.
+/// Returns the store of a stage that computes each element independently. Returns `None` unless the indices of the
+/// store are distinct axes.
 fn elementwise(stage: &Stage) -> Option<&BufferStore> {
     let block = stage.block();
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else { return None };

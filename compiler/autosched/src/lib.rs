@@ -1,8 +1,8 @@
 //! Default schedules for functions without a schedule.
 //!
-//! Cheap stages are inlined. Each remaining stage is scheduled separately: contiguous accesses are vectorized, and
-//! loops are distributed over threads if that pays. All transformations are steps of [`Schedule`], which checks them.
-//! If none applies, the function is unchanged.
+//! A stage is a block with its own loops. Cheap stages are inlined. Each remaining stage is scheduled separately:
+//! contiguous accesses are vectorized, and loops are distributed over threads if that pays. All transformations are
+//! steps of [`Schedule`], which checks them. If no step can be applied, the function is unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -27,11 +27,12 @@ use anyfn_schedule::Schedule;
 
 use crate::stage::Stage;
 
-/// Minimum cost of a stage that is distributed over threads, in simple operations: it takes longer than starting
-/// threads.
+/// Minimum cost in simple operations of a stage that is distributed over threads. The computation of a cheaper stage
+/// takes less time than starting the threads.
 const PARALLEL_WORK: i64 = 1 << 16;
 
-/// Returns the default schedule of a function for a target. The function must be verified and not scheduled.
+/// Returns the default schedule of a function for a target. The function must already have been verified, and must not
+/// be scheduled yet.
 ///
 /// # Errors
 /// Returns `ValueError` if several blocks of the function have the same name.
@@ -107,17 +108,17 @@ fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result
     }
 }
 
-/// Returns true if a stage is computed in tiles in registers.
+/// Returns true if a stage is a sum of products that is computed in tiles in registers.
 fn is_product(stage: &Stage, target: &Target) -> bool {
     matmul::product(stage, target).is_some() || tile::products(stage, target).is_some()
 }
 
-/// Returns true if it pays to distribute a stage over threads.
+/// Returns true if a stage is costly enough to be distributed over threads and the target has several cores.
 fn is_large(stage: &Stage, target: &Target) -> bool {
     target.num_cores > 1 && stage.work() >= PARALLEL_WORK
 }
 
-/// Applies several steps. If one fails, none of them is applied.
+/// Applies several steps to a schedule. If one of them fails, the schedule is unchanged and the result is false.
 fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) -> Result<()>) -> bool {
     let trial = schedule.copy();
     match steps(&trial) {
@@ -132,8 +133,8 @@ fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) ->
     }
 }
 
-/// Prints the error of a failed step if the environment variable `ANYFN_DEBUG_SCHEDULE` is set to 1. Such a failure is
-/// an oversight in this crate, and harmless to users.
+/// Prints the error of a failed step if the environment variable `ANYFN_DEBUG_SCHEDULE` is set to a value other than 0.
+/// The failure is a defect in this crate and harmless to users, since the schedule remains valid.
 fn report(what: &str, error: &anyfn::Error) {
     if std::env::var_os("ANYFN_DEBUG_SCHEDULE").is_some_and(|value| value != "0") {
         eprintln!("default schedule of {what}: {}", error.message());

@@ -1,8 +1,9 @@
 //! Stages that are matrix products: sums over one axis of products of two elements. Each other axis belongs to one
 //! factor or to both.
 //!
-//! A tile of results stays in registers while the factors are read, from memory in which their elements are contiguous
-//! in the order of use. The stage that uses the results does so tile by tile.
+//! The results are computed in tiles that stay in registers. The factors are read from memory in which their elements
+//! are contiguous in the order of use; a factor with another layout is copied first. The stage that uses the results
+//! does so tile by tile.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::uses_var;
@@ -21,20 +22,22 @@ use crate::stage::{Stage, loads_of, stages};
 
 /// Minimum trip count of the reduction loop of a product that is tiled.
 const SHALLOW: i64 = 8;
-/// Number of column tiles from which the loop over them is outermost, so that the data of one of them stays in the
-/// cache.
+/// Number of column tiles from which the loop over column tiles is the outermost one. The elements of the right factor
+/// for one column tile then stay in the cache.
 const MANY: i64 = 8;
 
-/// Maximum size in bytes of a left factor that is processed as a whole, and maximum size of a part of a larger one.
+/// Maximum size in bytes of a left factor that is processed as a whole. A larger left factor is processed in parts of
+/// at most `PART` bytes.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Number of parts from which threads may receive unequal numbers of them.
+/// Number of parts from which the parts need not be a multiple of four: with so many parts, threads are occupied evenly
+/// anyway.
 const PARTS: i64 = 16;
 
-/// A matrix product.
+/// A matrix product, with its loops, factors and tile size.
 pub(crate) struct Product {
-    /// Indices of the loops: over rows of the left factor, over columns of the right factor, over the reduction axis,
-    /// and all others.
+    /// Index of the loop over rows of the left factor. `column` is the index of the loop over columns of the right
+    /// factor, `depth` that of the loop over the reduction axis, and `others` contains the indices of all other loops.
     row: usize,
     column: usize,
     depth: usize,
@@ -44,30 +47,31 @@ pub(crate) struct Product {
     tile: Tile,
 }
 
-/// A factor, with the dimensions of its own axis and of the reduction axis.
+/// A factor of a matrix product: its buffer, the dimension of its own axis (`own`), and the dimension of the reduction
+/// axis (`depth`).
 struct Factor {
     buffer: Ref<Buffer>,
     own: usize,
     depth: usize,
-    /// Width of a panel: number of contiguous elements of the factor's own axis.
+    /// Number of elements along the factor's own axis that are contiguous in a packed factor.
     width: i64,
 }
 
 impl Factor {
-    /// Returns true if the elements of a sum are contiguous.
+    /// Returns true if elements that follow each other along the reduction axis are contiguous.
     fn is_along(&self) -> bool {
         self.depth + 1 == self.buffer.shape.len() && self.buffer.strides.is_empty()
     }
 }
 
-/// A tile: results that are computed together.
+/// Size of a tile: the results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// Returns the largest tile that the registers hold, with some registers left for the factors.
+    /// Returns the largest tile for which the registers hold all results and parts of the factors.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let (most, wide) = match target.vector_bytes {
@@ -93,8 +97,8 @@ impl Tile {
 }
 
 impl Product {
-    /// Returns the number of row tiles in a part of the left factor that stays in the cache, if the whole factor does
-    /// not. The parts have equal sizes and, if possible, threads can share them evenly.
+    /// Returns the number of row tiles in a part of the left factor that stays in the cache, or `None` if the whole
+    /// factor stays in it. The parts have equal sizes and, if possible, threads can share them evenly.
     fn part(&self, stage: &Stage, is_large: bool) -> Option<i64> {
         let bits = i64::from(self.left.buffer.dtype.0.bits);
         let panel = (self.tile.rows * stage.extent(self.depth) * bits / 8).max(1);
@@ -113,7 +117,8 @@ impl Product {
     }
 }
 
-/// Returns the matrix product that a stage computes, if it is one and large enough.
+/// Returns the matrix product that a stage computes, or `None` if the stage is not a matrix product or is too small for
+/// tiles.
 pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     let block = stage.block();
     block.init.as_ref()?;
@@ -157,7 +162,8 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     Some(Product { row, column, depth, others, left, right, tile })
 }
 
-/// Returns the two elements that are multiplied, if their product is added to the sum so far.
+/// Returns the two loads whose product is `value`, if `so_far` is the element that `store` updates. Returns `None` for
+/// other values.
 pub(crate) fn factors<'a>(
     store: &BufferStore,
     so_far: &Expr,
@@ -170,7 +176,7 @@ pub(crate) fn factors<'a>(
     if is_own { Some((element(&product.a)?, element(&product.b)?)) } else { None }
 }
 
-/// Returns an element that is possibly converted.
+/// Returns the load in an expression that is a load or a conversion of one.
 fn element(expr: &Expr) -> Option<&BufferLoad> {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(node) => Some(node),
@@ -179,12 +185,12 @@ fn element(expr: &Expr) -> Option<&BufferLoad> {
     }
 }
 
-/// Returns the dimension in which an element is indexed by the axis of a loop.
+/// Returns the dimension in which a load is indexed by the axis of the loop `place`.
 pub(crate) fn position(load: &BufferLoad, stage: &Stage, place: usize) -> Option<usize> {
     load.indices.iter().position(|index| stage.place_of(&index) == Some(place))
 }
 
-/// Returns true if the indices of an element are distinct axes.
+/// Returns true if the indices of a load are distinct axes.
 pub(crate) fn is_plain(load: &BufferLoad, stage: &Stage) -> bool {
     let mut places: Vec<_> = load.indices.iter().map(|index| stage.place_of(&index)).collect();
     places.sort_unstable();
@@ -298,14 +304,15 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     Ok(())
 }
 
-/// A stage that uses each result once, at the same indices, or that copies the results.
+/// The stage that uses each result of a product once, in loops over the same axes, or the stage that copies the
+/// results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// For each loop of the stage, the index of the product's loop over the same axis.
+    /// For each loop of this stage, the index of the product's loop that runs over the same dimension of the results.
     pub(crate) places: Vec<usize>,
 }
 
-/// Returns, for each index of a result, the index of the loop over it.
+/// Returns, for each index of a stage's result, the index of the loop whose axis it is.
 pub(crate) fn result_axes(stage: &Stage) -> Result<Vec<usize>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return Ok(Vec::new()) };
     let places = store.indices.iter().map(|index| stage.place_of(&index));
@@ -345,8 +352,8 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     Ok(places.map(|places| User { name: user.name.clone(), places }))
 }
 
-/// Copies a factor into panels: for each step of the reduction, as many elements of the factor's own axis as a tile
-/// has.
+/// Adds a stage that copies a factor into panels, in the order in which tiles read it. For each value of the reduction
+/// axis, a panel contains the elements of the factor's own axis that one tile needs. Returns the name of the stage.
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));
@@ -373,7 +380,7 @@ fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     Ok(copy)
 }
 
-/// Vectorizes the innermost loop of a copy, and returns its loops.
+/// Vectorizes the innermost loop of the block `name`, which copies a buffer, and returns all its loops.
 fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     let loops = schedule.get_loops(name)?;
     if let Some(last) = loops.last() {
@@ -382,8 +389,8 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// Returns the innermost loop of a block whose variable occurs in the value of an axis, which is given by the loop that
-/// the stage had for it.
+/// Returns the innermost loop around the block `name` whose variable occurs in the value of an axis. The axis is the
+/// one over which the loop `place` of the stage ran originally.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     let value = stage.axis_number(place).and_then(|number| found.realize.iter_values.get(number).ok());
@@ -395,7 +402,7 @@ pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: us
     }
 }
 
-/// Returns a loop around the initialisation of a sum, counted from the innermost one.
+/// Returns the loop that is `from_last` loops outside of the innermost loop around the initialisation block `name`.
 pub(crate) fn init_loop(schedule: &Schedule, name: &str, from_last: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     match found.loops.iter().rev().nth(from_last) {

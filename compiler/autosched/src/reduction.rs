@@ -11,22 +11,23 @@ use crate::stage::{Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 16;
-/// Number of results that are updated at a time while the reduction loops run, so that they stay in the nearest cache.
+/// Number of adjacent results that are updated together while the reduction loops run. They stay in the nearest cache.
 const PIECE: i64 = 1024;
-/// Number of results that is enough for threads to share.
+/// Number of tasks that is enough to occupy all threads.
 const SHARED: i64 = 8;
-/// Maximum number of partial results for each result: `PARTS_EACH` if there are more than `PARTS` results, otherwise
-/// `PARTS`.
+/// Maximum number of partial results for each result, if there are at most `PARTS` results. If there are more results,
+/// the maximum is `PARTS_EACH`.
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
-/// Moves the loop to be vectorized inside and distributes the loops that do not reduce over threads.
+/// Moves the loop to be vectorized inside, and distributes loops over results over threads if `is_large` is true.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)
 }
 
-/// Schedules the given loops of a stage in the same way. Loops that are `None` are outside of the whole stage.
+/// Schedules the current loops of a stage like [`schedule`]. `loops` contains the current loop of each axis, or `None`
+/// if that loop contains other stages, too.
 pub(crate) fn arrange(
     schedule: &Schedule,
     stage: &Stage,
@@ -79,7 +80,8 @@ pub(crate) fn arrange(
     }
 }
 
-/// Returns the loop to vectorize, among those that fit: the one with the most contiguous accesses.
+/// Returns the loop to be vectorized: among the loops for which `fits` returns true, the one with the largest number of
+/// contiguous accesses.
 fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let is_simple = is_simple(stage);
     let mut best: Option<(i64, usize)> = None;
@@ -105,7 +107,7 @@ fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
-/// Returns true if a stage is a sum, product, minimum or maximum, whose values may be combined in any order.
+/// Returns true if a stage is a sum, product, minimum or maximum. Their values may be combined in any order.
 fn is_simple(stage: &Stage) -> bool {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return false };
     matches!(
@@ -114,7 +116,8 @@ fn is_simple(stage: &Stage) -> bool {
     )
 }
 
-/// Returns true if there is much to combine, and too few results for threads to share.
+/// Returns true if a reduction should be split into partial results: it is costly, and it has too few results to occupy
+/// all threads.
 pub(crate) fn wants_partial_results(stage: &Stage) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);

@@ -1,5 +1,5 @@
-//! Stages that are computed row by row together with the last one of them, such as those of a softmax. Their
-//! intermediate results stay in the nearest cache, and threads share the rows.
+//! Stages that are computed together, row by row, such as those of a softmax. The last of the stages determines the
+//! rows. The intermediate results of a row stay in the nearest cache, and the rows are distributed over threads.
 
 use std::collections::HashMap;
 
@@ -13,19 +13,20 @@ use crate::matmul::own_loop;
 use crate::stage::{Readers, Reads, Stage, stages};
 use crate::{elementwise, is_large, is_product, reduction};
 
-/// Number of rows that is enough for threads to share.
+/// Number of rows that is enough to occupy all threads.
 const SHARED: i64 = 8;
-/// Minimum number of iterations per row. With fewer iterations, it is better to vectorize across rows.
+/// Minimum number of iterations per row. If rows are shorter, vectors across rows are faster.
 const FEWEST: i64 = 64;
-/// Maximum size in bytes of the results of a row, which stay in the cache.
+/// Maximum size in bytes of all intermediate results of a row, so that they stay in the cache.
 const MOST: i64 = 256 << 10;
 
-/// Stages that are computed together, row by row of the last one.
+/// Stages that are computed together, for one row of the last stage at a time.
 pub(crate) struct Rows {
     last: Stage,
     /// Number of outer loops of the last stage that run over rows.
     count: usize,
-    /// The other stages, last one first, each with the indices of its loops over rows.
+    /// All stages but the last one, in reverse order of execution. Each has the indices of its loops that run over
+    /// rows.
     others: Vec<(Stage, Vec<usize>)>,
 }
 
@@ -34,7 +35,8 @@ impl Rows {
         &self.last.name
     }
 
-    /// Returns true if computing the stages row by row pays.
+    /// Returns true if computing the stages row by row is expected to be faster than computing them one after the
+    /// other.
     fn pays(&self, target: &Target) -> bool {
         let all = || self.others.iter().map(|(stage, rows)| (stage, &rows[..]));
         let own: Vec<usize> = (0..self.count).collect();
@@ -55,7 +57,8 @@ impl Rows {
     }
 }
 
-/// Returns stages that can be computed row by row together, if their last stage has not been tried yet.
+/// Returns stages that can be computed row by row together and for which this pays. Stages whose names are in `tried`
+/// are not chosen as the last one.
 pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Result<Option<Rows>> {
     let all = stages(schedule)?;
     let readers = Readers::of(&*schedule.func()?, &all);
@@ -87,8 +90,8 @@ pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Re
     Ok(None)
 }
 
-/// Returns true if a stage is a loop nest over all values of its axes, with the reduction loops inside, and has no
-/// better form.
+/// Returns true if a stage can be computed row by row: it is a loop nest over all values of its axes, with the
+/// reduction loops inside, and not a sum of products that is better computed in tiles.
 fn is_fit(stage: &Stage, target: &Target) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);
@@ -99,24 +102,25 @@ fn is_fit(stage: &Stage, target: &Target) -> bool {
         && !is_product(stage, target)
 }
 
-/// Result of a stage that is read by others.
+/// Result of a stage and the reads of it by other stages.
 struct Output<'a> {
-    /// For each dimension, the index of the loop over it.
+    /// For each dimension of the result, the index of the loop over it.
     places: Vec<usize>,
     reads: &'a Reads,
 }
 
-/// Returns the result of a stage, if it is read.
+/// Returns the result of a stage, or `None` if the function's caller may read it or nothing reads it.
 fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
     let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
     Some(Output { places, reads: readers.reads(&store.buffer)? })
 }
 
-/// Indices of stages, with the indices of their loops over rows.
+/// Indices of stages, each with the indices of the stage's loops over rows.
 type Others = Vec<(usize, Vec<usize>)>;
 
-/// Returns the stages before the last one whose rows are each needed for the same row of the last one only.
+/// Returns the earlier stages whose results for a row are read only in the computation of the same row of the last
+/// stage. `count` is the number of loops of the last stage that run over rows.
 fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
     let mut found = Vec::new();
@@ -129,8 +133,8 @@ fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     found
 }
 
-/// Returns the indices of a stage's loops over rows, if its result is read only by stages with known rows, and by all
-/// of them for the same row.
+/// Returns the indices of a stage's loops over rows. Returns `None` unless its result is read only by stages in
+/// `known`, and by each of them for the row that it computes.
 fn rows_of(
     all: &[Stage],
     number: usize,
@@ -160,7 +164,7 @@ fn rows_of(
     rows.filter(|_| uses == output.reads.count)
 }
 
-/// Moves all stages into the row loops of the last one and schedules them.
+/// Moves the other stages into the row loops of the last stage, and schedules all of them.
 pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
     let loops = schedule.get_loops(&rows.last.name)?;
     let Some(row) = loops.get(rows.count - 1) else { bail!("InternalError", "a stage has lost its loops") };
@@ -182,7 +186,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules the loops of a stage within one row.
+/// Schedules those loops of a stage that run within one row. `at` returns the current loop for the index of an original
+/// one.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

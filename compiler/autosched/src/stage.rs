@@ -15,24 +15,26 @@ use anyfn_schedule::Schedule;
 
 use crate::cost;
 
-/// Assumed extent of a loop whose extent is not known before the function runs.
+/// Assumed trip count of a loop whose trip count is not a constant.
 const UNKNOWN: i64 = 256;
 
-/// Maximum trip count of a loop for which tile sizes can be computed: more iterations would take days.
+/// Maximum trip count of a loop that is tiled. Tile sizes are computed without overflow up to this number, and more
+/// iterations would take days.
 const MOST: i64 = 1 << 40;
 
-/// A block in its own loops.
+/// A block that has its loops to itself, and these loops.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) name: String,
     /// Loops around the block, outermost first.
     pub(crate) loops: Vec<Ref<For>>,
     pub(crate) realize: Ref<BlockRealize>,
-    /// For each loop, the axis whose value is the loop variable.
+    /// For each loop, the axis of the block whose value is the loop variable.
     axes: Vec<Ref<IterVar>>,
 }
 
-/// Returns the stages that have not been scheduled: nests of serial loops, each of which is the value of one axis.
+/// Returns the stages that are not scheduled yet. Their loops are serial, and each loop variable is the value of one
+/// axis.
 pub(crate) fn stages(schedule: &Schedule) -> Result<Vec<Stage>> {
     let func = schedule.func()?;
     let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else { return Ok(Vec::new()) };
@@ -86,12 +88,12 @@ impl Stage {
         (0..self.loops.len()).any(|place| self.kind(place) != IterKind::Spatial)
     }
 
-    /// Returns the indices of the loops of a kind.
+    /// Returns the indices of the loops over axes of the given kind.
     pub(crate) fn places(&self, kind: IterKind) -> Vec<usize> {
         (0..self.loops.len()).filter(|place| self.kind(*place) == kind).collect()
     }
 
-    /// Returns the extent of a loop, or the assumed one.
+    /// Returns the trip count of a loop, or the assumed one if it is not a constant.
     pub(crate) fn extent(&self, place: usize) -> i64 {
         self.known_extent(place).unwrap_or(UNKNOWN)
     }
@@ -100,14 +102,14 @@ impl Stage {
         self.loops.get(place).and_then(|node| as_int(&node.extent))
     }
 
-    /// Returns true if all loops begin at 0 and have no more iterations than tiles can handle.
+    /// Returns true if all loops begin at 0 and no loop has more iterations than a tiled loop may have.
     pub(crate) fn can_be_tiled(&self) -> bool {
         self.loops.iter().all(|node| {
             is_int(&node.min, 0) && as_int(&node.extent).is_none_or(|extent| (0..=MOST).contains(&extent))
         })
     }
 
-    /// Returns the product of the trip counts of loops.
+    /// Returns the product of the trip counts of the given loops.
     pub(crate) fn repetitions(&self, places: impl IntoIterator<Item = usize>) -> i64 {
         places.into_iter().fold(1, |product, place| product.saturating_mul(self.extent(place)))
     }
@@ -117,33 +119,33 @@ impl Stage {
         self.repetitions(0..self.loops.len()).saturating_mul(cost::of_stmt(&self.block().body).max(1))
     }
 
-    /// Returns the variable of the axis of a loop.
+    /// Returns the variable of the axis over which a loop runs.
     pub(crate) fn axis(&self, place: usize) -> Option<&Ref<Var>> {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// Returns the index of a loop's axis among the axes of the block.
+    /// Returns the position, among the axes of the block, of the axis over which a loop runs.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;
         self.block().iter_vars.iter().position(|known| known.ptr_eq(axis))
     }
 
-    /// Returns the index of the loop whose axis is the given index expression, if the expression is just an axis.
+    /// Returns the index of the loop that runs over an axis, if the expression `index` is the variable of that axis.
     pub(crate) fn place_of(&self, index: &Expr) -> Option<usize> {
         self.axes.iter().position(|axis| is_var(index, &axis.var))
     }
 
-    /// Returns true if the block is executed in all iterations.
+    /// Returns true if the block has no condition, so that it is executed in all iterations of its loops.
     pub(crate) fn has_no_condition(&self) -> bool {
         is_int(&self.realize.predicate, 1)
     }
 
-    /// Returns the indices of the elements of a buffer that the block reads.
+    /// Returns the indices of each load of a buffer in the block.
     pub(crate) fn loads_of(&self, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
         loads_of(&self.block().body, buffer)
     }
 
-    /// Returns the accesses of the block, with their strides along an axis.
+    /// Returns all accesses of the block, each with its stride along the axis over which the loop `place` runs.
     pub(crate) fn accesses(&self, place: usize) -> Vec<Access> {
         let Some(axis) = self.axes.get(place) else { return Vec::new() };
         let mut accesses = Accesses { var: &axis.var, found: Vec::new() };
@@ -152,7 +154,7 @@ impl Stage {
     }
 }
 
-/// Returns the indices of the elements of a buffer that a statement reads.
+/// Returns the indices of each load of a buffer in a statement.
 pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
     let mut found = Vec::new();
     loads(stmt, |load| {
@@ -177,15 +179,16 @@ fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     Loads(each).stmt(stmt);
 }
 
-/// Reads of each buffer that the function allocates, found in one walk: every stage asks for the readers of its result.
+/// Reads of each buffer that the function allocates, by the address of the buffer's data variable. They are collected
+/// in one walk of the function.
 pub(crate) struct Readers(HashMap<usize, Reads>);
 
 /// Reads of one buffer.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// Number of reads, by stages and by other statements.
+    /// Number of reads in the whole function, by stages and by other statements.
     pub(crate) count: usize,
-    /// Stages that read the buffer, by index, each with the indices of the elements.
+    /// Indices of the stages that read the buffer, each with the indices of all elements that it reads.
     pub(crate) stages: Vec<(usize, Vec<Array<Expr>>)>,
 }
 
@@ -209,31 +212,31 @@ impl Readers {
         Readers(found)
     }
 
-    /// Returns the reads of a buffer, or `None` if nothing reads it or callers may read it.
+    /// Returns the reads of a buffer, or `None` if nothing reads it or if it belongs to the function's caller.
     pub(crate) fn reads(&self, buffer: &Buffer) -> Option<&Reads> {
         self.0.get(&memory(buffer))
     }
 }
 
-/// Returns the address that identifies the memory of a buffer.
+/// Returns the address of a buffer's data variable, which identifies the memory of the buffer.
 fn memory(buffer: &Buffer) -> usize {
     buffer.data.as_object().as_handle().addr()
 }
 
-/// An element that is read or written, as seen along an axis.
+/// A read or write, described by the distance between the elements of neighbouring values of an axis.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,
 }
 
-/// Distance to the next element along an axis.
+/// Distance between the elements that are accessed for neighbouring values of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stride {
-    /// The next element is the same one.
+    /// The same element is accessed again.
     Same,
-    /// The next element is the neighbour.
+    /// The adjacent element in memory is accessed.
     Next,
-    /// The next element is elsewhere.
+    /// An element at another distance is accessed.
     Far,
 }
 
@@ -271,7 +274,7 @@ impl Visitor for Accesses<'_> {
     }
 }
 
-/// Returns true if a block contains blocks, loops, or calls that do more than return a value.
+/// Returns true if a block contains blocks, loops, or calls of functions other than mathematical ones.
 fn is_more(block: &Block) -> bool {
     struct Blocks(bool);
     impl Visitor for Blocks {

@@ -20,42 +20,45 @@ use crate::elementwise::share;
 use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, result_axes, user};
 use crate::stage::Stage;
 
-/// Minimum number of products per result of a stage that is tiled.
+/// Minimum number of products that are summed for each result of a stage that is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum extent of the image axis.
+/// Minimum trip count of the loop over the image axis.
 const FEWEST: i64 = 4;
 /// Maximum number of values of the image axis in a tile.
 const MOST: i64 = 14;
-/// Maximum size in bytes of weights that stay in the cache while rows of results are computed.
+/// Maximum size in bytes of weights that are used as a whole. They stay in the cache while rows of results are
+/// computed.
 const SMALL: i64 = 1 << 20;
 
-/// Number of contiguous weights that are copied one after the other.
+/// Number of contiguous weights that the packing loop copies one after the other.
 const LINE: i64 = 16;
 
-/// A stage that sums products.
+/// A sum of products, with its loops, factors and tile size.
 pub(crate) struct Products {
-    /// Indices of the loops: over the image axis, over the weight axis, over the reduction axes, and all others.
+    /// Index of the loop over the image axis. `column` is the index of the loop over the weight axis, `depths` contains
+    /// the indices of the loops over reduction axes, and `others` those of all other loops.
     row: usize,
     column: usize,
     depths: Vec<usize>,
     others: Vec<usize>,
     weights: Ref<Buffer>,
-    /// For each dimension of the weights, the index of the loop over it.
+    /// For each dimension of the weights, the index of the loop whose axis indexes it.
     places: Vec<usize>,
     image: Ref<Buffer>,
-    /// For each dimension of the image, the distance between the elements of neighbouring values of the image axis.
+    /// For each dimension of the image, the increase of its index if the image axis increases by one.
     steps: Vec<i64>,
     tile: Tile,
 }
 
-/// A tile: results that are computed together.
+/// Size of a tile: the results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// Returns the tile with the least work for padding and the fewest reads.
+    /// Returns the fastest tile by an estimate that counts operations, including those for padding, and reads. Returns
+    /// `None` if no tile is suitable.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let registers = match target.vector_bytes {
@@ -90,7 +93,8 @@ impl Tile {
     }
 }
 
-/// Returns the products that a stage sums, if it sums enough of them.
+/// Returns the sum of products that a stage computes, or `None` if the stage is of another form or sums too few
+/// products.
 pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     let block = stage.block();
     block.init.as_ref()?;
@@ -130,7 +134,8 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// Returns the axes of a tile and its factors, if the two elements can be its weights and image.
+/// Returns the loops over the image axis and the weight axis, followed by the two loads. Returns `None` if the loads
+/// cannot be the weights and the image of a tiled sum.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,
@@ -151,7 +156,8 @@ fn axes<'a>(
     Some((row, column, weights, image))
 }
 
-/// Returns by how much an expression grows with a variable, if that is constant.
+/// Returns the amount by which an expression increases if a variable increases by one, or `None` if the amount is not a
+/// constant.
 fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     if is_var(expr, var) {
         return Some(1);
@@ -282,7 +288,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     Ok(())
 }
 
-/// Gives the results a layout whose last dimensions are the axes of a tile. Returns true if they had another layout.
+/// Changes the layout of the results so that the axes of a tile are the last dimensions. Returns true if the layout was
+/// different.
 fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<bool> {
     let axes = result_axes(stage)?;
     let last = [products.row, products.column];
@@ -299,7 +306,8 @@ fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<boo
     Ok(true)
 }
 
-/// Copies the weights into panels: for each step of the reduction, as many elements of their own axis as a tile has.
+/// Adds a stage that copies the weights into panels, in the order in which tiles read them. For each step of the
+/// reduction, a panel contains the weights that one tile needs. Returns the name of the stage.
 fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<String> {
     let copy = copy_of(schedule, &stage.name, &products.weights)?;
     let places = &products.places;
@@ -332,7 +340,7 @@ fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Strin
     Ok(copy)
 }
 
-/// Orders the loops of the copy of the weights: contiguous reads are innermost.
+/// Orders the loops of the block `copy`, which copies the weights, so that contiguous reads are innermost.
 fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) -> Result<()> {
     let mut loops = schedule.get_loops(copy)?;
     let Some(own) = loops.pop() else { return Ok(()) };
@@ -356,7 +364,8 @@ fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) 
     schedule.reorder(inside)
 }
 
-/// Copies the image to a buffer with room for whole tiles, unless its extent is a multiple of the tile.
+/// Adds a stage that copies the image to a larger buffer, from which whole tiles can be read. Returns the name of the
+/// stage, or `None` if the extent of the image axis is a multiple of the tile size.
 fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Option<String>> {
     let (extent, rows) = (stage.extent(products.row), products.tile.rows);
     let more = (rows - extent % rows) % rows;
@@ -384,7 +393,7 @@ fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<
     Ok(Some(copy))
 }
 
-/// Adds a copy of a buffer that a block reads. Returns the name of the block that makes the copy.
+/// Adds a block that copies a buffer which the block `name` reads. Returns the name of the new block.
 fn copy_of(schedule: &Schedule, name: &str, buffer: &Ref<Buffer>) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(buffer));

@@ -1,10 +1,10 @@
 //! Generates C source code, and code in similar languages, from functions.
 //!
-//! `family` generates what languages of the C family have in common: statements, scalar expressions, names, types. A
-//! `Dialect` for each language generates the rest. The only dialect is `host`: C11 that any compiler accepts, without
-//! headers other than those of the C library, and with vectors for GCC and Clang. Each function gets an entry point in
-//! the library convention, `__tvm_ffi_<name>`, that checks what the code relies on. The code calls functions of the
-//! runtime through pointers that the loader sets.
+//! The module `family` generates what all languages of the C family have in common: statements, scalar expressions,
+//! names and types. A `Dialect` for each language generates the rest. The only dialect is `host`: C11 that any compiler
+//! accepts, with vectors for GCC and Clang, and without headers other than those of the C library. Each function gets
+//! an entry point in the library convention, `__tvm_ffi_<name>`, that checks the conditions on which the code relies.
+//! The code calls functions of the runtime through pointers that the loader sets.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub use options::CodegenOptions;
 /// Generates the C source of a module whose functions have been lowered.
 ///
 /// # Errors
-/// Returns `ValueError` or `TypeError`, naming the function, if a function has no C code.
+/// Returns `ValueError` or `TypeError`, naming the function, if a function cannot be expressed in C.
 pub fn generate(module: &Ref<IRModule>, options: CodegenOptions) -> Result<String> {
     let mut names: Vec<String> =
         module.functions.iter_any().map(|(name, _)| name.get::<String>()).collect::<Result<_>>()?;

@@ -2,19 +2,19 @@
 
 use anyfn_ir::target::Target;
 
-/// Compiler and machine for which code is generated.
+/// Options that describe the C compiler and the processor for which code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodegenOptions {
-    /// Length of the machine's vectors in bytes: 64, 32 or 16, or 0 for code without vectors, which any C11 compiler
-    /// accepts.
+    /// Length in bytes of the processor's vectors: 64, 32 or 16. With 0, the generated code has no vectors and is
+    /// accepted by any C11 compiler.
     pub vector_bytes: u16,
 }
 
 impl CodegenOptions {
-    /// Options for code without compiler extensions.
+    /// Options for code that any C11 compiler accepts.
     pub const PORTABLE: CodegenOptions = CodegenOptions { vector_bytes: 0 };
 
-    /// Returns the options for the compiler and machine of a target.
+    /// Returns the options for the C compiler and processor of a target.
     #[must_use]
     pub fn of(target: &Target) -> CodegenOptions {
         let vector_bytes = match target.vector_bytes {
@@ -26,7 +26,7 @@ impl CodegenOptions {
         CodegenOptions { vector_bytes }
     }
 
-    /// Returns true if the extensions of GCC and Clang may be used.
+    /// Returns true if generated code may use the vector extensions of GCC and Clang.
     pub(crate) fn has_vectors(self) -> bool {
         self.vector_bytes != 0
     }

@@ -54,14 +54,14 @@ impl Buildable for [Ref<PrimFunc>] {
 /// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// Target that replaces the one of the module.
+    /// Target for which the module is built, instead of the target of the module.
     pub target: Option<Ref<Target>>,
-    /// Pipeline that replaces the default one.
+    /// Passes that lower the module, instead of the default pipeline.
     pub pipeline: Option<Ref<Pipeline>>,
     /// True if cached results are used and new results are cached.
     pub use_cache: bool,
-    /// Function that is called every second with a text and the elapsed seconds while the C compiler runs. Without it,
-    /// a message is printed once if standard error is a terminal.
+    /// Function that is called with a message and the elapsed seconds, every second while the C compiler runs. Without
+    /// it, a message is printed once if standard error is a terminal.
     pub progress: Option<PackedFunc>,
 }
 
@@ -74,7 +74,7 @@ impl Default for BuildOptions {
 /// Returns the C source of functions, lowered by a pipeline or the default one.
 ///
 /// # Errors
-/// Returns the error of a pass or of the code generator.
+/// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions.
 pub fn source(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
     source_of(&what.to_module()?, pipeline)
 }
@@ -87,11 +87,11 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
 }
 
-/// Returns the C source of a module, lowered by the default pipeline. Reuses the sources of the last 64 modules of this
-/// process and those in the cache.
+/// Returns the C source of a module, lowered by the default pipeline. Reuses a source from `cache`, or one of the last
+/// 64 that this process generated or read.
 fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
     const MOST: usize = 64;
-    /// Serialised modules and their sources.
+    /// Sources of the last modules, with the serialised modules from which they were generated.
     static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     // The text contains the whole module, including names, which messages use.
@@ -132,12 +132,13 @@ pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>)
 
 /// Compiles functions for their target, and loads them.
 ///
-/// Results of the same compiler with the same arguments are taken from the cache (`ANYFN_CACHE_DIR` is its folder). A module
-/// for another processor architecture is not loaded, but it can be exported.
+/// A library that the same compiler has made from the same source with the same arguments is taken from the cache. The
+/// environment variable `ANYFN_CACHE_DIR` specifies the folder of the cache. A module for another processor
+/// architecture is not loaded, but it can be exported.
 ///
 /// # Errors
-/// Returns the error of a pass or of the code generator. Returns `RuntimeError` if the C compiler fails, with its
-/// output, or if it does not exist.
+/// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions. Returns
+/// `RuntimeError` if the C compiler fails, with its output, or if it does not exist.
 pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> Result<Module> {
     let module = what.to_module()?;
     let target = options.target.clone().map_or_else(|| Target::of(&module), Ok)?;
@@ -186,13 +187,13 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     Ok(module)
 }
 
-/// Text in the source of a library that looks up functions.
+/// Name that occurs in the source of each library that looks up functions.
 const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
 
-/// Compilers of the libraries that this process has built, by library file.
+/// C compilers of the libraries that this process has built, by the path of the library.
 static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Compiler>>>> = Mutex::new(None);
 
-/// Copies a library and its source to a new folder.
+/// Copies a library and its source to a new folder. Returns the path of the copied library.
 fn copied(library: &Path) -> Result<PathBuf> {
     let folder = cache::scratch()?;
     for name in [cache::LIBRARY, cache::SOURCE] {
@@ -208,7 +209,8 @@ fn load(library: &Path) -> Result<Module> {
     registry::get("ffi.ModuleLoadFromFile")?.call((name,))?.get::<Module>()
 }
 
-/// Compiles a source in a folder. If that fails, the source is kept for inspection.
+/// Writes a source to a folder and compiles it to a library there. If the compiler fails, the source is kept for
+/// inspection.
 fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>) -> Result<()> {
     let source = folder.join(cache::SOURCE);
     fs::write(&source, text).map_err(|error| io_error(folder, &error))?;
@@ -227,7 +229,7 @@ fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>)
     })
 }
 
-/// Returns the names of the functions of a module, for messages.
+/// Returns the names of the first functions of a module, for use in messages.
 fn names(module: &IRModule) -> String {
     let mut names: Vec<String> = module.functions.iter().map(|(name, _)| format!("`{name}`")).collect();
     names.sort();
@@ -271,7 +273,7 @@ pub fn export(module: &Module, path: &Path) -> Result<()> {
     }
 }
 
-/// Writes the source of a library, its object file, or the library itself.
+/// Writes the source of a library, its object file, or the library itself, as the extension of `path` requires.
 pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
     let source = library.with_file_name(cache::SOURCE);
     let copy = |from: &Path| {
@@ -288,7 +290,7 @@ pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<
     }
 }
 
-/// Makes a file under a temporary name and renames it when it is complete.
+/// Writes a file by `make` under a temporary name, and renames it to `path` when it is complete.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -28,14 +28,14 @@ pub(crate) struct Cache {
     most_bytes: u64,
 }
 
-/// Name of the library in an entry.
+/// File name of the library in the folder of an entry.
 pub(crate) const LIBRARY: &str = "module.so";
-/// Name of the source in an entry.
+/// File name of the source in the folder of an entry.
 pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
-/// Folder of the sources of modules.
+/// Name of the folder that contains the generated sources of modules.
 const SOURCES: &str = "sources";
-/// Prefix of unfinished entries.
+/// Prefix of the file names of unfinished entries and sources.
 const PARTIAL: &str = "partial-";
 const MOST_BYTES: u64 = 512 << 20;
 /// Age at which an unfinished entry is considered abandoned.
@@ -76,7 +76,8 @@ impl Cache {
         self.folder.join(format!("{a:016x}{b:016x}"))
     }
 
-    /// Returns the library that a compiler has made from a source before.
+    /// Returns the library that the same compiler has made from the same source, if the cache contains it. `compiler`
+    /// is the identity of the compiler.
     pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
         let entry = self.entry(compiler, source);
         let mut file = File::open(entry.join(ABOUT)).ok()?;
@@ -91,7 +92,8 @@ impl Cache {
         Some(library)
     }
 
-    /// Returns the path of the cached source of a module, and what precedes the source in that file.
+    /// Returns the path at which the source of a serialised module is cached, and the header that precedes the source
+    /// in that file.
     fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
         let build = build_id()?;
         let (a, b) =
@@ -100,7 +102,8 @@ impl Cache {
         Some((self.folder.join(SOURCES).join(format!("{a:016x}{b:016x}")), head))
     }
 
-    /// Returns the source that this compiler has generated from a module before.
+    /// Returns the source that this build of the compiler has generated from a serialised module, if the cache contains
+    /// it.
     pub(crate) fn source(&self, module: &str) -> Option<String> {
         let (path, head) = self.source_of(module)?;
         let mut file = File::open(path).ok()?;
@@ -115,7 +118,7 @@ impl Cache {
         Some(source)
     }
 
-    /// Stores the source of a module. If that fails, the source will be generated again.
+    /// Stores the source of a serialised module. Errors are ignored: the source is generated again when it is needed.
     pub(crate) fn keep_source(&self, module: &str, source: &str) {
         let Some((path, head)) = self.source_of(module) else { return };
         let write = || -> std::io::Result<()> {
@@ -130,8 +133,8 @@ impl Cache {
         let _ = write();
     }
 
-    /// Makes an entry from a library that was compiled elsewhere, and returns the path of the library in it. If that
-    /// fails, for example because the disk is full, a warning is printed once.
+    /// Makes an entry from a library that was compiled in another folder, and returns the path of the library in the
+    /// entry. If that fails, for example because the disk is full, prints a warning once and returns `None`.
     pub(crate) fn keep(&self, compiler: &str, source: &str, library: &Path) -> Option<PathBuf> {
         let kept = self.try_keep(compiler, source, library);
         kept.map_err(|error| warn_once(&self.folder, &error.to_string())).ok()
@@ -159,16 +162,16 @@ impl Cache {
         Ok(entry.join(LIBRARY))
     }
 
-    /// Removes an entry from the cache.
+    /// Removes the entry that contains a library.
     pub(crate) fn remove(&self, library: &Path) {
         if let Some(entry) = library.parent() {
             let _ = fs::remove_dir_all(entry);
         }
     }
 
-    /// Removes the least recently used entries while the cache exceeds its limit, and entries that were never finished.
-    /// Runs for the first entry that a process makes and for every 16th after it, or for each entry if the limit is not
-    /// the default.
+    /// Removes the least recently used entries while the cache exceeds its size limit, and abandoned unfinished
+    /// entries. Called for each new entry, but does nothing for most of them if the limit is the default: it then runs
+    /// for the first entry that a process makes and for every 16th after it.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -209,12 +212,12 @@ impl Cache {
     }
 }
 
-/// Removes an entry or a source.
+/// Removes the folder of an entry, or the file of a source.
 fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Records that a file is used: the least recently used entries are removed first.
+/// Records that a file is in use, by its modification time. The least recently used entries are removed first.
 fn is_used(file: &File) {
     let changed = file.metadata().and_then(|data| data.modified());
     if changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
@@ -222,7 +225,7 @@ fn is_used(file: &File) {
     }
 }
 
-/// Returns the content that `about` must have.
+/// Returns the content of the file `about` for a library that a compiler has made.
 fn about(compiler: &str, library: &[u8]) -> String {
     format!(
         "anyfn {}\n{} bytes {:016x}\n{compiler}",
@@ -232,8 +235,8 @@ fn about(compiler: &str, library: &[u8]) -> String {
     )
 }
 
-/// Returns a hash that finds entries and detects damage. Entries are compared before they are used, so the hash need
-/// not be cryptographic.
+/// Returns a hash by which entries are found and damage is detected. It need not be cryptographic, since the content of
+/// an entry is compared before it is used.
 fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     #[expect(deprecated, reason = "the one of the standard library whose results do not change")]
     let mut hasher = std::hash::SipHasher::new_with_keys(seed.into(), 0);
@@ -244,8 +247,8 @@ fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Creates the folder if it does not exist. Returns the reason if it cannot be used: whoever can write to it can run
-/// code as this user.
+/// Creates the cache folder if it does not exist. Returns the reason as an error if the folder must not be used because
+/// other users have access to it: they could make this process run their code.
 fn private(folder: &Path) -> Result<(), String> {
     let data = match fs::symlink_metadata(folder) {
         Ok(data) => data,
@@ -273,7 +276,7 @@ fn private(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Warns once that an environment variable is ignored.
+/// Prints a warning that an environment variable is ignored, once for each reason.
 #[cold]
 fn ignored_once(reason: &str) {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -328,7 +331,7 @@ pub(crate) fn scratch() -> Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix("").tempdir_in(&path).map_err(failed)?.keep())
 }
 
-/// Creates a folder that is removed when the value is dropped.
+/// Creates a folder that is removed when the returned value is dropped.
 ///
 /// # Errors
 /// Returns `OSError` if the folder cannot be created.

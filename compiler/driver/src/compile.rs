@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use anyfn::{Error, PackedFunc, Result, bail};
 use anyfn_ir::target::{Target, no_compiler, words};
 
-/// Options of the C compiler. Products and sums are contracted to one instruction where there is one, which `-std`
-/// alone forbids. The only vectors are those in the source. GCC 12 generates wrong code when it vectorizes
-/// automatically: random programs found three cases, with ordered sums, conditions and fused products. The kernels of
-/// the benchmarks do not become faster by it. Without vectors, GCC 12 also distributes loops wrongly: a sum in memory
-/// over the inner loop of two kept the first term only.
+/// Options of the C compiler. Products and sums are contracted to fused operations, which `-std` alone prevents.
+/// Automatic vectorization is disabled, so the only vectors are those in the source: GCC 12 generates wrong code for
+/// ordered sums, conditions and fused products, as random programs have shown, and the kernels of the benchmarks do not
+/// become faster. Loop distribution is disabled because GCC 12 then applies it wrongly: a sum in memory over the inner
+/// one of two loops kept only the first term.
 const OPTIONS: &[&str] = &[
     "-O3",
     "-fno-tree-vectorize",
@@ -30,7 +30,7 @@ const OPTIONS: &[&str] = &[
     "-w",
 ];
 
-/// Kind of file that is made from a source.
+/// Kind of file that the compiler makes from a source file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A shared library.
@@ -41,21 +41,21 @@ pub(crate) enum Form {
 
 /// The C compiler of a target.
 pub(crate) struct Compiler {
-    /// Command as it was given.
+    /// Command line of the compiler as the target specifies it.
     pub(crate) cc: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// Everything but the source on which the result depends: the file of the compiler, its arguments, and the
-    /// processor.
+    /// Description of everything but the source on which the result of the compiler depends: the file of the compiler,
+    /// its arguments, and the processor.
     pub(crate) identity: String,
 }
 
 /// Progress reports of a compilation that takes long.
 pub(crate) struct Progress<'a> {
-    /// Description of what is compiled.
+    /// Description of the code that is compiled, for messages.
     pub(crate) what: &'a str,
-    /// Function that is called every second with a text and the elapsed seconds. Without it, a message is printed once
-    /// if standard error is a terminal.
+    /// Function that is called every second with a message and the elapsed seconds. Without it, a message is printed
+    /// once if standard error is a terminal.
     pub(crate) callback: Option<&'a PackedFunc>,
 }
 
@@ -63,7 +63,7 @@ impl Compiler {
     /// Finds the compiler of a target.
     ///
     /// # Errors
-    /// Returns `RuntimeError`, which says what to install, if the program does not exist.
+    /// Returns `RuntimeError` if the compiler does not exist. The message says what to install.
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
         let mut words = words(&target.cc).into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
@@ -100,12 +100,12 @@ impl Compiler {
         command
     }
 
-    /// Compiles a file.
+    /// Compiles the source file `input` to the file `output`.
     ///
     /// # Errors
-    /// Returns `RuntimeError` with the command and the output of the compiler if it fails, and `OSError` if a file
-    /// cannot be opened. Returns the error of a signal that interrupts the calling thread, or of the callback; the
-    /// compiler is killed in that case.
+    /// Returns `RuntimeError` with the command and the output of the compiler if the compiler fails, and `OSError` if a
+    /// file cannot be opened. If a signal interrupts the calling thread or the callback fails, the compiler is killed
+    /// and that error is returned.
     pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
         let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
         // GCC passes quoted file names to the assembler and does not escape quotes in them.
@@ -153,7 +153,7 @@ impl Compiler {
     }
 }
 
-/// Returns the output of a compiler for a message, truncated if it is long.
+/// Returns the output of a compiler for use in a message, truncated to 16 KiB.
 fn printed(log: &Path) -> String {
     const MOST: u64 = 16 << 10;
     let mut text = Vec::new();
@@ -163,7 +163,8 @@ fn printed(log: &Path) -> String {
     if more > 0 { format!("{text}\n.. and {more} bytes more, which are left out") } else { text }
 }
 
-/// Waits for a process to exit, and reports progress meanwhile.
+/// Calls `poll` repeatedly until it returns the status of a process that has exited. Reports progress and checks for
+/// signals meanwhile.
 fn wait<T>(
     mut poll: impl FnMut() -> std::io::Result<Option<T>>,
     cc: &str,
@@ -203,7 +204,8 @@ fn wait<T>(
     }
 }
 
-/// Returns the file of a program, with its size and modification time, which distinguish it from another version.
+/// Finds an executable file by its name or path. Returns its path and a description of its size and modification time,
+/// which distinguishes it from other versions.
 fn find(name: &str) -> Option<(PathBuf, String)> {
     let about = |path: &Path| {
         let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;

@@ -9,7 +9,8 @@ use crate::build::write;
 use crate::cache;
 use crate::compile::{Compiler, io_error};
 
-/// A library for another processor architecture. It can be exported, but not called.
+/// A library that was built for another processor architecture, as a module. Its functions cannot be called here, but
+/// it can be exported.
 pub(crate) struct ForeignModule {
     pub(crate) compiler: Arc<Compiler>,
     pub(crate) library: PathBuf,

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 static FOUND: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the build ID of the library or program that contains this code, or `None` if it has none. Linkers write it
-/// to distinguish files, and it changes with the code.
+/// Returns the build ID of the library or executable that contains this code, or `None` if it has no build ID. A linker
+/// writes it to distinguish files, and it changes with the code.
 pub(crate) fn build_id() -> Option<&'static str> {
     FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
 }
@@ -25,7 +25,7 @@ mod elf {
     use std::slice;
 
     struct Search {
-        /// Address in the library or program that is searched for.
+        /// Address inside the library or executable whose build ID is wanted.
         here: usize,
         found: Option<String>,
     }
@@ -39,7 +39,8 @@ mod elf {
         search.found
     }
 
-    /// Examines a library or program. Ends the search if it is the one that is searched for.
+    /// Callback of `dl_iterate_phdr`: examines a library or executable, and ends the iteration if it is the one that
+    /// contains the address.
     ///
     /// # Safety
     /// - `info` must be a valid description, as passed by `dl_iterate_phdr`, of a library that stays mapped during the
@@ -84,8 +85,8 @@ mod elf {
         1
     }
 
-    /// Returns the build ID among notes. Each note consists of the sizes of its name and its content, a kind, the name,
-    /// and the content.
+    /// Returns the build ID that a sequence of ELF notes contains. Each note consists of the sizes of its name and its
+    /// content, a kind, the name, and the content.
     fn id_in(mut notes: &[u8]) -> Option<String> {
         const BUILD_ID: u32 = 3;
         loop {

@@ -6,8 +6,8 @@ use anyfn_ir::target::Target;
 use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
 
-/// Lowers the functions of a module to the form that code generators take, by a pipeline of passes or the default one.
-/// Functions that have not been scheduled get the default schedule.
+/// Lowers the functions of a module to the form that code generators take, by the passes of `pipeline` or of the
+/// default pipeline. Functions that have not been scheduled first get the default schedule.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after
@@ -24,7 +24,8 @@ pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     Ok(lowered)
 }
 
-/// Returns the module with functions whose expressions are small enough to be visited as trees.
+/// Returns the module with variables introduced for values that occur several times in large expressions. The
+/// expressions are then small enough to be visited as trees.
 fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     let mut is_same = true;
     let mut functions = Vec::with_capacity(module.functions.len());

@@ -21,7 +21,7 @@ const SHOWN: usize = 12;
 pub(crate) struct Machine {
     name: String,
     vars: HashMap<usize, Value>,
-    /// Variables in the order of their definition, for errors.
+    /// Variables in the order of their definition, for error messages.
     known: Vec<Ref<Var>>,
     memory: HashMap<usize, Rc<Memory>>,
     /// Number of loop iterations executed so far.
@@ -51,7 +51,7 @@ impl Machine {
         self.known.push(var.clone());
     }
 
-    /// Runs a step in which a variable has a value.
+    /// Runs `step` while the variable `var` has the value `value`.
     pub(crate) fn with<R>(
         &mut self,
         var: &Ref<Var>,
@@ -73,7 +73,7 @@ impl Machine {
         self.memory.insert(address(&buffer.data), memory);
     }
 
-    /// Runs a step in which a buffer has newly allocated memory.
+    /// Runs `step` while a buffer has newly allocated memory.
     pub(crate) fn allocated<R>(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// Returns the size of a buffer in bytes, from its first to its last element.
+    /// Returns the size of a buffer in bytes, from the start of its first element to the end of its last one.
     fn size_of(&mut self, buffer: &Buffer) -> Result<usize> {
         const MOST: i128 = 1 << 32;
         let mut count = 1i128;
@@ -259,12 +259,13 @@ impl Machine {
         }
     }
 
-    /// Returns an error that occurred in an expression.
+    /// Returns `error` with the printed expression and the values of the variables added to its message.
     fn at<T>(&self, expr: &Expr, error: &Error) -> Result<T> {
         self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }
 
-    /// Returns the byte offset of the element of each lane.
+    /// Returns the byte offset of each lane of an access to a buffer. `whole` is the expression to show in an error
+    /// message.
     pub(crate) fn offsets(
         &mut self,
         buffer: &Ref<Buffer>,

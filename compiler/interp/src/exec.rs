@@ -105,7 +105,7 @@ impl Machine {
         })
     }
 
-    /// Runs a step in which variables have values.
+    /// Runs `step` while variables have the given values.
     fn bound(
         &mut self,
         values: &[(anyfn::Ref<anyfn_ir::expr::Var>, Value)],
@@ -117,7 +117,7 @@ impl Machine {
         })
     }
 
-    /// Runs a step in which buffers have newly allocated memory.
+    /// Runs `step` while buffers have newly allocated memory.
     fn with_buffers(
         &mut self,
         buffers: &[anyfn::Ref<anyfn_ir::buffer::Buffer>],

@@ -1,9 +1,10 @@
-//! Interpreter of functions: it runs them step by step, before lowering, with blocks, and after each pass.
+//! Interpreter of functions. It executes the tensor IR at any stage without compiling it: before lowering, with blocks,
+//! and after each pass.
 //!
-//! The interpreter is the reference for compiled code and a tool for debugging programs. It is therefore slow and simple,
-//! and checks each step: indices outside of a buffer, reads of elements before they are written, values of axes outside
-//! of their domain, and overflow of integers that are an index or trip count. Where compiled code has defined behaviour,
-//! the interpreter has the same: other integers wrap around, and a division by 0 gives 0.
+//! The interpreter is the reference for compiled code, and a tool for debugging. It is therefore slow and simple, and
+//! checks each step: indices outside of a buffer, reads of elements before they are written, values of axes outside of
+//! their domain, and overflow of integers that are an index or trip count. Where compiled code has defined behaviour,
+//! the interpreter behaves in the same way: other integers wrap around, and their division by 0 gives 0.
 //!
 //! Parallel, vectorized and unrolled loops run one iteration after the other. `select` and logical operators on scalars
 //! evaluate only the operands that they need.
@@ -38,13 +39,13 @@ fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// Runs a function on tensors and numbers like its compiled form: results are written to the tensors.
+/// Runs a function on tensors and numbers, as its compiled form would. Results are written to the tensors.
 ///
 /// # Errors
 /// Returns `TypeError`, `ValueError` or `OverflowError` for invalid arguments. Returns `IndexError`, `ValueError`,
-/// `OverflowError` or `ZeroDivisionError` for a step that is not valid in compiled code, with the values of all loop
-/// variables. Returns the error of a failed assertion, of a packed function, or of an interruption of the calling thread.
-/// The tensors then contain what was written before the error.
+/// `OverflowError` or `ZeroDivisionError` for a step that is not valid in compiled code. The message of this error
+/// contains the values of the innermost variables. Returns the error of a failed assertion, of a packed function, or of
+/// an interruption of the calling thread. The tensors then contain the elements that were written before the error.
 pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
     size::check_func(func)?;
     let name = match func.attrs.get("global_symbol")? {
@@ -140,7 +141,7 @@ fn check_type(name: &str, place: usize, buffer: &Buffer, tensor: &Tensor) -> Res
     Ok(())
 }
 
-/// Uses a tensor as the memory of a buffer, after checking its extents.
+/// Initialises the memory of a buffer with the bytes of a tensor, after checking the extents of the tensor.
 fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, tensor: &Tensor) -> Result<()> {
     let view = tensor.view();
     let own = &buffer.name;
@@ -160,7 +161,8 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Checks that no written tensor shares memory with another argument. Compiled code relies on this.
+/// Checks that a tensor to which the function stores elements shares no memory with another argument. Compiled code
+/// relies on this.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
     let written = written(func);
     for (i, (a, first, x)) in tensors.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Functions known to code generators.
+//! Functions of numbers that are known to code generators.
 
-/// Returns a function of one number by name.
+/// Returns the function of one number that is called `name`, or `None` if it is unknown.
 pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     Some(match name {
         "exp" => f64::exp,
@@ -35,7 +35,7 @@ pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
-/// Returns a function of two numbers by name.
+/// Returns the function of two numbers that is called `name`, or `None` if it is unknown.
 pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     Some(match name {
         "pow" => f64::powf,
@@ -47,7 +47,7 @@ pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// Numeric function of C.
+/// Function of the C math library on one or two numbers.
 #[derive(Clone, Copy)]
 pub(crate) enum OfC {
     One(fn(f64) -> f64),
@@ -63,7 +63,7 @@ impl OfC {
         }
     }
 
-    /// Calls the function. Missing arguments are 0.
+    /// Calls the function. A missing argument is 0.
     pub(crate) fn call(self, numbers: &[f64]) -> f64 {
         let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
         match self {
@@ -73,7 +73,7 @@ impl OfC {
     }
 }
 
-/// Returns a function of the C math library by its name for `double`.
+/// Returns a function of the C math library. `name` is the name of its version for `double`, such as `fmin`.
 pub(crate) fn of_c(name: &str) -> Option<OfC> {
     match name {
         // These are not functions of C, or not on floating-point numbers.

@@ -4,13 +4,13 @@ use std::cell::{Cell, RefCell};
 
 pub(crate) struct Memory {
     bytes: RefCell<Vec<u8>>,
-    /// True for each byte that has a value. Empty if all bytes have values.
+    /// True for each byte that has been written. Empty for the memory of a tensor, in which all bytes have values.
     known: RefCell<Vec<bool>>,
     written: Cell<bool>,
 }
 
 impl Memory {
-    /// Allocates memory without values.
+    /// Allocates memory whose bytes have no values yet.
     pub(crate) fn new(size: usize) -> Memory {
         Memory {
             bytes: RefCell::new(vec![0; size]),
@@ -36,7 +36,8 @@ impl Memory {
         self.bytes.borrow().clone()
     }
 
-    /// Returns the bytes of an element: `None` if they are out of bounds, and an error if they have no value yet.
+    /// Returns the bytes of an element. Returns `None` if they are out of bounds, and `Some(Err(()))` if one of them
+    /// has no value yet.
     pub(crate) fn read(&self, at: usize, size: usize) -> Option<Result<[u8; 8], ()>> {
         let bytes = self.bytes.borrow();
         let found = bytes.get(at..at.checked_add(size)?)?;
@@ -62,8 +63,8 @@ impl Memory {
         true
     }
 
-    /// Copies bytes from any memory, including this one, whether they have a value or not. Returns false if they are out
-    /// of bounds.
+    /// Copies bytes from the memory `from`, which may be this memory. Bytes without a value have none in the copy
+    /// either. Returns false if a range is out of bounds.
     pub(crate) fn copy(&self, at: usize, from: &Memory, from_at: usize, size: usize) -> bool {
         let known = match from.known.borrow().get(from_at..from_at.saturating_add(size)) {
             Some(known) => known.to_vec(),
@@ -82,7 +83,7 @@ impl Memory {
         true
     }
 
-    /// Returns true if bytes without a value can be stored. In the memory of a tensor, all bytes have values.
+    /// Returns true if the memory may contain bytes without a value. In the memory of a tensor, all bytes have values.
     pub(crate) fn is_own(&self) -> bool {
         !self.known.borrow().is_empty()
     }

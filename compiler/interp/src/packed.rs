@@ -12,7 +12,7 @@ use crate::eval::Machine;
 use crate::memory::Memory;
 use crate::value::{Scalar, Value, converted, size_of};
 
-/// Copy of a region of a buffer, with the offset of each element in the memory of the buffer.
+/// Copy of a region of a buffer, with the byte offset of each element in the memory of the buffer.
 struct Part {
     tensor: Tensor,
     memory: Rc<Memory>,
@@ -22,7 +22,8 @@ struct Part {
 }
 
 impl Machine {
-    /// Calls a packed function by name. Buffers are passed as copies, which are copied back when the function returns.
+    /// Calls a packed function by name. Buffers are passed as copies. When the function returns, the copies that are
+    /// not read-only are written back to the buffers.
     pub(crate) fn packed(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let mut args: Vec<Any> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
@@ -66,7 +67,8 @@ impl Machine {
         })
     }
 
-    /// Copies a region of a buffer, or the whole buffer. Elements without a value are 0 in the copy.
+    /// Copies a region of a buffer, or the whole buffer if `region` is `None`. Elements without a value are 0 in the
+    /// copy.
     fn part(
         &mut self,
         buffer: &Ref<Buffer>,

@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// Creates a value whose lanes are computed by a function.
+    /// Creates a value of `count` lanes. The function `lane` computes the value of each lane.
     pub(crate) fn of_lanes(count: u16, mut lane: impl FnMut(usize) -> Result<Scalar>) -> Result<Value> {
         if count == 1 {
             return lane(0).map(Value::One);

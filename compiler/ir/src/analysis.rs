@@ -1,4 +1,5 @@
-//! Analyses of statements and expressions: the regions they access, the variables they use, the shape of conditions.
+//! Analyses of statements and expressions: the regions they access, the variables they use, and the terms of
+//! conditions.
 
 use std::collections::HashSet;
 
@@ -20,7 +21,8 @@ pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
     writes.0
 }
 
-/// Returns the regions that a statement reads, without duplicates and without the buffers in `writes`.
+/// Returns the regions that a statement reads, without duplicates. Omits all regions of a buffer that occurs in
+/// `writes`.
 #[must_use]
 pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
     let written = writes.iter().map(|region| region.buffer.clone()).collect();
@@ -29,7 +31,7 @@ pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRe
     reads.found
 }
 
-/// Regions found so far, and the addresses of the visited expressions.
+/// Visitor that collects the regions that a statement writes. The set holds the addresses of the visited expressions.
 struct Writes(Vec<Ref<BufferRegion>>, HashSet<usize>);
 
 impl Visitor for Writes {
@@ -81,7 +83,8 @@ impl Visitor for Reads {
     }
 }
 
-/// Adds the region that is passed to a function: `part`, or the whole buffer if it is `None`.
+/// Adds the region of a buffer argument of a call to `regions`: `part`, or the whole buffer if `part` is `None`. A
+/// region that is already in `regions` is not added again.
 fn add_part(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, part: Option<Ref<BufferRegion>>) {
     let part = part.unwrap_or_else(|| make::whole(buffer));
     let is_known = regions.iter().any(|known| {
@@ -135,7 +138,7 @@ pub fn uses_var(expr: &Expr, var: &Ref<Var>) -> bool {
     uses.1
 }
 
-/// Returns true if an expression is `var` plus or minus terms that do not depend on it.
+/// Returns true if an expression is `var` itself, or `var` plus or minus terms that do not contain `var`.
 #[must_use]
 pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
@@ -149,7 +152,8 @@ pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
     })
 }
 
-/// Returns the conjuncts of a condition; an empty vector for the constant `true`.
+/// Returns the conjuncts of a condition: the operands of its nested `and` operations. The constant `true` has no
+/// conjuncts.
 #[must_use]
 pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
     on_enough_stack(|| match ExprKind::of(condition) {
@@ -159,14 +163,15 @@ pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
     })
 }
 
-/// Update statement of a reduction: an element is combined with a value by an operation that accepts values in any order.
+/// Update statement of a reduction, such as `C[i] = C[i] + x`. It combines an element with a value by an operation for
+/// which the order of the values does not matter.
 #[derive(Clone)]
 pub struct Update<'a> {
     /// Statement that stores the element.
     pub store: &'a BufferStore,
     /// Combining operation: sum, product, minimum or maximum.
     pub op: BinaryOp,
-    /// Value that the element is combined with. It may read other elements of the buffer.
+    /// Value that the element is combined with, such as `x` in `C[i] + x`. It may read other elements of the buffer.
     pub value: Expr,
 }
 

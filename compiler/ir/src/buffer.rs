@@ -6,7 +6,7 @@ use crate::expr::{Expr, Range, Var};
 
 /// Typed memory with a shape. Loads and stores name a buffer and an index in each dimension.
 ///
-/// Two buffers with the same `data` share memory.
+/// Two buffers with the same variable `data` share memory.
 #[derive(Object)]
 #[object(key = "tir.Buffer", structural = "tree", final)]
 pub struct Buffer {

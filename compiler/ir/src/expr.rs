@@ -33,7 +33,7 @@ pub struct Var {
 #[repr(C)]
 pub struct IntImm {
     pub(crate) base: PrimExpr,
-    /// Value, which is in the range of the data type. For `uint64`, the bits of the value.
+    /// Value in the range of the data type. A `uint64` value is stored as the `int64` with the same bits.
     pub value: i64,
 }
 
@@ -109,25 +109,27 @@ macro_rules! binary {
             /// All binary operations.
             pub const ALL: &[BinaryOp] = &[$(BinaryOp::$name),*];
 
-            /// Returns the printed form: an operator, or the name of a function.
+            /// Returns the printed form of the operation: an operator such as `+`, or the name of a function such as
+            /// `min`.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(BinaryOp::$name => $text,)* }
             }
 
-            /// Returns the precedence of the operator; 0 for operations printed as functions.
+            /// Returns the precedence of the operator. Returns 0 for an operation that is printed as a function call.
             #[must_use]
             pub const fn precedence(self) -> u8 {
                 match self { $(BinaryOp::$name => $precedence,)* }
             }
 
-            /// Returns the type index of the nodes.
+            /// Returns the type index of the nodes that represent this operation.
             #[must_use]
             pub fn type_index(self) -> i32 {
                 match self { $(BinaryOp::$name => $name::type_index(),)* }
             }
 
-            /// Creates a node from operands of matching data types; `dtype` is the data type of the result.
+            /// Creates a node for this operation. The operands must have matching data types. `dtype` is the data type
+            /// of the result.
             pub(crate) fn node(self, dtype: DType, a: Expr, b: Expr) -> Expr {
                 let base = Binary { base: PrimExpr { dtype }, a, b };
                 match self {
@@ -248,7 +250,8 @@ pub struct BufferLoad {
     pub indices: Array<Expr>,
 }
 
-/// Source of elements by index that has no buffer yet, such as a tensor of a tensor expression.
+/// Source of the elements that a [`ProducerLoad`] reads, such as a tensor of a tensor expression. No buffer is assigned
+/// to it yet.
 #[derive(Object)]
 #[object(key = "tir.DataProducer", structural = "tree", child_slots = 4)]
 pub struct DataProducer {
@@ -347,7 +350,8 @@ pub struct IterVar {
     pub kind: IterKind,
 }
 
-/// Combiner of a reduction, with an identity element. A tuple of values is combined together.
+/// Combiner of a reduction: an operation with an identity element. It may combine several values at once, such as a
+/// maximum and its index.
 #[derive(Object)]
 #[object(key = "tir.CommReducer", structural = "tree", final)]
 pub struct CommReducer {
@@ -383,7 +387,7 @@ pub struct Reduce {
 }
 
 crate::text_enum! {
-    /// Dependence between the iterations of an axis.
+    /// Dependence between the iterations over an axis.
     IterKind {
         /// Iterations are independent.
         Spatial = "spatial",
@@ -395,7 +399,7 @@ crate::text_enum! {
 }
 
 impl Reduce {
-    /// Creates a reduction from parts that match each other.
+    /// Creates a reduction without checking it. The arguments must match each other in number and data type.
     #[must_use]
     pub fn make(
         base: PrimExpr,

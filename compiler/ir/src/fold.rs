@@ -9,7 +9,8 @@ use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt};
 use crate::visit::on_enough_stack;
 
-/// Returns true if an integer is in the range of a scalar type. For `uint64`, every `i64` is, since it holds the bits.
+/// Returns true if `value` is in the range of a scalar data type. For `uint64`, `value` holds the bits, so every `i64`
+/// is in range.
 pub(crate) fn fits(value: i64, dtype: DType) -> bool {
     let bits = u32::from(dtype.0.bits);
     match dtype.0.code {
@@ -25,7 +26,8 @@ pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
     dtype.0.code == kDLUInt && dtype.0.bits == 64
 }
 
-/// Returns the integer constant in all lanes of an expression.
+/// Returns the value of an integer constant, or of a vector that repeats an integer constant. Returns `None` for any
+/// other expression.
 pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => Some(node.value),
@@ -34,7 +36,8 @@ pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     })
 }
 
-/// Returns the floating-point constant in all lanes of an expression.
+/// Returns the value of a floating-point constant, or of a vector that repeats one. Returns `None` for any other
+/// expression.
 fn float_constant(expr: &Expr) -> Option<f64> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::FloatImm(node) => Some(node.value),
@@ -56,7 +59,8 @@ fn float(value: f64, dtype: DType) -> Option<Expr> {
     ops::splat(scalar, dtype.lanes()).ok()
 }
 
-/// Converts a constant to another scalar type, if that can represent it.
+/// Converts a constant to the scalar type `dtype`. Returns `None` if the type cannot hold an integer, which must be at
+/// most 2^53 for a floating-point type. Also returns `None` if a floating-point number would become an integer.
 pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(expr) {
         ExprKind::IntImm(node) if !node.dtype.is_bool() && node.whole() <= i64::MAX.into() => {
@@ -75,7 +79,8 @@ pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// Folds the conversion of a constant to another data type.
+/// Folds the conversion of a constant to another data type. Returns `None` for a conversion that is left to the
+/// generated code, such as one to a narrower floating-point type.
 pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(value) {
         ExprKind::IntImm(node) if node.whole() > i64::MAX.into() => None,
@@ -90,10 +95,10 @@ pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// Folds an operation on constants, or one whose result follows from a single operand.
+/// Folds an operation on constants, and an operation whose result follows from one operand, such as `x * 0`.
 ///
-/// Returns `None` if an integer result overflows, or if constant folding would round a floating-point result differently
-/// than the generated code.
+/// Returns `None` if nothing can be folded, if an integer result overflows, or if folding would round a floating-point
+/// result differently than the generated code does.
 pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let dtype = a.dtype;
     if dtype.is_float() {
@@ -163,12 +168,12 @@ fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
     int(value, dtype)
 }
 
-/// Returns true if `by` is a valid shift count for a type.
+/// Returns true if `by` is a valid shift count for a data type: not negative, and less than the number of bits.
 pub(crate) fn is_shift_of(by: i64, dtype: DType) -> bool {
     (0..i64::from(dtype.0.bits)).contains(&by)
 }
 
-/// Returns the quotient rounded down.
+/// Returns the quotient `x / y`, rounded down. Returns `None` if `y` is 0 or if the quotient overflows.
 pub(crate) fn floor_div(x: i64, y: i64) -> Option<i64> {
     let quotient = x.checked_div(y)?;
     Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
@@ -195,7 +200,8 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     }
 }
 
-/// Folds an operation whose result follows from one operand, or from the operands being the same node.
+/// Folds an operation whose result follows from a constant operand, as in `x + 0`, or from the operands being the same
+/// node, as in `x - x`.
 fn identities(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let (x, y) = (constant(a), constant(b));
     match (op, x, y) {

@@ -13,7 +13,7 @@ pub struct PrimFunc {
     /// Parameters. A buffer parameter is a variable of data type `handle`.
     #[field(structural = "def")]
     pub params: Array<Ref<Var>>,
-    /// Buffers of the buffer parameters.
+    /// Buffer of each buffer parameter, by its variable in `params`.
     #[field(structural = "def")]
     pub buffer_map: Map<Ref<Var>, Ref<Buffer>>,
     /// Body of the function.
@@ -22,7 +22,7 @@ pub struct PrimFunc {
     pub attrs: Map<String, Any>,
 }
 
-/// Functions by name: the input and output of passes.
+/// Module of the tensor IR: functions by name. A pass takes a module and returns a module.
 #[derive(Object)]
 #[object(key = "tir.IRModule", structural = "tree", final)]
 pub struct IRModule {
@@ -34,7 +34,7 @@ pub struct IRModule {
 
 #[methods]
 impl PrimFunc {
-    /// Returns the function with another body. Returns the function itself if `body` is its present body.
+    /// Returns a copy of the function with the body `body`. Returns the function itself if `body` is its present body.
     pub fn with_body(this: Ref<Self>, body: Stmt) -> Ref<PrimFunc> {
         if body.ptr_eq(&this.body) {
             return this;

@@ -1,4 +1,4 @@
-//! Node constructors for other languages. They check their arguments and fold nothing.
+//! Node constructors for other languages. They check their arguments, but do not fold constants.
 
 use anyfn::{DType, ObjectRef, Ref, Result, String, bail, methods};
 

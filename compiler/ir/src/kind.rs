@@ -12,13 +12,13 @@ use crate::stmt::{
     Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
 };
 
-/// Positions of node types in a list, by type index. The table is built at first use.
+/// Table from type index to the position of the type in a list of node types. It is built at first use.
 struct Places(OnceLock<Vec<u8>>);
 
 impl Places {
     const NONE: u8 = u8::MAX;
 
-    /// Returns the position of a type in the list.
+    /// Returns the position of a type in `list`, or `None` if the list does not contain the type.
     #[inline]
     fn find(&self, type_index: i32, list: fn() -> Vec<i32>) -> Option<usize> {
         let table = self.0.get_or_init(|| {

@@ -10,7 +10,7 @@ use crate::stmt::{
     SeqStmt, Stmt, StmtNode,
 };
 
-/// Creates a compact buffer in the memory of the device.
+/// Creates a compact buffer of scope `global`, with a new variable for the address of its memory.
 #[must_use]
 pub fn buffer(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     Ref::new(Buffer {
@@ -56,21 +56,21 @@ pub fn seq(stmts: impl IntoIterator<Item = Stmt>) -> Stmt {
     }
 }
 
-/// Creates a serial loop.
+/// Creates a serial loop, in which `loop_var` takes `extent` consecutive values that start at `min`.
 #[must_use]
 pub fn for_loop(loop_var: Ref<Var>, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     let (base, kind, annotations) = (StmtNode {}, ForKind::Serial, Map::new());
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// Creates a loop of any kind.
+/// Creates a loop of the given kind, without annotations.
 #[must_use]
 pub fn for_of_kind(loop_var: Ref<Var>, min: Expr, extent: Expr, kind: ForKind, body: Stmt) -> Stmt {
     let (base, annotations) = (StmtNode {}, Map::new());
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// Returns a copy of a loop with another kind, body and annotations.
+/// Returns a copy of the loop `node` with the given kind, body and annotations.
 #[must_use]
 pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, Any>) -> Stmt {
     let (base, loop_var, min, extent) =
@@ -78,7 +78,7 @@ pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, 
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// Returns a copy of a loop with another domain and body.
+/// Returns a copy of the loop `like` with the given first value, trip count and body.
 #[must_use]
 pub fn for_with(like: &For, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     let (loop_var, kind, annotations) = (like.loop_var.clone(), like.kind, like.annotations.clone());
@@ -107,7 +107,7 @@ pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
     Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
 }
 
-/// Creates an assertion: the function ends with an error of the given kind unless the condition holds. The message
+/// Creates an assertion: the function ends with an error of the kind `kind` unless the condition holds. The message
 /// consists of strings and integers.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ pub fn block(
     })
 }
 
-/// Returns a copy of a block with other annotations.
+/// Returns a copy of a block, with `annotations` in place of its annotations.
 #[must_use]
 pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     Ref::new(Block {

@@ -53,7 +53,7 @@ impl IntoAny for Operand {
     }
 }
 
-/// Returns the expressions of operands.
+/// Returns an array of the expressions that the operands hold.
 #[must_use]
 pub fn exprs(operands: Vec<Operand>) -> Array<Expr> {
     operands.into_iter().map(|operand| operand.0).collect()

@@ -129,7 +129,7 @@ pub fn string(text: &str) -> Expr {
     Ref::new(StringImm { base: PrimExpr { dtype: HANDLE }, value: text.into() }).into_parent()
 }
 
-/// Creates a constant from an integer: an integer or floating-point constant, depending on the data type.
+/// Creates an integer or floating-point constant from an integer, depending on the data type.
 ///
 /// # Errors
 /// Returns the error of [`int`].
@@ -137,7 +137,8 @@ pub fn number(value: i64, dtype: DType) -> Result<Expr> {
     if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
 }
 
-/// Creates the largest or smallest value of a data type. For floating-point types, this is an infinity.
+/// Creates the largest value of a data type, or the smallest one if `largest` is false. For floating-point types, the
+/// value is an infinity.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is not numeric.
@@ -159,7 +160,7 @@ pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     int(value, dtype)
 }
 
-/// Creates the largest or smallest finite value of a data type.
+/// Creates the largest finite value of a data type, or the smallest one if `largest` is false.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is not numeric.
@@ -188,8 +189,8 @@ pub fn rounded(value: f64, dtype: DType) -> f64 {
     }
 }
 
-/// Rounds to `mantissa` fraction bits, ties to even. `smallest` is the minimum exponent; results beyond `largest` become
-/// infinite.
+/// Rounds `value` to `mantissa` fraction bits, ties to even. `smallest` is the minimum exponent. A result whose
+/// magnitude exceeds `largest` becomes infinite.
 fn fewer_bits(value: f64, mantissa: i32, smallest: i32, largest: f64) -> f64 {
     if !value.is_finite() || value == 0.0 {
         return value;
@@ -259,9 +260,10 @@ pub fn ramp(start: Expr, stride: Expr, lanes: u16) -> Result<Expr> {
 
 /// Converts both operands to the same data type.
 ///
-/// A constant takes the type of the other operand if that can represent it. An integer is converted to floating point,
-/// the narrower of two types of the same kind to the wider one, and a scalar to a vector. No other conversion is
-/// implicit.
+/// An integer constant takes the type of the other operand if that type can hold its value, and a floating-point
+/// constant if that type is a floating-point type. Otherwise, the narrower of two types of the same kind is converted
+/// to the wider one, an unsigned integer to a wider signed type, an integer to a floating-point type, and a scalar to a
+/// vector. No other conversion is implicit.
 ///
 /// # Errors
 /// Returns `TypeError` for other pairs of types.
@@ -292,7 +294,8 @@ pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
     Ok((cast(a, common)?, cast(b, common)?))
 }
 
-/// Converts a constant to another data type if that can represent it. Other expressions are returned unchanged.
+/// Converts an integer constant to `dtype` if that type can hold its value, and a floating-point constant if `dtype` is
+/// a floating-point type. Otherwise, returns the expression unchanged.
 #[must_use]
 pub fn adopt(value: Expr, dtype: DType) -> Expr {
     fold::adopt(&value, dtype.element()).and_then(|value| splat(value, dtype.lanes()).ok()).unwrap_or(value)
@@ -302,7 +305,7 @@ fn splat_if_one(value: Expr, lanes: u16) -> Result<Expr> {
     if value.dtype.lanes() == 1 { splat(value, lanes) } else { Ok(value) }
 }
 
-/// Returns the common type to which two scalar types are converted.
+/// Returns the data type to which operands of two scalar types are converted, or `None` if the types cannot be unified.
 fn common(a: DType, b: DType) -> Option<DType> {
     let longer = if a.0.bits >= b.0.bits { a } else { b };
     let is_plain_float = |dtype: DType| dtype.0.code == kDLFloat || dtype.0.code == kDLBfloat;
@@ -463,7 +466,7 @@ pub fn neg(a: Expr) -> Result<Expr> {
     sub(zero, a)
 }
 
-/// Tests whether a floating-point number is NaN. The result is false for integers.
+/// Creates a test for NaN: a Boolean that is true if a floating-point number is NaN. For integers, it is false.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number.
@@ -497,7 +500,7 @@ pub fn not(a: Expr) -> Result<Expr> {
     }
 }
 
-/// Returns the absolute value of a number. The least value of a signed integer type stays as it is.
+/// Returns the absolute value of a number. The least value of a signed integer type is returned unchanged.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number.
@@ -511,13 +514,14 @@ pub fn abs(a: Expr) -> Result<Expr> {
     }
 }
 
-/// Raises a value to a power. A small whole constant as exponent gives products; any other exponent gives a
-/// floating-point call of `pow`.
+/// Raises a value to a power. If the exponent is a small non-negative integer constant, the power is expanded to
+/// products. Otherwise, it is a call of the floating-point function `pow`.
 ///
 /// # Errors
 /// Returns `TypeError` for an integer base unless the exponent is a constant between 0 and 64 or a floating-point number.
 pub fn power(a: Expr, b: Expr) -> Result<Expr> {
-    /// Largest exponent of a floating-point base that gives products. Beyond it, `pow` is as fast and more accurate.
+    /// Maximum exponent for which a power of a floating-point number is expanded to products. Above it, `pow` is as
+    /// fast and more accurate.
     const MOST: i64 = 4;
     let most = if a.dtype.is_integer() { 64 } else { MOST };
     let whole = match ExprKind::of(&b) {
@@ -609,7 +613,7 @@ pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> R
     Ok(lanes)
 }
 
-/// Mathematical functions of floating-point numbers. They are pure and also apply to vectors.
+/// Names of the mathematical functions of floating-point numbers. The functions are pure and also apply to vectors.
 pub const MATH: &[&str] = &[
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",

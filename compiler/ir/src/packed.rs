@@ -1,4 +1,4 @@
-//! Calls from compiled code: of packed functions, which are found by name, and of C functions.
+//! Calls from compiled code to packed functions, which are looked up by name, and to C functions.
 
 use anyfn::abi::kDLOpaqueHandle;
 use anyfn::{DType, ObjectRef, Ref, Result, bail};
@@ -9,13 +9,13 @@ use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt, HANDLE};
 use crate::visit::on_enough_stack;
 
-/// Operation that calls a packed function. The first argument is its name; the others are numbers, strings, addresses,
-/// buffers and regions of buffers.
+/// Name of the operation that calls a packed function. Its first argument is the name of the function. The other
+/// arguments are numbers, strings, addresses, buffers and regions of buffers.
 pub const CALL_PACKED: &str = "call_packed";
-/// Operation that calls a C function. The first argument is its name; the others are numbers and buffers, which are
-/// passed as the address of the first element.
+/// Name of the operation that calls a C function. Its first argument is the name of the function. The other arguments
+/// are numbers and buffers. A buffer is passed as the address of its first element.
 pub const CALL_EXTERN: &str = "call_extern";
-/// Operation that marks a buffer argument of such a call as only read.
+/// Name of the operation that marks a buffer argument of [`CALL_PACKED`] or [`CALL_EXTERN`] as read-only.
 pub const READ_ONLY: &str = "read_only";
 
 /// Argument of a call from compiled code.
@@ -102,7 +102,7 @@ fn call(op: &str, name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: 
     Ok(call)
 }
 
-/// Checks the name, arguments and result of a call of a packed function or a C function. Other calls are valid.
+/// Checks the name, arguments and result of a call of a packed function or a C function. Accepts every other call.
 ///
 /// # Errors
 /// Returns the errors of [`call_packed`] and [`call_extern`].
@@ -141,7 +141,7 @@ fn is_number(dtype: DType) -> bool {
     dtype.0.code != kDLOpaqueHandle && (dtype.is_integer() || dtype.is_float() || dtype.is_bool())
 }
 
-/// Marks a buffer argument of a call as only read.
+/// Marks a buffer argument of a call as read-only: the callee does not write the buffer.
 ///
 /// # Errors
 /// Returns `TypeError` if the object is not a buffer or a region of one.
@@ -167,14 +167,15 @@ pub fn has_effect(call: &Call) -> bool {
     matches!(&*call.op, CALL_PACKED | CALL_EXTERN)
 }
 
-/// Returns the name of the function that a call from compiled code refers to.
+/// Returns the name of the packed function or C function that is called, or an empty string if the call has no name.
 #[must_use]
 pub fn name_of(call: &Call) -> std::string::String {
     let name = call.args.iter().next().and_then(|name| Ref::<StringImm>::try_from_object(name).ok());
     name.map_or_else(String::new, |name| name.value.to_string())
 }
 
-/// Returns the buffers that a call from compiled code may write (`written`), or those that it may read.
+/// Returns the buffers that a call of a packed function or C function may write if `written` is true, or else those
+/// that it may read. Each buffer comes with the region that is passed, or `None` for the whole buffer.
 #[must_use]
 pub fn buffers(call: &Call, written: bool) -> Vec<(Ref<Buffer>, Option<Ref<BufferRegion>>)> {
     if !has_effect(call) {

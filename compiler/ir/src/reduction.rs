@@ -9,12 +9,13 @@ use crate::stmt::{Block, BlockRealize, For, Stmt};
 use crate::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use crate::{make, ops};
 
-/// Decomposes a reduction into a block `<name>_init`, to be placed in front of the loop at `depth` of `around`, and the
-/// block without its initialisation.
+/// Decomposes a reduction into two statements: a block `<name>_init`, which initialises the results, and the block
+/// without its initialisation.
 ///
-/// The loops over spatial axes are duplicated around the init block, with new variables. The init block gets
-/// `annotations`. It runs even if the reduction is empty: conjuncts of the predicate that depend only on reduction loops
-/// are dropped.
+/// `around` lists the enclosing loops, outermost first. The init block is to be placed in front of the loop at index
+/// `depth` of this list. Copies of the loops over spatial axes from this index on, with new variables, enclose the init
+/// block. The init block gets `annotations`. It runs even if the reduction is empty: conjuncts of the predicate that
+/// depend only on reduction loops are dropped.
 ///
 /// # Errors
 /// Returns `TypeError` if the value of an axis does not have the data type of the axis, and `MemoryError` when memory
@@ -75,8 +76,8 @@ pub fn take_apart(
     Ok((before, make::realize(realize.iter_values.iter(), realize.predicate.clone(), rest)))
 }
 
-/// Returns true if the value of an axis of the block uses `var`. Looks at the reduction and ordered axes if `reduces` is
-/// true, at the spatial axes otherwise.
+/// Returns true if the value of an axis of the block uses `var`. Considers the reduction and ordered axes if `reduces`
+/// is true, or else the spatial axes.
 #[must_use]
 pub fn uses(realize: &BlockRealize, var: &Ref<Var>, reduces: bool) -> bool {
     realize.block.iter_vars.iter().zip(realize.iter_values.iter()).any(|(axis, value)| {
@@ -84,10 +85,10 @@ pub fn uses(realize: &BlockRealize, var: &Ref<Var>, reduces: bool) -> bool {
     })
 }
 
-/// Returns true if a block with an initialisation may have an empty reduction domain, so that its initialisation would
-/// never run.
+/// Returns true if a block has an initialisation that might never run, because the domain of the reduction may be
+/// empty.
 ///
-/// An extent counts as positive only if it is a constant.
+/// An extent is known to be positive only if it is a constant.
 #[must_use]
 pub fn may_be_empty(realize: &BlockRealize, loops: &[Ref<For>]) -> bool {
     let is_known = |extent: &Expr| as_int(extent).is_some_and(|extent| extent > 0);
@@ -109,7 +110,8 @@ pub fn with_empty_apart(stmt: &Stmt) -> Result<Stmt> {
     Apart { around: Vec::new() }.stmt(stmt)
 }
 
-/// Enclosing loops, each with the statements to be placed in front of it.
+/// Mutator that decomposes reductions whose domain may be empty. It holds the enclosing loops, each with the statements
+/// to be placed in front of the loop.
 struct Apart {
     around: Vec<(Ref<For>, Vec<Stmt>)>,
 }
@@ -149,7 +151,7 @@ impl Mutator for Apart {
 }
 
 impl Apart {
-    /// Transforms what is below a statement that no initialisation may be moved out of.
+    /// Transforms the children of a statement out of which no initialisation may be moved.
     fn alone(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let around = std::mem::take(&mut self.around);
         let new = self.below_stmt(stmt);
@@ -179,7 +181,8 @@ impl Apart {
     }
 }
 
-/// Returns true if no other statement uses the buffers that a block in `stmt` writes.
+/// Returns true if no statement in `stmt`, except for `own`, uses a buffer that `block` writes. `own` is the statement
+/// that contains the block.
 fn is_only_user(stmt: &Stmt, own: &Stmt, block: &Block) -> bool {
     struct Users<'a> {
         own: &'a Stmt,

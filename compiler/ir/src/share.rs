@@ -1,8 +1,8 @@
-//! Names values that occur several times in an expression.
+//! Introduces variables for values that occur several times in an expression.
 //!
-//! A program builds expressions such as `x = x * x + x` repeatedly. These have few nodes, but as a tree the number
-//! doubles or triples at each step. Everything that inspects, prints or compiles expressions walks the tree, so shared
-//! parts of large trees are first computed into variables.
+//! User code that repeats `x = x * x + x` builds an expression of few distinct nodes. If a node is counted at each of
+//! its occurrences, however, the number doubles or triples at each step. Everything that inspects, prints or compiles
+//! expressions visits each occurrence. Therefore, shared parts of large expressions are assigned to variables first.
 
 use std::collections::HashMap;
 
@@ -15,16 +15,16 @@ use crate::stmt::Stmt;
 use crate::visit::{Mutator, Visitor, on_enough_stack};
 use crate::{StmtKind, make, ops, packed};
 
-/// Minimum number of tree nodes of an expression for its shared values to be named.
+/// Minimum size of an expression in which variables are introduced, in nodes counted at each occurrence.
 const LARGE: u64 = 1000;
-/// Minimum number of tree nodes of a value that is named.
+/// Minimum size of a value for which a variable is introduced, in nodes counted at each occurrence.
 const WORTH: u64 = 16;
 
 /// Introduces variables for values that occur several times in large expressions.
 ///
-/// Indices of elements are left unchanged. The variable is defined in front of the statement that uses it. Its value is
-/// therefore one that the statement evaluates unconditionally, or one that is safe to evaluate: a number that needs no
-/// conditionally valid memory access.
+/// Indices of elements are left unchanged. A variable is defined in front of the statement that uses it. Its value must
+/// therefore be a number that the statement evaluates unconditionally, or one that is safe to evaluate because it
+/// neither reads memory nor divides integers.
 ///
 /// # Errors
 /// Returns `MemoryError` when memory runs out.
@@ -57,14 +57,14 @@ pub fn name_shared(stmt: &Stmt) -> Result<Stmt> {
     Names.stmt(stmt)
 }
 
-/// Variables with their values, each of which may use the variables before it.
+/// Variables with their values. A value may use the variables in front of it.
 type Lets = Vec<(Ref<Var>, Expr)>;
 
 fn within(lets: Lets, stmt: Stmt) -> Result<Stmt> {
     lets.into_iter().rev().try_fold(stmt, |body, (var, value)| make::let_stmt(var, value, body))
 }
 
-/// Returns the new variables and the expression that uses them, or `None` if there is nothing to name.
+/// Returns the new variables and the expression that uses them, or `None` if no variable is needed.
 fn named(expr: &Expr) -> Result<Option<(Lets, Expr)>> {
     let mut uses = Uses { found: HashMap::new(), size: 0, is_sure: true, is_again: false, is_closed: true };
     uses.expr(expr);
@@ -88,22 +88,22 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// Occurrences of an expression.
+/// Number of occurrences of an expression, and properties of the expression.
 struct Use {
     places: u32,
-    /// Number of nodes, counted as a tree.
+    /// Number of nodes of the expression, counted at each occurrence.
     size: u64,
     /// True if the expression is evaluated unconditionally.
     is_sure: bool,
 }
 
 struct Uses {
-    /// Uses of each expression, by address.
+    /// Uses of each expression, by the address of the expression.
     found: HashMap<usize, Use>,
-    /// Number of nodes visited so far, counted as a tree.
+    /// Number of nodes visited so far, counted at each occurrence.
     size: u64,
     is_sure: bool,
-    /// True while an expression is visited again.
+    /// True while an expression is visited again, after a later occurrence turned out to be evaluated unconditionally.
     is_again: bool,
     /// True if every variable is defined outside the expression and nothing in it has an effect.
     is_closed: bool,
@@ -167,17 +167,17 @@ impl Visitor for Uses {
     }
 }
 
-/// Size of an expression as a tree, after naming.
+/// Size of a rewritten expression, in nodes counted at each occurrence.
 #[derive(Clone, Copy, Default)]
 struct Tree {
     size: u64,
-    /// True if a part of it may only be evaluated where it stands.
+    /// True if a part of the expression must not be moved: it may fail, and it is evaluated only under a condition.
     is_bound: bool,
 }
 
 struct Name<'a> {
     uses: &'a HashMap<usize, Use>,
-    /// Results for expressions that are already rewritten, by address.
+    /// Rewritten expressions with their sizes, by the address of the original expression.
     done: HashMap<usize, (Expr, Tree)>,
     /// Accumulated size of the expression being rewritten.
     here: Tree,
@@ -222,7 +222,8 @@ impl Mutator for Name<'_> {
     }
 }
 
-/// Returns true if an operation may fail where its result is not used: it reads memory or divides integers.
+/// Returns true if an operation may fail when it is evaluated although its result is not used: it reads memory or
+/// divides integers.
 fn needs_its_place(expr: &Expr) -> bool {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(_) | ExprKind::ProducerLoad(_) => true,

@@ -1,9 +1,10 @@
-//! Size of nodes, counted as trees.
+//! Limits on the size of functions, statements and expressions, in nodes counted at each occurrence.
 //!
-//! A node may be an operand of several nodes. A walk that searches for something visits each node once. A walk to which a
-//! node means something different at each occurrence, under other conditions or as other code, visits the tree, which
-//! doubles with each level of `x = x + x`: 60 levels have 2^60 occurrences. These functions guard such walks. They count
-//! the nodes of the tree in time linear in the number of distinct nodes, and refuse trees that are too large.
+//! A node may be an operand of several nodes. A walk that searches for something visits each node once. Other walks
+//! must visit each occurrence of a node, because the conditions that hold there or the code generated for it differ
+//! between occurrences. The number of occurrences doubles with each level of `x = x + x`, so that 60 levels have 2^60
+//! occurrences. The functions of this module guard such walks. They count the occurrences in time linear in the number
+//! of distinct nodes, and return an error if the number is too large.
 
 use std::collections::HashMap;
 
@@ -16,10 +17,10 @@ use crate::kind::{ExprKind, StmtKind};
 use crate::stmt::Stmt;
 use crate::visit::Visitor;
 
-/// Maximum number of nodes of a function, statement or expression, counted as a tree.
+/// Maximum number of nodes of a function, statement or expression, counted at each occurrence.
 pub const MOST_NODES: u64 = 1 << 22;
 
-/// Checks the number of statements and expressions of a function, counted as a tree.
+/// Checks the number of statements and expressions of a function, counted at each occurrence.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -33,7 +34,7 @@ pub fn check_func(func: &PrimFunc) -> Result<()> {
     count.check(&name.map_or_else(|| "the function".to_owned(), |name| format!("function `{name}`")))
 }
 
-/// Checks the number of statements of a function, counted as a tree, regardless of its expressions.
+/// Checks the number of statements of a function, counted at each occurrence. Expressions are not counted.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -43,7 +44,8 @@ pub fn check_statements(func: &PrimFunc) -> Result<()> {
     count.check("the function")
 }
 
-/// Checks the size of a statement, counted as a tree.
+/// Checks the number of nodes of a statement, counted at each occurrence. `what` names the statement in the error
+/// message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -53,7 +55,8 @@ pub fn check_stmt(stmt: &Stmt, what: &str) -> Result<()> {
     count.check(what)
 }
 
-/// Checks the size of an expression, counted as a tree.
+/// Checks the number of nodes of an expression, counted at each occurrence. `what` names the expression in the error
+/// message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -63,8 +66,8 @@ pub fn check_expr(expr: &Expr, what: &str) -> Result<()> {
     count.check(what)
 }
 
-/// Checks that an expression does not contain itself. It can if a node type of another library has mutable fields. Its
-/// size as a tree does not matter.
+/// Checks that an expression does not contain itself. Such a cycle can arise if a node type of another library has
+/// mutable fields. The size of the expression is not checked.
 ///
 /// # Errors
 /// Returns `ValueError` if the expression contains itself.
@@ -77,10 +80,10 @@ pub fn check_acyclic(expr: &Expr, what: &str) -> Result<()> {
 /// Counter of nodes. Each node is visited once, and its size is added at each occurrence.
 #[derive(Default)]
 struct Count {
-    /// Sizes by address, `None` while a node is being visited. The nodes are kept alive so that their addresses stay
-    /// unique.
+    /// Sizes by the address of the node, or `None` while the node is being visited. The nodes are kept alive so that
+    /// their addresses stay unique.
     known: HashMap<usize, (ObjectRef, Option<u64>)>,
-    /// Nodes counted so far below the node being visited.
+    /// Number of nodes counted so far below the node being visited.
     size: u64,
     statements_only: bool,
     is_cyclic: bool,
@@ -106,7 +109,7 @@ impl Count {
         Ok(())
     }
 
-    /// Counts a node and what `below` visits.
+    /// Adds the size of a node to the count. `below` visits the children of the node.
     fn node(&mut self, object: &ObjectRef, below: impl FnOnce(&mut Self)) {
         let key = object.as_handle().addr();
         if let Some((_, size)) = self.known.get(&key) {

@@ -40,7 +40,7 @@ pub struct For {
     pub min: Expr,
     /// Number of iterations.
     pub extent: Expr,
-    /// Execution of the iterations.
+    /// Mode of execution of the iterations.
     pub kind: ForKind,
     /// Statement that is repeated.
     pub body: Stmt,
@@ -67,9 +67,9 @@ pub struct IfThenElse {
     pub(crate) base: StmtNode,
     /// Condition that chooses the statement.
     pub condition: Expr,
-    /// Statement if the condition holds.
+    /// Statement that runs if the condition holds.
     pub then_case: Stmt,
-    /// Statement if the condition does not hold.
+    /// Statement that runs if the condition does not hold.
     #[field(default)]
     pub else_case: Option<Stmt>,
 }
@@ -170,7 +170,7 @@ pub struct BlockRealize {
 }
 
 crate::text_enum! {
-    /// Execution of the iterations of a loop.
+    /// Mode of execution of the iterations of a loop.
     ForKind {
         /// Iterations run one after the other.
         Serial = "serial",

@@ -30,13 +30,14 @@ pub fn on_enough_stack<R>(step: impl FnOnce() -> R) -> R {
 
 /// Set of nodes that a walk has visited.
 ///
-/// A node may be used in many places, so visiting every occurrence would take time that doubles with each level: see
-/// [`size`](crate::size). A walk that only searches for something visits each node once.
+/// A node may be an operand of several nodes, so that the time for visiting each occurrence may double with each level:
+/// see [`size`](crate::size). A walk that only searches for something visits each node once.
 #[derive(Default)]
 pub struct Seen(HashMap<usize, ObjectRef>);
 
 impl Seen {
-    /// Records a node and returns true the first time. The node is kept alive so that its address stays unique.
+    /// Records a node. Returns true if the node was not recorded before. The node is kept alive so that its address
+    /// stays unique.
     pub fn is_first(&mut self, node: &ObjectRef) -> bool {
         self.0.insert(node.as_handle().addr(), node.clone()).is_none()
     }
@@ -177,12 +178,13 @@ pub trait Visitor {
         }
     }
 
-    /// Visits an expression, statement, buffer, region or array of these. Ignores any other object.
+    /// Visits an object that may be an expression, statement, buffer, region or array of these. Ignores any other
+    /// object.
     fn object(&mut self, object: &ObjectRef) {
         self.below_object(object);
     }
 
-    /// Visits an object that may be a node, or the elements of an array.
+    /// Visits an expression, statement, buffer or region, or each element of an array. Ignores any other object.
     fn below_object(&mut self, object: &ObjectRef) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             self.expr(&expr);
@@ -198,7 +200,7 @@ pub trait Visitor {
         }
     }
 
-    /// Visits the values of the fields of an object.
+    /// Visits the objects in the reflected fields of an object.
     fn fields(&mut self, object: &ObjectRef) {
         for field in TypeInfo::of(object).fields() {
             if let Ok(value) = object.get_field(field.name())
@@ -534,7 +536,7 @@ pub trait Mutator {
     }
 }
 
-/// Returns `old` if nothing has changed, otherwise the new node.
+/// Returns `old` if `is_same` is true, otherwise the new node.
 fn keep_or<T: Clone>(old: &T, is_same: bool, new: impl FnOnce() -> T) -> T {
     if is_same { old.clone() } else { new() }
 }
@@ -604,7 +606,8 @@ fn expect<T: Object>(object: ObjectRef, what: &str) -> Result<Ref<T>> {
         .map_err(|object| anyfn::Error::new("TypeError", &format!("`{}` is not {what}", object.type_key())))
 }
 
-/// Mutator that substitutes expressions for variables. Shared subexpressions stay shared.
+/// Mutator that substitutes expressions for variables. The wrapped function returns the replacement of a variable, or
+/// `None`. Shared subexpressions stay shared.
 pub struct Substitute<F>(pub F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
@@ -617,8 +620,8 @@ impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
     }
 }
 
-/// Mutator that replaces expressions. The function is called for each expression, after its operands have been
-/// transformed, and returns the replacement or `None`. A shared subexpression is rewritten once.
+/// Mutator that replaces expressions. The wrapped function is called for each expression, after the operands of the
+/// expression have been transformed. It returns the replacement or `None`. A shared subexpression is rewritten once.
 pub struct Rewrite<F>(pub F);
 
 impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
@@ -628,7 +631,7 @@ impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
     }
 }
 
-/// Transforms all subexpressions in post-order, and shared ones once.
+/// Mutator that transforms all subexpressions in post-order. A shared subexpression is transformed once.
 struct Once<'a> {
     change: &'a mut dyn FnMut(Expr) -> Result<Expr>,
     /// Results for expressions that may be shared, by address. The expressions are kept alive so that their addresses

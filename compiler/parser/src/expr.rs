@@ -23,13 +23,13 @@ pub(crate) struct Parser<'a> {
     pub(crate) at: usize,
     pub(crate) depth: usize,
     pub(crate) scope: Scope<'a>,
-    /// True if unknown names define variables: in the shapes of parameters.
+    /// True while the shapes of parameters are parsed, in which an unknown name defines a variable.
     pub(crate) defining: bool,
 }
 
 /// Access to tokens.
 impl<'a> Parser<'a> {
-    /// Returns the token at a distance from the next one.
+    /// Returns the token that is `ahead` tokens after the next one, or [`Token::End`] after the last token.
     pub(crate) fn ahead(&self, ahead: usize) -> &Token<'a> {
         self.pieces.get(self.at + ahead).map_or(&Token::End, |piece| &piece.token)
     }
@@ -56,7 +56,7 @@ impl<'a> Parser<'a> {
         matches!(self.ahead(ahead), Token::Name(found) if *found == name)
     }
 
-    /// Consumes the next token if it is this sign. Returns true if it was.
+    /// Consumes the next token if it is the operator or punctuation `sign`. Returns true if it consumed the token.
     pub(crate) fn eat(&mut self, sign: &str) -> bool {
         let is_there = self.is_sign(0, sign);
         self.at += usize::from(is_there);
@@ -69,7 +69,8 @@ impl<'a> Parser<'a> {
         is_there
     }
 
-    /// Consumes a sign. `place` describes where it belongs, as in "after the loop".
+    /// Consumes the operator or punctuation `sign`, or returns an error. `place` describes its position in the message,
+    /// as in "after the loop".
     pub(crate) fn expect(&mut self, sign: &str, place: &str) -> Result<()> {
         if self.eat(sign) {
             return Ok(());
@@ -80,7 +81,7 @@ impl<'a> Parser<'a> {
         Err(self.source.error("SyntaxError", at, &format!("expected `{sign}`{space}{place}{}", self.but())))
     }
 
-    /// Describes the next token, for error messages.
+    /// Describes the next token for an error message, as in " but got 5". Returns an empty string at the end of a line.
     pub(crate) fn but(&self) -> String {
         match self.next() {
             Token::Name(name) => format!(" but got `{name}`"),
@@ -100,7 +101,7 @@ impl<'a> Parser<'a> {
         Err(self.source.error(kind, at, message))
     }
 
-    /// Adds a source location to the error of a result.
+    /// Returns `result`, with a source location added to its error.
     pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| self.source.error(error.kind(), at, error.message()))
     }
@@ -126,7 +127,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses an integer with its sign, outside of expressions.
+    /// Parses an integer constant with an optional minus sign. `what` names the value in error messages.
     pub(crate) fn plain_int(&mut self, what: &str) -> Result<i64> {
         let start = self.start();
         let minus = if self.eat("-") { "-" } else { "" };
@@ -142,7 +143,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a data type, which is quoted or a bare name.
+    /// Parses the name of a data type, with or without quotation marks.
     pub(crate) fn dtype(&mut self) -> Result<DType> {
         let start = self.start();
         let name = match self.next() {
@@ -168,7 +169,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Runs a step at the next nesting depth.
+    /// Runs a step one nesting level deeper. Returns an error if the depth exceeds [`DEEPEST`].
     pub(crate) fn deeper<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= DEEPEST {
             return self.fail("ValueError", self.start(), &format!("this is nested more than {DEEPEST} deep"));
@@ -241,7 +242,7 @@ impl<'a> Parser<'a> {
         self.primary()
     }
 
-    /// Parses a number. `text` is the number with its sign, and the digits are the next token.
+    /// Parses a number. The next token is the number without its sign, and `text` is the number with its sign.
     fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
         let is_int = matches!(self.next(), Token::Int(_));
         self.at += 1;
@@ -283,7 +284,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses an expression that begins with a name.
+    /// Parses an expression that begins with a name, such as a variable, an element of a buffer or a call.
     fn named(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         self.at += 1;
         if self.is_sign(0, "(") {
@@ -316,7 +317,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Defines a variable at its occurrence in a shape.
+    /// Defines a variable with a new name that occurs in the shape of a parameter.
     fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
         let var = ops::var(name, dtype);
         self.scope.define(name, Named::Var(var.clone()));
@@ -331,7 +332,7 @@ impl<'a> Parser<'a> {
         self.fail("NameError", at, &format!("`{name}` is not defined here{hint}"))
     }
 
-    /// Parses `A.data`, `A.handle`, or a node by its type key.
+    /// Parses `A.data`, `A.handle`, or a node that is written by its type key, such as `my.Node(field=value)`.
     fn dotted(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         if let Some(Named::Buffer(buffer, handle)) = self.scope.find(name).cloned() {
             self.at += 1;
@@ -375,7 +376,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Parses an expression that looks like a call.
+    /// Parses an expression in the form of a call: a conversion, a node such as `select(..)`, or a call of a function.
     fn function(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         if is_dtype_name(name) {
             let dtype = self.dtype_of(name, at)?;
@@ -507,7 +508,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a value of a data type, after the opening bracket: a constant or a conversion.
+    /// Parses the argument of a conversion such as `float32(x)`, after the opening bracket. A literal gives a constant.
     fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
         let minus = usize::from(self.is_sign(0, "-"));
         let sign = if minus == 1 { "-" } else { "" };
@@ -548,7 +549,7 @@ impl<'a> Parser<'a> {
         self.located(at, result)
     }
 
-    /// Parses a call, after the opening bracket.
+    /// Parses the arguments of a call of `op`, after the opening bracket, and returns the call.
     fn call(&mut self, op: &str, at: usize) -> Result<Expr> {
         let mut dtype = None;
         let args = self.list(")", "after the argument", |p| {

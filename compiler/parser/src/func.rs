@@ -12,7 +12,7 @@ use crate::lexer::{Token, pieces};
 use crate::scope::{Named, Scope};
 use crate::source::Source;
 
-/// Result of parsing source.
+/// Result of parsing: a function or a module.
 pub(crate) enum Program {
     Func(Ref<PrimFunc>),
     Module(Ref<IRModule>),
@@ -21,7 +21,7 @@ pub(crate) enum Program {
 /// Functions with their names in a module.
 type Functions = Vec<(String, Ref<PrimFunc>)>;
 
-/// Creates a module of one function.
+/// Creates a module that contains only the function `func`.
 pub(crate) fn module_of(func: Ref<PrimFunc>) -> Result<Ref<IRModule>> {
     let name = match func.attrs.get("global_symbol")? {
         Some(symbol) => symbol.get::<String>()?,
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         Ok(attrs)
     }
 
-    /// Parses a function, with its name in a module.
+    /// Parses a function, with an optional `@key(..)` in front of it. Returns its name in a module and the function.
     fn keyed_func(&mut self) -> Result<(String, Ref<PrimFunc>)> {
         let mut key = None;
         if self.eat("@") {
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         Ok((key.unwrap_or_else(|| name.to_owned()), func))
     }
 
-    /// Parses a function, after its name.
+    /// Parses the parameters and the body of a function, after its name.
     fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
         self.expect("(", "after the name of the function")?;
         let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();

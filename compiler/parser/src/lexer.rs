@@ -28,7 +28,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) end: usize,
 }
 
-/// Operators and punctuation; longer ones come first.
+/// Operators and punctuation. Longer ones come first, so that `//` is not read as two `/`.
 const SIGNS: &[&str] = &[
     "**", "//", "<<", ">>", "==", "!=", "<=", ">=", "+=", "-=", "*=", "+", "-", "*", "/", "%", "&", "|", "^",
     "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", ".", "@",
@@ -38,7 +38,7 @@ struct Lexer<'a> {
     source: &'a Source<'a>,
     rest: &'a str,
     pieces: Vec<Piece<'a>>,
-    /// Open brackets with their offsets. Line breaks inside of brackets are ignored.
+    /// Open brackets with their byte offsets. Line breaks inside of brackets are ignored.
     open: Vec<(char, usize)>,
     indents: Vec<usize>,
 }
@@ -69,7 +69,7 @@ impl<'a> Lexer<'a> {
         self.pieces.push(Piece { token, start, end });
     }
 
-    /// Consumes bytes up to a character boundary and returns them.
+    /// Consumes the next `bytes` bytes and returns them. They must end at a character boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

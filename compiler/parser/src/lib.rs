@@ -1,8 +1,8 @@
 //! Parser of functions and modules, as printed by `anyfn-ir` or written by hand.
 //!
-//! Parsing printed source gives an equal function, node by node: nothing is folded. In addition to what the printer
-//! emits, a constant takes the data type of its context, `reads` and `writes` may be omitted, and `A[i] += x` is
-//! accepted. `docs/ir-text.md` describes the grammar.
+//! Parsing printed source gives an equal function, node by node: nothing is folded. The parser also accepts source that
+//! the printer does not emit: a constant without a data type takes the data type of its context, `reads` and `writes`
+//! may be omitted, and `A[i] += x` is a store. `docs/ir-text.md` describes the grammar.
 //!
 //! The parser is a recursive descent over the tokens of `lexer`, without a parser library: the grammar is small, and its
 //! errors should refer to loops and blocks, which a generated parser does not know.

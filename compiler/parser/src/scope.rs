@@ -9,7 +9,7 @@ use anyfn_ir::expr::Var;
 #[derive(Clone)]
 pub(crate) enum Named {
     Var(Ref<Var>),
-    /// Buffer, with the parameter by which it is passed, if any.
+    /// Buffer, and the variable of the parameter that passes it, or `None` if it is not a parameter.
     Buffer(Ref<Buffer>, Option<Ref<Var>>),
 }
 
@@ -17,7 +17,8 @@ pub(crate) enum Named {
 #[derive(Default)]
 pub(crate) struct Scope<'a> {
     names: HashMap<&'a str, Named>,
-    /// Definition that each new definition shadows, which is restored at the end of its scope.
+    /// Previous definition of each name that was defined in an open scope, or `None` if the name was undefined. The
+    /// definition is restored at the end of the scope.
     hidden: Vec<(&'a str, Option<Named>)>,
 }
 
@@ -40,7 +41,7 @@ impl<'a> Scope<'a> {
         self.hidden.len()
     }
 
-    /// Ends a scope: removes the definitions since a mark.
+    /// Ends a scope: removes the definitions that were made since the mark, and restores those that they shadowed.
     pub(crate) fn leave(&mut self, mark: usize) {
         while self.hidden.len() > mark {
             match self.hidden.pop() {

@@ -16,7 +16,7 @@ use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
 use crate::scope::Named;
 
-/// Definition whose scope is the rest of its statements.
+/// Definition whose scope is the rest of the statements at the same indentation.
 enum Cover {
     Let(Ref<Var>, Expr),
     Allocate(Ref<Buffer>),
@@ -70,7 +70,8 @@ impl<'a> Parser<'a> {
         Ok(one(self.items()?))
     }
 
-    /// Parses statements up to the end of their indentation. A definition and its scope form one statement.
+    /// Parses statements up to the end of their indentation. A definition and the statements in its scope form one
+    /// statement.
     fn items(&mut self) -> Result<Vec<Stmt>> {
         // The statements before each definition, and the definition.
         let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();
@@ -111,7 +112,8 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// Parses `x: int32` or `A: Buffer(..)`, which declare names that are defined elsewhere.
+    /// Parses `x: int32` or `A: Buffer(..)`, which declare names that are defined elsewhere. Returns false if the line
+    /// is not a declaration.
     fn declaration(&mut self) -> Result<bool> {
         let Token::Name(name) = *self.next() else { return Ok(false) };
         if KEYWORDS.contains(&name) || !self.is_sign(1, ":") {
@@ -132,7 +134,8 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// Parses `x: int32 = value` or `A = alloc(..)`, whose scope is the rest of the statements.
+    /// Parses `x: int32 = value` or `A = alloc(..)`, whose scope is the rest of the statements. Returns `None` for any
+    /// other line.
     fn definition(&mut self) -> Result<Option<Cover>> {
         let Token::Name(name) = *self.next() else { return Ok(None) };
         if KEYWORDS.contains(&name) {
@@ -166,7 +169,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Cover::Let(var, value)))
     }
 
-    /// Parses `A = alloc(..)`, if this comes next.
+    /// Parses `A = alloc(..)`. Returns `None` if the line does not have this form.
     fn alloc(&mut self) -> Result<Option<Ref<Buffer>>> {
         let Token::Name(name) = *self.next() else { return Ok(None) };
         if !(self.is_sign(1, "=") && self.is_name(2, "alloc") && self.is_sign(3, "(")) {
@@ -427,8 +430,8 @@ impl<'a> Parser<'a> {
         Ok(stmt)
     }
 
-    /// Parses a bound of a loop. Returns true with it if it is a number without a data type, which takes that of the
-    /// variable.
+    /// Parses a bound of a loop. Also returns true if the bound is a number without a data type. Such a number takes
+    /// the data type of the loop variable.
     fn bound(&mut self) -> Result<(Expr, bool)> {
         let minus = usize::from(self.is_sign(0, "-"));
         let is_open = matches!(self.ahead(minus), Token::Int(_))
@@ -502,7 +505,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a block. `is_placed` is true if its axes have values.
+    /// Parses a block. If `is_placed` is true, its axes have values, and the result is a realization of the block.
     fn block(&mut self, is_placed: bool) -> Result<Stmt> {
         self.expect("(", "after `block`")?;
         let name = self.text("the name of the block, as a text")?;
@@ -575,7 +578,7 @@ impl<'a> Parser<'a> {
         Ok(if is_placed { make::realize(values, predicate, block) } else { block.into_parent() })
     }
 
-    /// Parses `v = axis.spatial(extent, value)`.
+    /// Parses an axis of a block: `v = axis.spatial(extent, value)`. The value is absent if `is_placed` is false.
     fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
         let name = self.word("the name of an axis")?;
         self.at += 2;
@@ -618,7 +621,7 @@ impl<'a> Parser<'a> {
         Ok((Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind }), value))
     }
 
-    /// Parses `(first, extent)`, or an extent in parentheses.
+    /// Parses the range `(first, extent)` of an axis, or an extent that begins with a parenthesis.
     fn pair(&mut self) -> Result<(Option<Expr>, Expr)> {
         let before = self.at;
         self.at += 1;
@@ -633,7 +636,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Combines statements into one.
+/// Combines statements into one: the only statement, or a sequence.
 fn one(items: Vec<Stmt>) -> Stmt {
     match <[Stmt; 1]>::try_from(items) {
         Ok([only]) => only,
@@ -662,8 +665,8 @@ impl Inside {
         inside
     }
 
-    /// Returns the regions as they are known outside of the statements. Where the index depends on an inner definition,
-    /// the region covers the whole dimension. Buffers defined inside are omitted.
+    /// Returns the regions as code outside of the statements can describe them. A range that depends on a definition
+    /// inside of the statements becomes the whole dimension. Regions of buffers that are defined inside are omitted.
     fn seen_from_outside(&self, regions: Vec<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
         let mut seen: Vec<Ref<BufferRegion>> = Vec::new();
         for region in regions.into_iter().filter(|region| !self.0.contains(&address(&region.buffer.data))) {

@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `node("key", field=value)`, from the bracket on.
+    /// Parses `node("key", field=value)`, beginning at the opening bracket.
     pub(crate) fn node(&mut self, at: usize) -> Result<ObjectRef> {
         self.expect("(", "")?;
         let key = self.text("the key of a type, as a text")?;
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// Parses `my.Node(field=value)`, from the first dot on.
+    /// Parses `my.Node(field=value)`, beginning at the first dot. `first` is the name in front of the dot.
     pub(crate) fn keyed(&mut self, first: &str, at: usize) -> Result<ObjectRef> {
         let mut key = first.to_owned();
         while self.eat(".") {
@@ -132,7 +132,8 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// Creates an object of a registered type from its fields, after the opening bracket.
+    /// Parses the fields of an object, after the opening bracket, and creates the object. Its type must be registered
+    /// as `key`.
     fn fields(&mut self, key: &str, at: usize) -> Result<ObjectRef> {
         if TypeInfo::from_key(key).is_none() {
             let text =
@@ -153,7 +154,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is not
-    /// consumed. `other` parses keyword arguments that are not annotations.
+    /// consumed. `other` receives the key of each keyword argument. It returns true if the argument is not an
+    /// annotation, after parsing its value.
     pub(crate) fn annotations(
         &mut self,
         mut other: impl FnMut(&mut Self, &str) -> Result<bool>,

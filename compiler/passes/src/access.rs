@@ -12,18 +12,18 @@ use anyfn_ir::{ExprKind, StmtKind, ops};
 /// One step on the path from a statement down to an access.
 #[derive(Clone)]
 pub(crate) enum Frame {
-    /// The statement at an index of a sequence.
+    /// One statement of a sequence: the sequence and the index of the statement.
     Seq(Stmt, usize),
     /// The body of a loop.
     Loop(Ref<For>),
-    /// A branch, taken if the condition holds (true) or does not hold (false).
+    /// A branch of a conditional statement: the condition, and true if the branch is taken when the condition holds.
     Branch(Expr, bool),
-    /// The body of a let statement.
+    /// The body of a let statement: the variable and its value.
     Let(Ref<Var>, Expr),
 }
 
 impl Frame {
-    /// Returns true if both frames are the same step of the same path.
+    /// Returns true if both frames are the same step from the same statement.
     pub(crate) fn is_same(&self, other: &Frame) -> bool {
         match (self, other) {
             (Frame::Seq(a, x), Frame::Seq(b, y)) => a.ptr_eq(b) && x == y,
@@ -34,7 +34,7 @@ impl Frame {
         }
     }
 
-    /// Adds what holds below the frame to an analyzer.
+    /// Adds the facts that hold inside the frame to an analyzer, such as the range of a loop variable.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
             Frame::Seq(..) => {}
@@ -46,12 +46,12 @@ impl Frame {
     }
 }
 
-/// A mutator that knows what holds at each statement.
+/// A mutator with an analyzer that knows the enclosing loops, conditions and variables of each statement.
 pub(crate) trait Informed: Mutator {
-    /// Returns the analyzer that knows it.
+    /// Returns the analyzer, which knows what holds at the current statement.
     fn analyzer(&mut self) -> &mut Analyzer;
 
-    /// Transforms the statement below a frame.
+    /// Transforms a statement inside a frame, with the analyzer's knowledge extended by the frame.
     fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
@@ -175,9 +175,9 @@ pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
     search.escapes || !search.found.is_empty()
 }
 
-/// Returns true if each read follows a write of the same element in the same execution of a loop's body, so that no
-/// value is carried from one iteration to the next. `outer` is the path to the statement that was searched, and `depth`
-/// the number of frames from there down into the loop.
+/// Returns true if each read follows a write of the same element in the same execution of a loop's body. No value is
+/// then carried from one iteration to the next. `outer` is the path to the statement in which `accesses` were found,
+/// and `depth` is the number of frames from that statement to the body of the loop.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
@@ -196,7 +196,8 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usiz
     Ok(true)
 }
 
-/// Returns true if a write has set the element that is read, in the same execution of the body that begins at `depth`.
+/// Returns true if a write sets the element that is read, before the read and in the same execution of the loop body.
+/// `depth` is the number of frames that lead to that body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
@@ -229,8 +230,9 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     Ok(!first.is_empty() && instance(analyzer, write, read, shared, own, &first)?)
 }
 
-/// Returns true if some execution of the write, with the loops `first` at their first iteration, sets the element that
-/// is read.
+/// Returns true if an execution of the write is proven to set the element that is read. The loops in `shared` are
+/// around both accesses and are in the same iteration for both, except those in `first`, which are in their first
+/// iteration at the write. `own` is the remaining path to the write.
 fn instance(
     analyzer: &mut Analyzer,
     write: &Access,
@@ -321,7 +323,7 @@ fn instance(
     Ok(true)
 }
 
-/// Returns an expression with variables replaced.
+/// Returns an expression with each variable in `values` replaced by its value.
 fn with(values: &[(Ref<Var>, Expr)], expr: &Expr) -> Result<Expr> {
     if values.is_empty() {
         return Ok(expr.clone());

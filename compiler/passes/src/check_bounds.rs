@@ -38,7 +38,8 @@ impl Informed for CheckBounds {
 }
 
 impl CheckBounds {
-    /// Returns the statement behind checks of the elements that its expressions read and of the element that it writes.
+    /// Returns the statement with checks in front of it: of the elements that `exprs` read and of the element that
+    /// `write` sets.
     fn tested(&mut self, exprs: &[Expr], write: Option<(&Ref<Buffer>, Vec<Expr>)>, stmt: Stmt) -> Result<Stmt> {
         let mut loads = Loads { conditions: Vec::new(), found: Vec::new() };
         exprs.iter().for_each(|expr| loads.expr(expr));
@@ -168,7 +169,7 @@ struct Access {
     conditions: Vec<(Expr, bool)>,
 }
 
-/// All elements that an expression reads, each after the elements that its indices read.
+/// Visitor that collects all elements that an expression reads. An element follows the elements that its indices read.
 struct Loads {
     conditions: Vec<(Expr, bool)>,
     found: Vec<Access>,

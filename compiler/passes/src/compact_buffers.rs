@@ -19,12 +19,12 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Maximum constant extent, in elements, that replaces an extent known only at run time.
+/// Maximum constant extent, in elements, to which a dimension shrinks whose extent is known only at run time.
 const MAX_NUMBER: i64 = 64 * 1024;
 
-/// Shrinks each buffer that the function allocates to the part that is used where it exists. Dimensions shrink to the
-/// range of all their indices, and indices are relative to the start of that range. A small buffer of a single task
-/// becomes `local`.
+/// Shrinks each buffer that the function allocates to the part that is used within the allocation. Each dimension
+/// shrinks to the range of its indices, which become relative to the start of that range. A small buffer that only one
+/// task uses gets the scope `local`.
 ///
 /// A buffer that is passed to a call is unchanged, as is a dimension for which no smaller extent is known.
 ///
@@ -36,7 +36,7 @@ pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// The smaller buffer, and its start in the old one for each dimension that has changed.
+/// A smaller buffer and, for each dimension that has changed, the index in the old buffer at which it starts.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {
@@ -50,7 +50,8 @@ impl Informed for Compact {
 }
 
 impl Compact {
-    /// Returns the smaller buffer and its start in the old one.
+    /// Returns the buffer that replaces `buffer`, with its start in `buffer`. Returns `None` if the buffer stays as it
+    /// is.
     fn smaller(&mut self, buffer: &Ref<Buffer>, accesses: &[Access]) -> Result<Option<Smaller>> {
         let mut over: Vec<Ref<Var>> = Vec::new();
         for frame in accesses.iter().flat_map(|access| &access.frames) {
@@ -121,7 +122,7 @@ impl Compact {
     }
 }
 
-/// Returns true if several loops or let statements bind one variable.
+/// Returns true if several loops or let statements bind the same variable.
 fn is_bound_twice(accesses: &[Access]) -> bool {
     let mut known: HashMap<usize, &Frame> = HashMap::new();
     accesses.iter().flat_map(|access| &access.frames).any(|frame| {
@@ -172,11 +173,11 @@ impl Mutator for Compact {
     }
 }
 
-/// Replaces one buffer by another.
+/// Mutator that replaces accesses of the buffer `old` by accesses of the smaller buffer `new`.
 struct Rebase<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,
-    /// First index of the new buffer in each dimension, where it is not 0.
+    /// For each dimension, the index in the old buffer of the first element of the new one. `None` represents 0.
     begins: &'a [Option<Expr>],
 }
 

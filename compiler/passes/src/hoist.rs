@@ -13,8 +13,9 @@ use crate::loops::changed;
 
 /// Moves loop-invariant conditions and costly values out of loops.
 ///
-/// A branch on variables of outer loops moves outside of the loop. A quotient, or a call of a mathematical function,
-/// becomes a variable in front of the loop if the loop is known to run at least twice, always computes the value, and
+/// A condition whose variables are all defined outside of a loop moves out of the loop. An integer quotient or
+/// remainder by a positive constant, a floating-point quotient, or a call of a mathematical function becomes a variable
+/// in front of the loop. This requires that the loop is known to run at least twice, always computes the value, and
 /// does not write what the value reads.
 ///
 /// # Errors
@@ -48,7 +49,7 @@ impl Mutator for Hoist {
     }
 }
 
-/// Moves costly values in front of a loop.
+/// Moves loop-invariant costly values of a loop to variables in front of it.
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
     // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
@@ -59,8 +60,8 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
     Ok(new.unwrap_or(stmt))
 }
 
-/// Moves integer quotients to the front of the body of a parallel loop. In fused loops, they recover the original
-/// indices.
+/// Moves integer quotients and remainders that stay the same in the body of a parallel loop to variables at the
+/// beginning of the body. In fused loops, they recover the original indices.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -75,7 +76,7 @@ fn quotients(body: &Stmt) -> Result<Stmt> {
     Ok(stmt)
 }
 
-/// Returns the loop with costly values in front of it, or `None` if it has none.
+/// Returns the loop with variables for its invariant costly values in front of it, or `None` if it has no such values.
 fn values(node: &Ref<For>) -> Result<Option<Stmt>> {
     let mut changes = Changes { vars: vec![node.loop_var.clone()], written: Vec::new(), calls: false };
     changes.stmt(&node.body);
@@ -99,12 +100,12 @@ fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
-/// Variables that a loop defines, and memory that it writes.
+/// Variables that a statement defines, and the data variables of the buffers that it writes.
 #[derive(Default)]
 struct Changes {
     vars: Vec<Ref<Var>>,
     written: Vec<Ref<Var>>,
-    /// True if the loop calls something that may write any memory.
+    /// True if the statement calls something that may write any memory.
     calls: bool,
 }
 
@@ -134,7 +135,7 @@ impl Visitor for Changes {
 }
 
 impl Changes {
-    /// Returns true if a value is the same in all iterations.
+    /// Returns true if an expression has the same value before and after these changes.
     fn leaves(&self, expr: &Expr) -> bool {
         struct Same<'a>(&'a Changes, bool);
         impl Visitor for Same<'_> {
@@ -156,11 +157,11 @@ impl Changes {
     }
 }
 
-/// Extracts values from a statement that is always executed.
+/// Mutator that replaces costly invariant values by variables. It enters only statements that are always executed.
 struct Lift<'a> {
     changes: &'a Changes,
     found: Vec<(Ref<Var>, Expr)>,
-    /// True if only integer quotients are extracted.
+    /// True if only integer quotients and remainders are extracted.
     only_quotients: bool,
 }
 
@@ -218,7 +219,7 @@ fn contains(expr: &Expr, var: &Ref<Var>) -> bool {
     found
 }
 
-/// Returns true if a condition is made of variables and integers only, and its evaluation cannot fail.
+/// Returns true if a condition consists only of variables, integers and operations that cannot fail.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,

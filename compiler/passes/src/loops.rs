@@ -9,14 +9,15 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-/// Maximum trip count of a loop that is unrolled with a condition around each iteration.
+/// Maximum trip count of an unrolled loop that needs a condition around each iteration.
 const MOST_CONDITIONS: i64 = 64;
 
-/// Maximum numbers of conditions and of statements in an unrolled loop nest: a C compiler needs minutes for more.
+/// Maximum number of conditions in an unrolled loop nest. `MOST_STATEMENTS` is the maximum number of statements. A C
+/// compiler needs minutes for larger functions.
 const MOST_NESTED: i64 = 256;
 const MOST_STATEMENTS: i64 = 4096;
 
-/// Size of a loop body that is to be unrolled.
+/// Numbers of statements and conditions in a loop body that is to be unrolled.
 #[derive(Default)]
 struct Size {
     statements: i64,
@@ -42,8 +43,8 @@ impl Size {
 
 /// Unrolls the loops that are marked as unrolled.
 ///
-/// A loop whose trip count is unknown but bounded by a constant gets a condition around each iteration. A loop nest
-/// that would become too long keeps its outer loops.
+/// A loop whose trip count is unknown but bounded by a constant gets a condition around each iteration. A loop whose
+/// unrolled form would be too long becomes a serial loop.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -78,7 +79,8 @@ pub fn unroll(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Unroll.stmt(&func.body)?)
 }
 
-/// Returns the maximum trip count of a loop and, if the loop may run fewer iterations, the expression that limits it.
+/// Returns the maximum trip count of a loop and, if the trip count may be smaller, the expression for it. Returns
+/// `None` if no maximum is known.
 fn extent_of(extent: &Expr) -> Option<(i64, Option<&Expr>)> {
     match ExprKind::of(extent) {
         ExprKind::IntImm(number) => Some((number.value, None)),
@@ -91,7 +93,7 @@ fn extent_of(extent: &Expr) -> Option<(i64, Option<&Expr>)> {
     }
 }
 
-/// Returns the function with another body.
+/// Returns the function with its body replaced by `body`.
 pub(crate) fn changed(func: &Ref<PrimFunc>, body: Stmt) -> Result<Ref<PrimFunc>> {
     if body.ptr_eq(&func.body) {
         return Ok(func.clone());
@@ -100,7 +102,7 @@ pub(crate) fn changed(func: &Ref<PrimFunc>, body: Stmt) -> Result<Ref<PrimFunc>>
     Ok(Ref::new(PrimFunc { params, buffer_map, body, attrs }))
 }
 
-/// Returns the statement with a variable replaced and constants folded.
+/// Returns the statement with the variable `var` replaced by `value` and constants folded.
 pub(crate) fn simplified(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     struct Fold<'a>(&'a Ref<Var>, &'a Expr);
     impl Mutator for Fold<'_> {

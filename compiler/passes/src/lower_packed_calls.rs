@@ -21,20 +21,21 @@ pub fn lower_packed_calls(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 
 #[derive(Default)]
 struct TakeOut {
-    /// Calls moved out of the expressions of the current statement.
+    /// Code that was extracted from the expressions of the current statement.
     taken: Vec<Taken>,
 }
 
-/// Code in front of a statement.
+/// Code that was extracted from an expression, to be executed in front of its statement.
 enum Taken {
-    /// A variable with its value.
+    /// A variable with its value, which contains a call.
     Value(Ref<Var>, Expr),
-    /// A value that is computed in a branch, stored in a buffer.
+    /// A buffer for the value of a conditional expression, and the conditional statement that stores the value in it.
     Branch(Ref<Buffer>, Stmt),
 }
 
 impl TakeOut {
-    /// Computes a conditional value whose calls are made only in the branch that is taken.
+    /// Replaces a conditional expression by a load from a buffer, which a conditional statement sets. Calls in the two
+    /// values are made only in the branch that is taken.
     fn branch(&mut self, condition: &Expr, true_value: &Expr, false_value: &Expr) -> Result<Expr> {
         let condition = self.expr(condition)?;
         let zero: Array<Expr> = [ops::i32(0)].into_iter().collect();
@@ -53,7 +54,7 @@ impl TakeOut {
     }
 }
 
-/// Returns a statement with the extracted code in front of it.
+/// Returns the statement with the extracted code `taken` in front of it.
 fn before(taken: Vec<Taken>, stmt: Stmt) -> Result<Stmt> {
     taken.into_iter().rev().try_fold(stmt, |body, taken| match taken {
         Taken::Value(var, value) => make::let_stmt(var, value, body),

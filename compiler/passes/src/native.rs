@@ -5,13 +5,13 @@ use anyfn_ir::func::PrimFunc;
 
 use crate::{Pass, Pipeline};
 
-/// A built-in pass.
+/// Function that implements a built-in pass: it receives a function of the IR and returns the transformed one.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
 macro_rules! passes {
     ($($(#[$doc:meta])* $name:ident $key:literal,)*) => {
-        /// Built-in passes, by name. Each can be applied alone: `tir.transform.<name>` takes and returns a function or
-        /// module.
+        /// Names and functions of all built-in passes. Each pass can also be applied by the global function
+        /// `tir.transform.<name>`, which takes and returns a function or module.
         pub const PASSES: &[(&str, PassFn)] = &[$((stringify!($name), crate::$name)),*];
 
         $(
@@ -54,7 +54,7 @@ passes! {
     lower_packed_calls "tir.transform.lower_packed_calls",
 }
 
-/// Passes of the default pipeline, in order.
+/// Names of the passes of the default pipeline, in order.
 const DEFAULT: &[&str] = &[
     "lower_blocks",
     "simplify",

@@ -39,8 +39,8 @@ enum Body {
 }
 
 impl Pass {
-    /// Creates a pass on functions. The body also receives the module that contains the function, as it was before the
-    /// pass.
+    /// Creates a pass on functions. `body` receives a function and the module that contains it, and returns the new
+    /// function. The module is the one to which the pass is applied, so it contains no results of this pass.
     pub fn on_funcs(
         name: &str,
         body: impl Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
@@ -93,8 +93,8 @@ impl Pass {
         self.checked(&new).map(|()| new)
     }
 
-    /// Verifies the output of a pass, on which the next pass relies. Passes of the compiler are verified in debug
-    /// builds only.
+    /// Verifies the output of the pass, since the next pass relies on it. The output of a built-in pass is verified
+    /// only in debug builds.
     fn checked(&self, module: &Ref<IRModule>) -> Result<()> {
         if self.is_foreign || cfg!(debug_assertions) {
             verify_module(module).map_err(|error| self.noted(error, None))?;
@@ -126,7 +126,8 @@ impl Pass {
     }
 }
 
-/// Checks the value that a pass of another language returned.
+/// Returns the value that a pass in another language returned, or `TypeError` if it is not an object of the expected
+/// type.
 fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>> {
     if let Ok(node) = Ref::<T>::from_arg(&value.as_view()) {
         return Ok(node);
@@ -137,8 +138,9 @@ fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>
 
 #[methods]
 impl Pass {
-    /// Creates a pass from a function of any language. For the kind `prim_func`, it receives a function and the module
-    /// that contains it and returns the new function. For the kind `module`, it receives and returns a module.
+    /// Creates a pass from a function of any language. For the kind `prim_func`, `function` receives a primitive
+    /// function and the module that contains it, and returns the new primitive function. For the kind `module`,
+    /// `function` receives and returns a module.
     #[init]
     fn new(name: String, kind: PassKind, function: PackedFunc) -> Pass {
         let shown = name.clone();

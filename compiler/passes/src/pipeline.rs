@@ -50,7 +50,7 @@ anyfn_ir::text_enum! {
     }
 }
 
-/// State of a run before or after a pass.
+/// State of a pipeline run, immediately before or after a pass.
 pub struct Moment<'a> {
     /// True if the pass has been applied.
     pub is_after: bool,
@@ -58,7 +58,7 @@ pub struct Moment<'a> {
     pub place: usize,
     /// Name of the pass in the pipeline.
     pub name: &'a str,
-    /// The module, before or after the pass.
+    /// The module that the pass receives, or the one that it returned if `is_after` is true.
     pub module: &'a Ref<IRModule>,
 }
 
@@ -146,7 +146,7 @@ impl Pipeline {
     }
 }
 
-/// Guard that counts a pipeline running on this thread. It may run as a pass of another pipeline or of itself.
+/// Guard that counts a running pipeline in `DEPTH`. A pipeline may run as a pass of another pipeline, or of itself.
 struct Deeper;
 
 impl Deeper {
@@ -173,7 +173,7 @@ impl Drop for Deeper {
 }
 
 thread_local! {
-    /// Number of pipelines running on this thread, each inside a pass of the previous one.
+    /// Number of pipelines that are running on this thread, each as a pass of the one before.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -259,8 +259,8 @@ impl Pipeline {
         self.state().times.clone()
     }
 
-    /// Calls `callback(is_after, place, name, module)` before and after each pass. An error that it raises ends the
-    /// run.
+    /// Calls `callback(is_after, place, name, module)` before and after each pass, where `place` is the index of the
+    /// pass and `name` is its name. An error that the callback raises ends the run.
     pub fn watch(&self, callback: PackedFunc) {
         self.watch_with(move |moment| {
             let place = moment.place as i64;
@@ -268,8 +268,8 @@ impl Pipeline {
         });
     }
 
-    /// Passes the printed program to `callback(title, text)` before or after the named passes, or all passes if `names`
-    /// is None.
+    /// Calls `callback(title, text)` with the printed module before or after each pass in `names`, or before or after
+    /// every pass if `names` is None.
     pub fn show(&self, is_after: bool, names: Option<Vec<std::string::String>>, callback: PackedFunc) {
         self.watch_with(move |moment| {
             let is_wanted = names.as_ref().is_none_or(|names| names.iter().any(|name| name == moment.name));
@@ -282,9 +282,9 @@ impl Pipeline {
         });
     }
 
-    /// Writes the program to files in a folder, which is created if necessary: `00_input.txt`, then one file after each
-    /// pass. The name of a file contains the name of its pass, of which at most 100 characters are kept. Characters
-    /// other than letters, digits, `-` and `_` are replaced by `_`.
+    /// Writes the printed module to files in a folder, which is created if necessary: `00_input.txt`, then one file
+    /// after each pass. The name of a file contains the name of its pass, of which at most 100 characters are kept.
+    /// Characters other than letters, digits, `-` and `_` are replaced by `_`.
     pub fn dump(&self, folder: &str) -> Result<()> {
         let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;

@@ -23,7 +23,7 @@ pub fn place_allocations(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 }
 
 struct Place {
-    /// Path to the current statement.
+    /// Path from the body of the function to the current statement.
     outer: Vec<Frame>,
 }
 
@@ -88,7 +88,7 @@ impl Mutator for Place {
     }
 }
 
-/// An allocation on its way to inner statements.
+/// An allocation that is being moved to an inner statement.
 struct Sink<'a> {
     buffer: &'a Ref<Buffer>,
     accesses: Vec<Access>,
@@ -96,8 +96,8 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Returns the statement with the buffer allocated in it. `depth` is the number of frames between the old
-    /// allocation and the statement.
+    /// Returns the statement with the allocation moved into it as far as possible. `depth` is the number of frames
+    /// between the original allocation and the statement.
     fn stmt(&self, stmt: &Stmt, depth: usize) -> Result<Stmt> {
         on_enough_stack(|| self.stmt_here(stmt, depth))
     }

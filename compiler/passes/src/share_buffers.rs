@@ -1,4 +1,4 @@
-//! Reuses memory that is no longer used.
+//! Shares memory between buffers that are not used at the same time.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Minimum size in bytes of shared buffers. Smaller ones are on the stack or variables, whose memory C compilers reuse
-/// automatically.
+/// Minimum size in bytes of a buffer that shares memory. Smaller buffers are on the stack or become variables, whose
+/// memory C compilers reuse automatically.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
 /// Assigns the same memory to buffers of the function that are not used at the same time. They must have the same data
 /// type, and the last use of one must be in an earlier statement of a sequence than the first use of the other.
 ///
-/// Such buffers are different nodes with the same `data`. Only buffers with a known size of 16 KiB or more are shared.
-/// Blocks must be lowered before.
+/// Buffers that share memory remain different nodes, with the same variable `data`. Only buffers with a known size of
+/// 16 KiB or more are shared. Blocks must be lowered before this pass.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -60,14 +60,15 @@ impl Mutator for Share {
     }
 }
 
-/// Memory, and the index of the last statement that uses it.
+/// A buffer whose memory may be reused, its size, and the index of the last statement that uses the memory.
 struct Owner {
     buffer: Ref<Buffer>,
     bytes: i64,
     last: usize,
 }
 
-/// Returns the buffers that reuse the memory of others, by the addresses of the old nodes.
+/// Returns replacements for the buffers that can reuse the memory of an earlier buffer, by the address of the replaced
+/// node.
 fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> {
     let mut replaced = HashMap::new();
     let StmtKind::SeqStmt(seq) = StmtKind::of(body) else { return replaced };
@@ -107,7 +108,7 @@ fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> 
     replaced
 }
 
-/// Returns the size in bytes of a compact buffer of known shape.
+/// Returns the size in bytes of a compact buffer of known shape, or `None` for other buffers.
 fn bytes(buffer: &Buffer) -> Option<i64> {
     if !buffer.strides.is_empty() {
         return None;
@@ -137,7 +138,7 @@ fn address(buffer: &Ref<Buffer>) -> usize {
     buffer.as_object().as_handle().addr()
 }
 
-/// Replaces buffers by those of a table.
+/// Mutator that replaces buffers, given the replacements by the address of the old node.
 struct Swap<'a>(&'a HashMap<usize, Ref<Buffer>>);
 
 impl Mutator for Swap<'_> {

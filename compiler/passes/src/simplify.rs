@@ -30,9 +30,9 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Declares that integer parameters used neither in indices nor in extents can have any value of their type.
+/// Declares that each integer parameter that is used neither in indices nor in extents can have any value of its type.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
-    /// Variables in indices and extents.
+    /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]
     struct Places {
         vars: HashSet<usize>,
@@ -103,8 +103,8 @@ pub(crate) fn is_nothing(stmt: &Stmt) -> bool {
     matches!(StmtKind::of(stmt), StmtKind::SeqStmt(node) if node.seq.is_empty())
 }
 
-/// Returns true if a statement contains a block with an `init`, which is executed even where the loops around it have
-/// no iterations.
+/// Returns true if a statement contains a block with an `init`. The `init` is executed even if loops around the block
+/// have no iterations.
 fn has_init(stmt: &Stmt) -> bool {
     struct Init(bool);
     impl Visitor for Init {
@@ -265,7 +265,7 @@ impl Simplify {
     }
 }
 
-/// Returns the statement with a variable replaced.
+/// Returns the statement with the variable `var` replaced by `value`.
 pub(crate) fn substituted(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     Substitute(|other: &Ref<Var>| other.ptr_eq(var).then(|| value.clone())).stmt(stmt)
 }

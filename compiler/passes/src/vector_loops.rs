@@ -19,11 +19,12 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Length in bytes of the vectors into which loops are split: two or more registers, whose operations overlap.
+/// Length in bytes of the vectors into which loops are split. They fill two or more registers, so that operations on
+/// them overlap.
 const VECTOR_BYTES: i64 = 128;
-/// Size in bytes of the partial results: as many registers as an addition takes cycles.
+/// Size in bytes of the vector of partial results. It fills as many registers as an addition takes cycles.
 const PARTIAL_BYTES: i64 = 256;
-/// Size in bytes of the last partial results, to which the others are reduced in registers.
+/// Size in bytes of the vector to which the partial results are reduced, half by half, before its lanes are combined.
 const LAST_BYTES: i64 = 64;
 
 /// Splits loops that are to be vectorized into loops over vectors with power-of-two lane counts.
@@ -56,8 +57,8 @@ pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, VectorLoops.stmt(&func.body)?)
 }
 
-/// Turns conditions on the variable of a loop into its bound. Also returns the conditions that do not depend on the
-/// variable, which are to be checked outside of the loop.
+/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of those
+/// conditions that do not depend on the variable, which must be checked outside of the loop.
 fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     let same = || Ok((None, node.clone()));
     let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body) else { return same() };
@@ -95,7 +96,8 @@ fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     Ok((outer, with(node, extent, node.kind, body)?))
 }
 
-/// Returns the number of iterations for which `x + v < y` holds, or `None` if the condition does not have that form.
+/// Returns the number of iterations for which a condition holds, if it has the form `x + v < y` for the loop variable
+/// `v`. Returns `None` for other conditions.
 fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     let ExprKind::Binary(BinaryOp::Lt, compare) = ExprKind::of(condition) else { return Ok(None) };
     if uses_var(&compare.b, &node.loop_var) || !is_shifted(&compare.a, &node.loop_var) {
@@ -105,8 +107,8 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     ops::sub(compare.b.clone(), first).map(Some)
 }
 
-/// Returns true if an expression is made of variables and integers only, so that it has the same value everywhere and
-/// no effect.
+/// Returns true if an expression consists only of variables, integers and operations on them. It then has no effect,
+/// and its value does not depend on where it is computed.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -121,7 +123,7 @@ fn is_plain(expr: &Expr) -> bool {
     })
 }
 
-/// Splits a loop that is to be vectorized into loops over vectors and the remainder.
+/// Splits a loop that is to be vectorized into loops over vectors and a loop over the remainder.
 fn vectors(node: &Ref<For>) -> Result<Stmt> {
     if let Some(step) = step_of(node) {
         return partial_results(&step, node);
@@ -154,8 +156,8 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// Splits a loop that stores one value while a condition on its variable holds, and then another value, into two loops.
-/// Without the condition, each of them can be vectorized.
+/// Splits a loop that stores one value while a condition on its variable holds, and another value afterwards, into two
+/// loops. Each of them can be vectorized, since it needs no condition.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };
@@ -180,7 +182,7 @@ fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     Ok(Some((first, second)))
 }
 
-/// Generates the body for `lanes` iterations, starting at `first`.
+/// Generator of the body of a vector loop: `at` returns the code for `lanes` iterations from `first` on.
 trait Body {
     fn at(&self, node: &For, first: Expr, lanes: i64) -> Result<Stmt>;
 }
@@ -193,7 +195,7 @@ impl Body for VectorBody<'_> {
     }
 }
 
-/// Creates a loop over the lanes of a vector.
+/// Creates a vectorized loop over the lanes of a vector. `body` returns its body for a given lane.
 fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) -> Result<Stmt> {
     let dtype = node.loop_var.dtype;
     let lane = ops::var(&format!("{}_lane", node.loop_var.name), dtype);
@@ -202,11 +204,11 @@ fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) ->
     Ok(make::for_of_kind(lane, zero, count, ForKind::Vectorized, body))
 }
 
-/// Parts of a split loop, in order.
+/// Loops that replace a split loop, in order.
 struct Parts<'a, B> {
     node: &'a For,
     body: B,
-    /// Number of iterations covered so far.
+    /// Number of iterations that the loops in `stmts` cover so far.
     done: Expr,
     stmts: Vec<Stmt>,
 }
@@ -221,7 +223,8 @@ impl<'a, B: Body> Parts<'a, B> {
         ops::sub(self.node.extent.clone(), self.done.clone())
     }
 
-    /// Adds as many vectors of this size as the remaining iterations fill.
+    /// Adds a loop over vectors of `lanes` lanes for as many of the remaining iterations as fill whole vectors. `known`
+    /// is the trip count of the original loop, if it is constant.
     fn add(&mut self, lanes: i64, known: Option<i64>) -> Result<()> {
         let node = self.node;
         let dtype = node.loop_var.dtype;
@@ -245,7 +248,7 @@ impl<'a, B: Body> Parts<'a, B> {
         Ok(())
     }
 
-    /// Adds a scalar loop for the remaining iterations, and returns all parts.
+    /// Adds a scalar loop for the remaining iterations, and returns the sequence of all loops.
     fn rest(mut self) -> Result<Stmt> {
         let node = self.node;
         let left = self.left()?;
@@ -261,13 +264,13 @@ impl<'a, B: Body> Parts<'a, B> {
     }
 }
 
-/// Returns the update of a loop that combines values into one element.
+/// Returns the update of a reduction loop that combines values into one element, or `None` for other loops.
 fn step_of(node: &For) -> Option<Update<'_>> {
     let is_one = |step: &Update<'_>| !step.store.indices.iter().any(|index| uses_var(&index, &node.loop_var));
     Update::of(&node.body).filter(is_one)
 }
 
-/// Rewrites a reduction loop to use a vector of partial results, which are combined after it.
+/// Rewrites a reduction loop to update a vector of partial results, which are combined after the loop.
 fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     let known = as_int(&node.extent);
     let size = element_bytes(&node.body).max(1);
@@ -343,7 +346,7 @@ impl Body for PartialBody<'_> {
     }
 }
 
-/// Creates a `local` buffer, which is visible to one task only.
+/// Creates a buffer with the scope `local`, which only one task accesses.
 fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     let plain = make::buffer(name, shape, dtype);
     Ref::new(Buffer {
@@ -357,7 +360,7 @@ fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     })
 }
 
-/// Returns the identity element of an operation.
+/// Returns the identity element of a reduction operation, or `None` if there is none.
 fn identity(op: BinaryOp, dtype: DType) -> Result<Option<Expr>> {
     if !dtype.is_float() && !dtype.is_integer() {
         return Ok(None);
@@ -380,7 +383,8 @@ fn with(node: &For, extent: Expr, kind: ForKind, body: Stmt) -> Result<Ref<For>>
     new.cast().map_err(|_| anyfn::Error::new("InternalError", "a loop is no loop"))
 }
 
-/// Copies a statement with a variable replaced, and renames the variables that it defines.
+/// Copies a statement with the variable `var` replaced by `value`. Variables that the statement defines are replaced by
+/// new ones.
 fn replaced(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     let mut copy = Copy { vars: HashMap::new() };
     copy.vars.insert(address(var), value.clone());
@@ -388,7 +392,7 @@ fn replaced(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
 }
 
 struct Copy {
-    /// Replacements of variables, by address.
+    /// Values that replace variables, by the address of the variable.
     vars: HashMap<usize, Expr>,
 }
 

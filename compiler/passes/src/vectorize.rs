@@ -15,13 +15,13 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Maximum length in bytes of a generated vector. Code generators split vectors that are longer than those of the
-/// machine.
+/// Maximum length in bytes of a generated vector. Code generators split vectors that exceed the vector length of the
+/// target.
 const LONGEST: i64 = 512;
 
 /// Replaces vectorized loops by statements on vectors.
 ///
-/// A loop that has no such form stays a loop, for the C compiler to vectorize.
+/// A loop that cannot be expressed by statements on vectors remains a loop, for the C compiler to vectorize.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -30,7 +30,7 @@ pub fn vectorize(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 }
 
 struct Vectorize {
-    /// Analyzer that knows the enclosing loops.
+    /// Analyzer that knows the enclosing loops and conditions.
     analyzer: Analyzer,
 }
 
@@ -57,7 +57,7 @@ impl Mutator for Vectorize {
 }
 
 impl Vectorize {
-    /// Returns a loop as statements on vectors, or `None` if it has no such form.
+    /// Returns statements on vectors that replace a loop, or `None` if the loop cannot be expressed by them.
     fn vectors(&mut self, node: &For) -> Result<Option<Stmt>> {
         let bytes = longest_type(&node.body).max(1);
         match as_int(&node.extent).and_then(|extent| u16::try_from(extent).ok()) {
@@ -68,7 +68,8 @@ impl Vectorize {
         }
     }
 
-    /// Computes the body for `lanes` values of the loop variable at once.
+    /// Returns the body of a loop for `lanes` consecutive values of the loop variable at once, from `start` on. Returns
+    /// `None` if the body cannot be expressed by statements on vectors.
     fn widened(&mut self, node: &For, start: Expr, lanes: u16) -> Result<Option<Stmt>> {
         let ramp = ops::ramp(start, ops::int(1, node.loop_var.dtype)?, lanes)?;
         let vars = HashMap::from([(address(&node.loop_var), ramp)]);
@@ -76,7 +77,8 @@ impl Vectorize {
     }
 }
 
-/// Returns the loop unchanged, or as a serial loop if its iterations write one element.
+/// Returns a loop that is not vectorized: a serial loop if its iterations write the same element, otherwise the loop
+/// unchanged.
 fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     struct Same<'a>(&'a Ref<Var>, bool);
     impl Visitor for Same<'_> {
@@ -97,7 +99,8 @@ fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     }
 }
 
-/// Returns the size in bytes of the largest type that a statement computes with. Indices do not count.
+/// Returns the size in bytes of the largest data type of the values that a statement computes. Booleans and indices are
+/// ignored.
 fn longest_type(stmt: &Stmt) -> i64 {
     struct Longest(i64);
     impl Visitor for Longest {
@@ -126,11 +129,12 @@ fn address(var: &Ref<Var>) -> usize {
 }
 
 struct Widen<'a> {
-    /// Variables with a value for each lane.
+    /// Vectors that replace variables, by the address of the variable.
     vars: HashMap<usize, Expr>,
     lanes: u16,
     analyzer: &'a mut Analyzer,
-    /// True while generating a value that only some lanes use, so that its elements need not exist in the other lanes.
+    /// True while generating a value that only some lanes use. The elements that it reads need not exist for the other
+    /// lanes.
     is_guarded: bool,
 }
 
@@ -204,7 +208,7 @@ impl Widen<'_> {
         })
     }
 
-    /// Returns a value that is the same in all lanes, or `None`.
+    /// Returns the new form of an expression if it has the same value in all lanes, otherwise `None`.
     fn one(&mut self, expr: &Expr) -> Result<Option<Expr>> {
         Ok(self.expr(expr)?.filter(|expr| expr.dtype.lanes() == 1))
     }
@@ -216,7 +220,7 @@ impl Widen<'_> {
         }
     }
 
-    /// Returns a value with all lanes, broadcast if necessary.
+    /// Returns a vector with `lanes` lanes: the value itself, or a broadcast of a scalar.
     fn splat(&self, value: Expr) -> Result<Expr> {
         if value.dtype.lanes() == 1 { ops::splat(value, self.lanes) } else { Ok(value) }
     }
@@ -353,7 +357,8 @@ impl Widen<'_> {
     }
 }
 
-/// Returns true if a value consists only of elements that are not contiguous: C compilers move those better.
+/// Returns true if a value is a load of elements that are not contiguous. C compilers generate better code for copying
+/// such elements.
 fn is_far(value: &Expr) -> bool {
     match ExprKind::of(value) {
         ExprKind::BufferLoad(node) => node.indices.last().is_ok_and(

@@ -17,7 +17,7 @@ use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
 use crate::simplify::assume_shapes;
 use crate::verify_types as types;
 
-/// Maximum number of nested conditions that the analyzer assumes.
+/// Maximum number of nested conditions that the analyzer uses. Further conditions are ignored.
 const MAX_CONDITIONS: usize = 32;
 /// Maximum number of problems that are reported for one function.
 const MAX_FOUND: usize = 8;
@@ -32,8 +32,8 @@ const MAX_FOUND: usize = 8;
 /// Passes, schedules and code generators rely on this check: they receive verified functions.
 ///
 /// # Errors
-/// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` with all problems that were found. Returns
-/// `ValueError` for a function that is too large as a tree (see [`size`]).
+/// Returns `TypeError`, `NameError`, `ValueError` or `IndexError`, whose message lists the problems that were found.
+/// Returns `ValueError` for a function that is too large when its expressions are counted as trees (see [`size`]).
 pub fn verify(func: &Ref<PrimFunc>) -> Result<()> {
     size::check_func(func)?;
     let mut verifier = Verifier::default();
@@ -53,7 +53,7 @@ pub fn verify_module(module: &IRModule) -> Result<()> {
     module.functions.iter().try_for_each(|(_, func)| verify(&func))
 }
 
-/// Verifies a function, and raises an error that describes the problems found.
+/// Verifies a function, and returns an error that describes the problems found.
 #[register("tir.verify", blocking)]
 fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
@@ -68,21 +68,23 @@ struct Problem {
 #[derive(Default)]
 pub(crate) struct Verifier {
     pub(crate) analyzer: Analyzer,
-    /// Variables defined here, including the data variables of buffers, by address.
+    /// Addresses of the variables that are defined at the current statement, including the data variables of buffers.
     defined: HashSet<usize>,
-    /// Expressions already verified at this point, by address.
+    /// Addresses of expressions that are known to be valid at the current statement.
     right: HashSet<usize>,
-    /// Expressions verified under the enclosing conditions, in order; those of a branch leave `right` when the branch
-    /// ends.
+    /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a branch, its
+    /// expressions are removed from `right`.
     recent: Vec<usize>,
-    /// The enclosing blocks; `loops` holds the kinds of the enclosing loops.
+    /// Enclosing blocks. `loops` contains the kinds of the enclosing loops.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
     /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
     pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
-    /// Conditions that hold here (true) or do not hold (false).
+    /// Enclosing conditions, each with true if the condition holds at the current statement, and false if it does not
+    /// hold.
     pub(crate) conditions: Vec<(Expr, bool)>,
-    /// Number of enclosing loops and branches that are never executed. Accesses in them may be out of bounds.
+    /// Number of enclosing loops and branches that are proven never to be executed. Accesses in them may be out of
+    /// bounds.
     dead: usize,
     found: Vec<Problem>,
 }
@@ -110,7 +112,7 @@ impl Verifier {
         }
     }
 
-    /// Reports an extent or limit that is a constant beyond `int64`, in which all counting is done.
+    /// Reports a constant extent or limit that does not fit into `int64`, in which compiled code counts.
     fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
         self.expect(!is_beyond_int64(expr), "ValueError", || {
             format!("{} must fit into int64 but is {}", what(), text(expr))
@@ -157,7 +159,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Verifies a buffer at its definition.
+    /// Verifies the data type, shape, strides and scope of a buffer at its definition.
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
         self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
@@ -199,7 +201,7 @@ impl Verifier {
         });
     }
 
-    /// Verifies that a buffer is defined where it is used.
+    /// Verifies that a buffer is defined at the current statement. Returns false if it is not.
     fn used(&mut self, buffer: &Ref<Buffer>) -> bool {
         let is_defined = self.defined.contains(&address(&buffer.data));
         self.expect(is_defined, "NameError", || {
@@ -210,7 +212,7 @@ impl Verifier {
         })
     }
 
-    /// Runs `inner` in a scope that defines a variable.
+    /// Runs `inner` with a variable defined. `what` describes the variable in messages.
     fn with_var(&mut self, var: &Ref<Var>, what: &str, inner: impl FnOnce(&mut Verifier)) {
         let is_new = self.defined.insert(address(var));
         self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
@@ -293,7 +295,8 @@ impl Verifier {
         });
     }
 
-    /// Verifies a part that is executed only if a condition holds, or only if it does not hold.
+    /// Runs `inner` to verify code that is executed only if a condition holds (`holds` is true) or only if it does not
+    /// hold.
     fn branch(&mut self, condition: &Expr, holds: bool, inner: impl FnOnce(&mut Verifier)) {
         let is_known = condition.dtype == DType::BOOL;
         let is_nowhere = match holds {
@@ -329,7 +332,7 @@ impl Verifier {
         }
     }
 
-    /// Verifies a region of a buffer that is passed to a function.
+    /// Verifies a region of a buffer that is an argument of a call.
     fn part(&mut self, region: &Ref<BufferRegion>, is_written: bool) {
         for range in region.region.iter() {
             self.expr(&range.min);
@@ -524,8 +527,8 @@ impl Verifier {
         self.blocks.pop();
     }
 
-    /// Verifies the axes of a block from index `place` on, then its body. The body is verified for all values of the
-    /// axes, independently of where the block is.
+    /// Verifies the axes of a block from index `place` on, and then its body. The body is verified for all values of
+    /// the axes, independently of the loops around the block.
     fn axes(&mut self, block: &Ref<anyfn_ir::stmt::Block>, place: usize) {
         on_enough_stack(|| {
             let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
@@ -583,7 +586,8 @@ impl Verifier {
         self.recent.clear();
     }
 
-    /// Verifies an access whose data types are correct.
+    /// Verifies that an access is not proven to be out of bounds, and that the enclosing block declares it. Its data
+    /// types must already have been verified.
     fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         if self.dead > 0 {
             return;
@@ -604,7 +608,7 @@ impl Verifier {
         }
     }
 
-    /// Checks that the enclosing block declares the access in its regions.
+    /// Verifies that the enclosing block declares the access in its regions.
     fn in_signature(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         let Some(block) = self.blocks.last().cloned() else { return };
         let known = |region: &Ref<BufferRegion>| region.buffer.ptr_eq(buffer);
@@ -643,12 +647,13 @@ fn largest(dtype: DType) -> i128 {
     (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
-/// Returns the kind under which an error of a call is reported.
+/// Returns the error kind under which the verifier reports an error of a function that it called: `TypeError` or
+/// `ValueError`.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
-/// Visitor for nodes without a rule of their own: verifies their children.
+/// Visitor for nodes that have no special rule. It verifies their children.
 struct Below<'a>(&'a mut Verifier);
 
 impl Visitor for Below<'_> {

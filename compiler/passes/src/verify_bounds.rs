@@ -1,4 +1,4 @@
-//! Finds accesses that are out of bounds for some values that their variables take.
+//! Finds accesses that are out of bounds for some values of their variables.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::ExprKind;
@@ -8,7 +8,7 @@ use anyfn_ir::visit::{Mutator, Substitute, on_enough_stack};
 
 use crate::verify::{Verifier, text};
 
-/// Choice of a value for each variable.
+/// Rule that assigns each loop variable its first or last value.
 #[derive(Clone, Copy, PartialEq)]
 enum Corner {
     /// The values for which the index is smallest.
@@ -19,8 +19,8 @@ enum Corner {
     Last,
 }
 
-/// Describes an index that is proven to be out of bounds. The description continues a sentence that begins with the
-/// index. Returns `None` if there is no proof.
+/// Returns a description of how an index is proven to be out of bounds, such as `is 10 where i is 9`, or `None` if
+/// there is no proof. The description follows the index in a message.
 pub(crate) fn outside(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Option<String> {
     if index.dtype.lanes() != 1 {
         return match ExprKind::of(index) {
@@ -79,10 +79,11 @@ fn outside_here(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Result<
     Ok(None)
 }
 
-/// Variables and their values.
+/// Variables, each with its value.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Returns the values of the variables at a corner, or `None` if the variables may not take them.
+/// Returns the values that a rule assigns to the enclosing loop variables and axes. Returns `None` if it is uncertain
+/// that the variables take these values.
 fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Option<Values>> {
     let mut values = Values::new();
     for ((var, min, extent), factor) in verifier.runs.clone().into_iter().zip(factors) {
@@ -109,7 +110,7 @@ fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Op
     Ok(Some(values))
 }
 
-/// Returns true if a trip count is made of variables and integers only.
+/// Returns true if a trip count consists only of variables, integers and operations on them.
 fn is_sure(extent: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(extent) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,

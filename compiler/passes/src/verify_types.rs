@@ -1,4 +1,4 @@
-//! Checks that the data types of an expression's operands fit.
+//! Checks that the data types of an expression and its operands are consistent.
 
 use anyfn::abi::kDLOpaqueHandle;
 use anyfn::{Array, DType, Ref};
@@ -7,24 +7,25 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::ops::{DTypeExt, HANDLE};
 
-/// Kind and message of an error.
+/// Kind and message of the error for an invalid data type.
 pub(crate) type Reason = (&'static str, String);
 
 fn wrong<T>(text: String) -> Result<T, Reason> {
     Err(("TypeError", text))
 }
 
-/// Returns true if the type can be used for counting: a scalar integer.
+/// Returns true if values of a data type can be indices: it must be a scalar integer type.
 pub(crate) fn is_index(dtype: DType) -> bool {
     dtype.is_integer() && dtype.lanes() == 1
 }
 
-/// Returns true if values of the type are numbers or booleans.
+/// Returns true if values of a data type are numbers or booleans.
 pub(crate) fn is_number(dtype: DType) -> bool {
     dtype.is_integer() || dtype.is_float() || dtype.is_bool()
 }
 
-/// Returns the data type of the elements that indices select from a buffer.
+/// Returns the data type of a load or store at the given indices of a buffer: a vector type if the last index is a
+/// vector.
 pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DType, Reason> {
     let (name, ndim) = (&buffer.name, buffer.shape.len());
     if indices.len() != ndim {
@@ -139,7 +140,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
     }
 }
 
-/// Returns the vector type with a number of lanes.
+/// Returns the vector type with the element type `dtype` and the given number of lanes.
 fn of_lanes(dtype: DType, lanes: i32) -> Result<DType, Reason> {
     match u16::try_from(lanes) {
         Ok(lanes) if lanes >= 2 => Ok(dtype.with_lanes(lanes)),

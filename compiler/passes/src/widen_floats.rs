@@ -12,9 +12,9 @@ use crate::loops::changed;
 
 /// Computes each operation on `float16` and `bfloat16` in `float32`, and rounds its result.
 ///
-/// Values in memory and variables keep their 16 bits, and each result is the one that the operation itself would give.
-/// Code generators then need only the conversions to and from `float32`, and the conversion from `float64`, so that
-/// nothing is rounded twice.
+/// Values in memory and variables keep their 16 bits, and each result is the same as that of the operation on 16-bit
+/// numbers. After this pass, code generators need only the conversions between these types and `float32`, and the
+/// conversion from `float64`, which avoids rounding twice.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -22,7 +22,7 @@ pub fn widen_floats(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Rewrite(widened).stmt(&func.body)?)
 }
 
-/// Converts a 16-bit value to 32 bits; returns other values unchanged.
+/// Converts a 16-bit floating-point value to `float32`. Returns other values unchanged.
 fn wide(value: Expr) -> Result<Expr> {
     on_enough_stack(|| {
         if !value.dtype.is_half() {

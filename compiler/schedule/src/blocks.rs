@@ -17,11 +17,12 @@ use crate::tree::{self, address, find_block, find_loop, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// Moves the initialisation of a reduction into a block `name_init` in front of a loop.
+/// Moves the initialisation of the reduction block `name` into a new block, `{name}_init`, in front of the loop of
+/// `var`. Returns the function and the name of the new block.
 ///
 /// # Errors
-/// Returns `ValueError` if the block has no initialisation, if the loop is not around it, if reduction loops are
-/// outside of the loop, or if another block in the loop uses the result.
+/// Returns `ValueError` if the block has no initialisation, if the loop is not around it, if a loop of a reduction axis
+/// is around that loop, or if another block in the loop uses the result.
 pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, String)> {
     let place = find_block(func, name)?;
     let block = place.block().clone();
@@ -75,7 +76,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
     Ok((flatten(&tree::replace(&func, &node, both)?)?, format!("{name}_init")))
 }
 
-/// Inlines a block into the blocks that read its result. Its buffer and loops are removed.
+/// Inlines a block into the blocks that read its result. The buffer that held the result is removed, as are the loops
+/// that become empty.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not compute each element independently, or if its result is a result of the
@@ -176,7 +178,7 @@ impl Mutator for Inline<'_> {
     }
 }
 
-/// Returns the statement without loops that have an empty body.
+/// Returns the statement without the loops whose body is empty.
 pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {
@@ -197,7 +199,7 @@ pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     Clean.stmt(stmt)
 }
 
-/// Returns the function with nested sequences joined.
+/// Returns the function with sequences of statements inside sequences joined to one sequence.
 fn flatten(func: &Func) -> Result<Func> {
     struct Flatten;
     impl Mutator for Flatten {
@@ -216,7 +218,7 @@ fn flatten(func: &Func) -> Result<Func> {
     Ok(tree::with_body(func, body))
 }
 
-/// Returns the names that several blocks share.
+/// Returns each name that more than one block has.
 pub(crate) fn repeated_names(func: &Func) -> Vec<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for place in tree::blocks(&func.body) {

@@ -14,7 +14,7 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Creates a buffer like another one, to be allocated by the function.
+/// Creates a compact buffer with the shape and data type of `buffer`. The function must allocate it.
 fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     Ref::new(Buffer {
         data: ops::var(&format!("{name}_data"), ops::HANDLE),
@@ -27,7 +27,8 @@ fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     })
 }
 
-/// Creates loops that set all elements of a buffer, each computed from its indices.
+/// Creates a block called `name` in its own loops, which sets each element of `target` to the value that `value`
+/// returns for its indices.
 pub(crate) fn fill(
     name: &str,
     target: &Ref<Buffer>,
@@ -62,12 +63,14 @@ fn check_scope(scope: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets a block read a copy of a buffer, which a new block in front of it makes. Also returns the name of the block and
-/// the copy.
+/// Adds a block that copies a buffer, and lets the block `name` read the copy. The new block precedes the outermost
+/// loop around the block `name`. Returns the function and the name of the new block, which is also the name of the
+/// copy.
 ///
 /// # Errors
-/// Returns `ValueError` if the block does not read the buffer, or if the buffer is written where the copy would be too
-/// early.
+/// Returns `ValueError` if the block does not read the buffer or passes it to a call, if the block or another block in
+/// the same outermost loop writes it, or if no block is proven to set all elements of a buffer that the function
+/// allocates.
 pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<(Func, String)> {
     check_scope(memory)?;
     let scope = Scope::of(func)?;
@@ -115,8 +118,9 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
     Ok((scope.with(func, children, memory), cache_name))
 }
 
-/// Lets a block write to a new buffer, which a new block behind it copies. Also returns the name of the block and the
-/// buffer.
+/// Lets the block `name` write to a new buffer, and adds a block that copies the new buffer to the original one. The
+/// new block follows the outermost loop around the block `name`. Returns the function and the name of the new block,
+/// which is also the name of the new buffer.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not set the whole buffer, or if a block of another loop nest writes it.

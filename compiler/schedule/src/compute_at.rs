@@ -1,4 +1,4 @@
-//! The step `compute_at`.
+//! Schedule step `compute_at`, which moves a block into a loop that contains its readers.
 
 use std::collections::HashSet;
 
@@ -20,37 +20,37 @@ use crate::tree::{self, address, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// Annotation of a block that computes only what its readers need in the same iteration of the loops around both. It
-/// may compute some elements several times.
+/// Key of the annotation that marks a block as computing only the elements that its readers need in the same iteration
+/// of the loops around both. Such a block may compute an element several times.
 pub(crate) const PARTIAL: &str = "partial";
 
-/// Returns true if a block computes only the part that is needed where it is.
+/// Returns true if a block is marked as computing only the elements that its readers need in the same iteration.
 pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Annotation of a block that was moved behind the block that sets its input, and that reads only what was set in the
-/// same iteration of the loops around both.
+/// Key of the annotation that marks a block as moved behind the block that sets its input. The marked block reads only
+/// elements that were set in the same iteration of the loops around both blocks.
 pub(crate) const FOLLOWS: &str = "follows";
 
-/// Returns true if the input of a block was set in the same iteration of the loops around both.
+/// Returns true if a block is marked as reading only elements that were set in the same iteration.
 pub(crate) fn follows(block: &Block) -> bool {
     matches!(block.annotations.get(FOLLOWS), Ok(Some(_)))
 }
 
-/// Returns the annotations of a block with one more.
+/// Returns the annotations `old` with the additional annotation `key`, whose value is true.
 pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, Any>> {
     crate::annotate::with(old, key, &Any::new(true)?)
 }
 
 /// A block that is to be moved into a loop.
 pub(crate) struct Move<'a> {
-    /// Index of the block among the leaves.
+    /// Index of the block in `Scope::leaves`.
     pub(crate) number: usize,
     pub(crate) leaf: &'a Leaf,
-    /// Index of the root's statement that contains the loop.
+    /// Index, among the statements of the root block, of the statement that contains the loop.
     pub(crate) child: usize,
-    /// Loops from that statement down to the loop itself.
+    /// Loops from the outermost one down to the loop into which the block moves.
     pub(crate) path: Vec<Ref<For>>,
 }
 
@@ -81,8 +81,9 @@ pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
     leaf.place.loops.iter().any(|node| node.loop_var.ptr_eq(var))
 }
 
-/// Checks that a block can be moved: it only sets elements, and its loops either contain no other block or are also
-/// around the new location.
+/// Checks that a block can be moved into the innermost loop of `path`. Its only effects must be stores. A loop around
+/// it that contains other blocks, too, must also be in `path`. Its other loops must not be scheduled, since new loops
+/// replace them.
 pub(crate) fn check_movable(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -124,8 +125,9 @@ pub(crate) fn check_movable(
 /// Moves a block into a loop that contains its readers, so that each iteration computes the elements that it needs.
 ///
 /// # Errors
-/// Returns `ValueError` if a reader of the block is not below the loop, if its input changes before, or if it is not
-/// the only block that sets the buffer, each element for its own values of the axes.
+/// Returns `ValueError` if a block that reads the result is not in the loop, if an input of the block changes between
+/// its old and its new location, if another block sets the buffer, too, or if the block does not set each element for
+/// distinct values of its axes.
 pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
@@ -196,7 +198,8 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that only this block sets, and its axes that are the indices.
+/// Returns the buffers that a block sets and, for each of their dimensions, the position of the axis that indexes it.
+/// Refuses a buffer that the function does not allocate or that another block sets, too.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,
@@ -241,10 +244,10 @@ fn results_of(
     }
 }
 
-/// First value and number of values of an axis, or `None` for all values.
+/// Part of the values of an axis: first value and number of values. `None` represents all values.
 pub(crate) type Part = Option<(Expr, Expr)>;
 
-/// Creates an analyzer that knows the domains of loops.
+/// Creates an analyzer that knows the values that each loop variable takes.
 pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     let mut analyzer = Analyzer::new();
     for node in loops {
@@ -261,7 +264,8 @@ pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     substitute_expr(expr, &values)
 }
 
-/// Returns the part of the buffers that is read in one iteration of the innermost loop of a path.
+/// Returns, for each dimension, the part of `buffers` that `readers` read in one iteration of the innermost loop of
+/// `path`.
 fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buffer>]) -> Result<Vec<Part>> {
     let ndim = buffers.first().map_or(0, |buffer| buffer.shape.len());
     let known = known_vars(func, path);
@@ -306,10 +310,10 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
     Ok(parts)
 }
 
-/// Constants from this magnitude on are limits of data types, not indices of buffers of unknown size.
+/// Smallest magnitude of a constant that is taken for a limit of a data type rather than for an index.
 const LARGE: i64 = 1 << 28;
 
-/// Returns true if an expression contains such a constant.
+/// Returns true if an expression contains a constant whose magnitude is at least [`LARGE`].
 fn is_far(expr: &Expr) -> bool {
     struct Far(bool);
     impl Visitor for Far {
@@ -323,7 +327,8 @@ fn is_far(expr: &Expr) -> bool {
     far.0
 }
 
-/// Returns the variables that are known in the innermost loop of a path.
+/// Returns the addresses of the variables whose values are known in the innermost loop of `path`: the loop variables,
+/// the parameters, and the variables in shapes and strides of parameters.
 fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
     let mut known: HashSet<usize> = path.iter().map(|node| address(&node.loop_var)).collect();
     known.extend(func.params.iter().map(|var| address(&var)));
@@ -335,7 +340,8 @@ fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
     known
 }
 
-/// Creates the loops in which a block computes a part of its result.
+/// Creates the loops in which a moved block computes `parts` of its result in each iteration of the innermost loop of
+/// `path`. The block is annotated with the key `mark`.
 pub(crate) fn block_for(
     leaf: &Leaf,
     path: &[Ref<For>],

@@ -9,26 +9,26 @@ use anyfn_ir::{ExprKind, ops, printer, size};
 
 use crate::loops::substitute_expr;
 
-/// Maximum length in bytes of the text of one new index.
+/// Maximum length in bytes of the source of one new index when a map is printed.
 const LONGEST: usize = 1 << 16;
 
 /// Maximum number of indices that an index map takes.
 const MOST_DIMENSIONS: usize = 1024;
 
-/// Map from the indices of an element to its new indices.
+/// Map from the indices of an element of a buffer to the indices of the element in a new layout.
 #[derive(Object)]
 #[object(key = "tir.IndexMap", structural = "tree")]
 pub struct IndexMap {
-    /// Variables that represent the indices.
+    /// Variables that represent the old indices.
     #[field(structural = "def")]
     pub vars: Array<Ref<Var>>,
-    /// The new indices, as expressions of the variables.
+    /// New indices, as expressions of `vars`.
     pub indices: Array<Expr>,
 }
 
 #[methods]
 impl IndexMap {
-    /// Creates a map from a function that returns the new indices for `ndim` indices.
+    /// Creates a map from a function that receives `ndim` indices and returns the new indices.
     #[init]
     pub fn new(function: PackedFunc, ndim: usize) -> Result<IndexMap> {
         if ndim > MOST_DIMENSIONS {
@@ -37,7 +37,7 @@ impl IndexMap {
         IndexMap::of_function(&function, &vec![DType::INT32; ndim])
     }
 
-    /// Returns the map as a program: a `lambda` expression.
+    /// Returns the map as source code: a `lambda` expression.
     pub fn text(&self) -> std::string::String {
         let names: Vec<std::string::String> = self.vars.iter().map(|var| var.name.to_string()).collect();
         let indices: Vec<_> =
@@ -54,7 +54,8 @@ impl IndexMap {
         })
     }
 
-    /// Creates a map from a function that returns the new indices for indices of these data types.
+    /// Creates a map from a function that receives one index of each of the given data types and returns the new
+    /// indices.
     ///
     /// # Errors
     /// Returns the error of `function`, `TypeError` if a new index is not an integer, and `ValueError` if there are no
@@ -83,7 +84,7 @@ impl IndexMap {
         Ok(IndexMap { vars: vars.into_iter().collect(), indices })
     }
 
-    /// Returns the new indices of an element.
+    /// Returns the indices in the new layout of the element at `indices`.
     pub(crate) fn apply(&self, indices: &Array<Expr>) -> Result<Array<Expr>> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         let mut values = Vec::new();
@@ -93,10 +94,11 @@ impl IndexMap {
         self.indices.iter().map(|index| substitute_expr(&index, &values)).collect()
     }
 
-    /// Decomposes the new indices into digits of the old ones.
+    /// Decomposes each new index into a sum of digits of the old indices, for a buffer of the given shape.
     ///
     /// # Errors
-    /// Returns `ValueError` unless the map is proven to be one-to-one for elements of this shape.
+    /// Returns `ValueError` if a new index is not made of `+`, `*`, `//` and `%` with positive numbers, or if the map
+    /// is not proven to be one-to-one for elements of this shape.
     pub(crate) fn layout(&self, shape: &Array<Expr>) -> Result<Layout> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         if vars.len() != shape.len() {
@@ -123,7 +125,8 @@ impl IndexMap {
     }
 }
 
-/// A digit of an index: `index // lower % extent`.
+/// A digit of an old index: `index // lower % extent`, or `index // lower` if `extent` is `None`. `var` is the position
+/// of the old index.
 #[derive(Clone, Debug)]
 pub(crate) struct Digit {
     pub(crate) var: usize,
@@ -131,14 +134,14 @@ pub(crate) struct Digit {
     pub(crate) extent: Option<i64>,
 }
 
-/// A digit times a coefficient.
+/// Summand of a new index: a digit times a coefficient.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub(crate) digit: Digit,
     pub(crate) coefficient: i64,
 }
 
-/// New indices, each a sum of digits of the old ones in ascending order of the coefficients.
+/// Changed layout: the new indices, each a sum of digits of the old indices in ascending order of their coefficients.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) dims: Vec<Vec<Term>>,
@@ -172,7 +175,8 @@ fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
     })
 }
 
-/// Adds the terms of a sum to a list. Returns false if the expression is not such a sum.
+/// Appends the terms of `expr`, multiplied by `factor`, to `terms`. Returns false if `expr` is not a sum of digits with
+/// coefficients.
 fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => node.value == 0,
@@ -260,7 +264,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Returns the number of values of a digit.
+    /// Returns the number of values of a digit, for a buffer of the given shape.
     pub(crate) fn extent_of(&self, digit: &Digit, shape: &Array<Expr>) -> Result<Expr> {
         let extent = shape.get(digit.var)?;
         let dtype = extent.dtype;
@@ -281,7 +285,7 @@ impl Layout {
         }
     }
 
-    /// Returns the shape of the new buffer.
+    /// Returns the shape in the new layout of a buffer whose old shape is `old`.
     pub(crate) fn shape(&self, old: &Array<Expr>, dtype: DType) -> Result<Array<Expr>> {
         let mut shape = Vec::new();
         for terms in &self.dims {
@@ -299,7 +303,8 @@ impl Layout {
         Ok(shape.into_iter().collect())
     }
 
-    /// Returns true if the digits of an index have no more combinations than the index has values.
+    /// Returns true if each combination of the digits of an old index is proven to be one of the `extent` values of
+    /// that index, so that the new layout needs no padding for it. `var` is the position of the old index.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {
@@ -325,7 +330,7 @@ impl Layout {
         }
     }
 
-    /// Returns the old indices as expressions of the new ones.
+    /// Returns expressions for the `ndim` old indices, given expressions `new` for the new indices.
     pub(crate) fn inverse(&self, ndim: usize, new: &Array<Expr>, dtype: DType) -> Result<Vec<Expr>> {
         let mut old = vec![ops::int(0, dtype)?; ndim];
         let mut parts: Vec<(usize, i64, Expr)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The step `transform_layout`.
+//! Schedule step `transform_layout`, which changes the memory layout of a buffer.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -17,7 +17,8 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Returns the given buffer of a block, among those that it writes and then those that it reads.
+/// Returns the buffer of a block that is designated by `wanted`. An index counts the buffers that the block writes,
+/// followed by those that it reads.
 pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     let block = leaf.block();
     let written = block.writes.iter().map(|region| region.buffer.clone());
@@ -43,13 +44,14 @@ pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Resu
 
 /// Changes the memory layout of a buffer, and the indices of all its accesses.
 ///
-/// With a padding value, the block that sets the buffer gets loops over the new locations, and sets locations without
-/// an element to that value.
+/// If `pad` is given, the block that sets the buffer gets loops over all locations of the new layout, and sets
+/// locations that hold no element of the old layout to that value.
 ///
 /// # Errors
 /// Returns `ValueError` if the function does not allocate the buffer or if the map is not one-to-one. With padding,
-/// also if the block is not a simple one or is already scheduled. Returns `TypeError` if an index of the map has
-/// another data type than the buffer's indices, or if the padding is not a number.
+/// also returns it if the block that sets the buffer is a reduction, does more than set one element, shares a loop with
+/// another block, or is already scheduled. Returns `TypeError` if an index of the map has another data type than the
+/// buffer's indices, or if the padding is not a number.
 pub(crate) fn transform_layout(
     func: &Func,
     name: &str,
@@ -123,7 +125,8 @@ pub(crate) fn transform_layout(
     Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
 }
 
-/// Returns the block that sets a buffer, and its axes that are the indices.
+/// Returns the only block that sets a buffer that is to be padded and, for each dimension, the position of the axis
+/// that indexes it.
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {
@@ -160,7 +163,8 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
     Ok((writer, axes))
 }
 
-/// Returns the value that a block sets at the given indices.
+/// Returns the value that a block stores in the element at `indices`. `axes` contains, for each index, the position of
+/// its axis.
 fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     let block = leaf.block();
     let Some(store) = block.body.cast_ref::<BufferStore>() else {
@@ -172,7 +176,7 @@ fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     substitute_expr(&store.value, &values)
 }
 
-/// Attaches the annotations of a block to the blocks in a statement.
+/// Replaces the annotations of the blocks in a statement by those of `block`.
 fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     struct Annotate<'a>(&'a Block);
     impl Mutator for Annotate<'_> {
@@ -186,7 +190,7 @@ fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     if block.annotations.is_empty() { Ok(stmt.clone()) } else { Annotate(block).stmt(stmt) }
 }
 
-/// Rewrites accesses of a buffer to the new layout.
+/// Mutator that replaces accesses of the buffer `old` by accesses of `new`, at the indices that `map` returns.
 struct Move<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,

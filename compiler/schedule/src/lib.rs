@@ -50,7 +50,7 @@ pub struct Schedule {
 struct State {
     func: Ref<PrimFunc>,
     steps: Vec<Step>,
-    /// Loops by their number in the trace.
+    /// Loop variables, indexed by the numbers of the loops in the trace.
     loops: Vec<Ref<Var>>,
 }
 
@@ -61,7 +61,7 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current location of a block. This is not recorded as a step.
+    /// Returns the block called `block` and the loops that are currently around it. The call is not recorded as a step.
     ///
     /// # Errors
     /// Returns `ValueError` if no block has that name.
@@ -69,7 +69,7 @@ impl Schedule {
         tree::find_block(&self.state().func, block)
     }
 
-    /// Creates a schedule for a function that has been verified.
+    /// Creates a schedule for a function, which must already have been verified.
     ///
     /// # Errors
     /// Returns `ValueError` if several blocks have the same name.
@@ -83,7 +83,7 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
-    /// Applies a step that creates a block, and returns the name of the block.
+    /// Applies the step `name`, which creates a block, and returns the name of the new block.
     fn step_to_block(&self, name: &str, block: &str, args: &[Any]) -> Result<String> {
         let known: HashSet<String> = self.get_blocks().iter().collect();
         self.step(name, &[], Some(block), &[], args)?;
@@ -93,7 +93,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the given index map, or creates one from a function of the indices of a buffer.
+    /// Returns `given` if it is an index map. Otherwise, calls it as a function of the indices of `buffer` and returns
+    /// the map that it describes.
     fn index_map(&self, block: &str, buffer: &Any, given: &Any) -> Result<Ref<IndexMap>> {
         if let Ok(map) = given.get::<Ref<IndexMap>>() {
             return Ok(map);
@@ -112,7 +113,8 @@ impl Schedule {
         Ok(Ref::new(IndexMap::of_function(&function, &dtypes)?))
     }
 
-    /// Applies a step. If it fails, the schedule is unchanged.
+    /// Applies and records the step `name`, and returns the loops that it created. If the step fails, the schedule is
+    /// unchanged.
     fn step(
         &self,
         name: &str,
@@ -215,7 +217,7 @@ impl Schedule {
         tree::blocks(&self.state().func.body).iter().map(|place| place.block().name.clone()).collect()
     }
 
-    /// Returns the name of a block, or raises an error if the block does not exist.
+    /// Returns `name` if there is a block of that name, and raises an error otherwise.
     pub fn get_block(&self, name: &str) -> Result<String> {
         Ok(tree::find_block(&self.state().func, name)?.block().name.clone())
     }
@@ -278,11 +280,11 @@ impl Schedule {
         self.step_to_block("cache_write", block, &[buffer, Any::new(scope)?])
     }
 
-    /// Changes the memory layout of a buffer that the function allocates. `index_map` is a function that returns the
-    /// new indices of an element for its indices, or a `tir.IndexMap`. The buffer is given by its name, or by its index
-    /// among the buffers that the block writes, followed by those that it reads. The buffer may become larger. If `pad`
-    /// is given, the block that sets the buffer also sets the locations without an element, to that value, and its
-    /// loops run over the new locations.
+    /// Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or by its
+    /// index among the buffers that the block writes, followed by those that it reads. `index_map` is a `tir.IndexMap`,
+    /// or a function that receives the indices of an element and returns its new indices. The buffer may become larger.
+    /// If `pad` is given, the loops of the block that sets the buffer run over all locations of the new layout, and the
+    /// block sets locations that hold no element to that value.
     pub fn transform_layout(
         &self,
         block: &str,
@@ -298,7 +300,8 @@ impl Schedule {
         self.step("transform_layout", &[], Some(block), &[], &args).map(drop)
     }
 
-    /// Attaches a key and a value, for passes, to a loop or to a block given by its name.
+    /// Attaches an annotation, which consists of a key and a value, to a loop or to a block that is given by its name.
+    /// Passes can read annotations.
     pub fn annotate(&self, target: Any, key: &str, value: Any) -> Result<()> {
         let args = [Any::new(key)?, value];
         if let Ok(block) = target.get::<String>() {
@@ -320,8 +323,8 @@ impl Schedule {
         self.step("compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
     }
 
-    /// Moves a block into a loop that contains the producer of its input, behind the producer, so that each iteration
-    /// uses the elements computed in it. The block gets new loops.
+    /// Moves a block into a loop that contains the producer of its input, behind the producer. In each iteration, the
+    /// block then uses the elements that were computed in the same iteration. The block gets new loops.
     pub fn reverse_compute_at(&self, block: &str, r#loop: Loop) -> Result<()> {
         self.step("reverse_compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
     }

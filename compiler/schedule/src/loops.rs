@@ -156,8 +156,8 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
 }
 
-/// Returns the data type that counts the iterations of fused loops: the widest of theirs, or `int64` if the trip count
-/// is known and exceeds `int32`.
+/// Returns the data type of the variable of a fused loop: `int64` if the product of the trip counts is known and
+/// exceeds `int32`, otherwise the widest type of the original variables.
 fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     let longest = nodes.iter().map(|node| node.loop_var.dtype).max_by_key(|dtype| dtype.0.bits);
     let known: Option<Vec<i64>> = nodes.iter().map(|node| as_int(&node.extent)).collect();
@@ -174,7 +174,8 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that reductions in loops to be fused are initialised even if there is nothing to reduce.
+/// Checks that fusing loops keeps the initialisation of each reduction in them. A reduction loop without iterations
+/// would leave the fused loop without iterations, and the results would not be set.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
@@ -196,7 +197,7 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     Ok(())
 }
 
-/// Reorders nested loops. Loops between them keep their positions.
+/// Reorders nested loops into the order of `vars`, outermost first. Other loops of the nest keep their positions.
 ///
 /// # Errors
 /// Returns `ValueError` if the loops are not in one nest, if the nest contains more than one block, or if the bounds of
@@ -303,11 +304,11 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     tree::replace(func, &nest[0].clone().into_parent(), new)
 }
 
-/// Returns the axis of a reduction that initialises at its first iteration (`init`), if another order of loops would
-/// execute that iteration later.
+/// Returns the name of a reduction axis whose first iteration, in which the `init` of the block runs, might no longer
+/// come first if the loops are reordered from `before` to `after`. Returns `None` if no axis is affected.
 ///
-/// If an axis is a sum of loops with positive factors, its first iteration is the one with all loops at 0, in any
-/// order.
+/// An axis whose value is a sum of loop variables with positive factors is not affected: in any order of the loops, its
+/// first iteration is the one in which all these variables are 0.
 fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
     let block = place.block();
     block.init.as_ref()?;
@@ -346,7 +347,7 @@ fn is_sum(expr: &Expr) -> bool {
     })
 }
 
-/// Returns true if a block is not inside another block of the same statement.
+/// Returns true if a block in `stmt` is not inside another block in `stmt`.
 fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
     let outer = tree::blocks(stmt);
     !outer.iter().any(|other| {
@@ -358,7 +359,9 @@ fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
 /// Sets the kind of a loop.
 ///
 /// # Errors
-/// Returns `ValueError` if that would change the result, naming the block and its axis, or if the loop is not suitable.
+/// Returns `ValueError` if the kind would change the result, naming the block and its axis. Also returns it if the loop
+/// is already scheduled, if a loop to be unrolled has an unknown or too large trip count, or if a loop to be vectorized
+/// contains another loop.
 pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
     let node = find_loop(func, var)?;
     check_serial(&node)?;
@@ -399,7 +402,8 @@ pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Fun
     }
 }
 
-/// Finds a parallel loop inside a vectorized loop. Returns the variables of both.
+/// Finds a parallel loop inside a vectorized loop. Returns the variable of the parallel loop and that of the vectorized
+/// loop.
 fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     #[derive(Default)]
     struct Find {
@@ -428,8 +432,8 @@ fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     find.found
 }
 
-/// Returns the buffers of the function that only one iteration of a loop uses at a time: what an iteration reads was
-/// set in the same iteration.
+/// Returns the buffers of which each iteration of a loop can have its own copy. The function allocates them, only
+/// blocks in the loop use them, and an iteration reads only elements that were set in the same iteration.
 fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     let Ok(scope) = Scope::of(func) else { return Vec::new() };
     let is_inside = |leaf: &Leaf| leaf.place.loops.iter().any(|other| other.ptr_eq(node));
@@ -442,7 +446,8 @@ fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
-/// Checks that the iterations of a loop do not depend on each other.
+/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`. `what` is
+/// the kind that the loop is to have.
 fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Result<()> {
     let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
     let var = address(&node.loop_var);
@@ -524,18 +529,18 @@ fn check_serial(node: &For) -> Result<()> {
     Ok(())
 }
 
-/// Returns the loop with another body.
+/// Returns a copy of a loop that has the body `body`.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
-/// Returns the statement with variables replaced.
+/// Returns the statement with each variable in `values` replaced by its value.
 pub(crate) fn substitute(stmt: &Stmt, values: &[(&Ref<Var>, Expr)]) -> Result<Stmt> {
     let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
     Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).stmt(stmt)
 }
 
-/// Returns the expression with variables replaced.
+/// Returns the expression with each variable in `values` replaced by its value.
 pub(crate) fn substitute_expr(expr: &Expr, values: &[(&Ref<Var>, Expr)]) -> Result<Expr> {
     let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
     Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).expr(expr)

@@ -1,4 +1,4 @@
-//! The step `pad_axes`.
+//! Schedule step `pad_axes`, which rounds up the extents of a block's axes.
 
 use anyfn::{Array, ObjectRef, Ref, Result, bail};
 use anyfn_arith::Analyzer;
@@ -24,9 +24,9 @@ type Func = Ref<PrimFunc>;
 /// element that no block may have written, it reads a nearby element.
 ///
 /// # Errors
-/// Returns `ValueError` if a reduction axis would grow, if the function does not allocate what the block sets or other
-/// blocks set it too, if the loops of the block are split or scheduled already, or if an element that it would read is
-/// not proven to exist.
+/// Returns `ValueError` if a reduction axis would grow, if the loops of the block are already split or scheduled, or if
+/// an element that the block would read is not proven to exist. Also returns it if the function does not allocate the
+/// buffer that the block sets, or if another block sets that buffer, too.
 pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Result<Func> {
     let scope = Scope::of(func)?;
     let leaf = &scope.leaves[scope.find(name)?];
@@ -135,13 +135,14 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Redirects reads beyond a buffer, which larger axes would cause, to its nearest element.
+/// Mutator that redirects reads beyond the end of a buffer, which occur because axes grow, to the nearest element of
+/// the buffer.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Axes that grow, each limited to its previous values.
+    /// Axes that grow, each with an expression that limits its value to the last value before it grew.
     nearest: Vec<(Ref<Var>, Expr)>,
-    /// Buffers that the block sets, which grow as well.
+    /// Buffers that the block sets. They grow together with the axes.
     own: Vec<&'a Ref<Buffer>>,
     /// Analyzers that know the new domains of the axes (`padded`) and the previous ones (`exact`).
     padded: Analyzer,
@@ -202,7 +203,8 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// Returns the axes that grow, each limited to its previous last value.
+/// Returns the axes that grow, each with an expression that limits its value to the last value before it grew. `doms`
+/// contains the new extents of these axes, and `None` for all others.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
     let last = |axis: &IterVar| {
@@ -228,7 +230,7 @@ fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<V
     Ok(false)
 }
 
-/// Returns the smallest multiple that is not less than the extent.
+/// Returns the smallest multiple of `multiple` that is not less than `extent`.
 fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     let number = |value: i64| ops::int(value, extent.dtype);
     match as_int(extent) {
@@ -244,7 +246,7 @@ fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     }
 }
 
-/// Returns the block in loops with the new extents, or `None` if its loops are not plain loops over its axes.
+/// Returns `block` in loops with the extents `doms`, or `None` if its current loops are not plain loops over its axes.
 fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
     let own = own_loops(&leaf.place);
     if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {
@@ -289,7 +291,8 @@ fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result
     Ok(Some(stmt))
 }
 
-/// Returns a description of what a block does that must not be done for elements that are not needed.
+/// Returns a description of an operation of a block that must not be executed for padding elements, such as an integer
+/// division by a value that may be 0, or a call. Returns `None` if the block has no such operation.
 fn trap_of(leaf: &Leaf) -> Option<&'static str> {
     struct Find(Option<&'static str>);
     impl Visitor for Find {

@@ -8,8 +8,8 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::tree::{address, vars_of};
 
-/// Returns the update that a block performs if it is a sum, product, minimum or maximum whose value does not read the
-/// buffer.
+/// Returns the update that a block performs, such as `sum = sum + value`. Returns `None` unless the operation is a sum,
+/// product, minimum or maximum and `value` does not read the updated buffer.
 pub(crate) fn step(block: &Block) -> Option<Update<'_>> {
     let step = Update::of(&block.body)?;
     let mut uses = Uses { block: step.store, found: false };
@@ -31,8 +31,9 @@ impl Visitor for Uses<'_> {
     }
 }
 
-/// Returns true if the iterations of a loop are updates of one reduction that may be reordered and regrouped. The loop
-/// must contain one decomposed block, of which only reduction axes depend on the loop.
+/// Returns true if the iterations of a loop are updates of one reduction, which may be reordered and regrouped. The
+/// body of the loop must be a block without `init`, and the loop variable may occur in the values of reduction axes
+/// only.
 pub(crate) fn is_reassociable(node: &For) -> bool {
     let StmtKind::BlockRealize(realize) = StmtKind::of(&node.body) else { return false };
     let block = &realize.block;

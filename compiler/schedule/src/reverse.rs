@@ -1,4 +1,4 @@
-//! The step `reverse_compute_at`.
+//! Schedule step `reverse_compute_at`, which moves a block into a loop that computes its input.
 
 use std::collections::HashSet;
 
@@ -21,11 +21,13 @@ use crate::tree::{self, address, vars_of};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Moves a block into a loop in which its input is computed, so that each iteration uses the elements computed in it.
+/// Moves a block into a loop in which its input is computed. In each iteration, the block then uses the elements that
+/// were computed in the same iteration.
 ///
 /// # Errors
 /// Returns `ValueError` if the input is not complete at the end of an iteration, if the part computed in an iteration
-/// cannot be determined, or if another block comes in between.
+/// cannot be determined, or if a block in the loop, or between the loop and the moved block, uses what the moved block
+/// sets.
 pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
@@ -93,8 +95,8 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the elements of a buffer that a block sets in one iteration of the innermost loop of a path: first index and
-/// number of indices of each dimension.
+/// Returns the elements of `buffer` that the block `writer` sets in one iteration of the innermost loop of `path`: for
+/// each dimension, the first index and the number of indices.
 fn done_in(
     writer: &Leaf,
     buffer: &Ref<Buffer>,
@@ -163,7 +165,7 @@ fn done_in(
     Ok(spans)
 }
 
-/// Returns true if the predicate of a block states no more than that its axes are within their domains.
+/// Returns true if each condition in the predicate of a block only states that an axis is within its domain.
 pub(crate) fn is_told_by_axes(place: &tree::Place) -> bool {
     let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
     conjuncts(&place.realize.predicate).iter().all(|condition| {
@@ -184,8 +186,8 @@ pub(crate) fn is_told_by_axes(place: &tree::Place) -> bool {
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;
 
-/// Decomposes a value into a sum of loop variables with factors and the value with those variables at 0. Returns `None`
-/// if it is not such a sum.
+/// Decomposes `value` into terms, each a variable of `loops` times a positive factor, and the value that remains when
+/// these variables are 0. Returns `None` if `value` is not such a sum.
 fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a>, Expr)>> {
     let mut terms: Terms<'a> = Vec::new();
     if !add_terms(value, 1, loops, &mut terms) {
@@ -228,7 +230,7 @@ fn add_terms<'a>(value: &Expr, factor: i64, loops: &[&'a Ref<For>], terms: &mut 
     })
 }
 
-/// Restricts the axes of a block to the part of a buffer that was computed.
+/// Restricts the axes of a block, in `parts`, to the values at which it reads the elements of `buffer` in `spans`.
 fn restrict(
     leaf: &Leaf,
     buffer: &Ref<Buffer>,

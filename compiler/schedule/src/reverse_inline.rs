@@ -1,4 +1,4 @@
-//! The step `reverse_compute_inline`.
+//! Schedule step `reverse_compute_inline`, which inlines a block into the block that sets its input.
 
 use anyfn::{Array, Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -24,8 +24,8 @@ type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 ///
 /// # Errors
 /// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if
-/// that block is a reduction, or if another block uses the buffer that would be removed, or the result before it would
-/// be set.
+/// that other block is a reduction, or if a third block uses the buffer between them. Also returns it if, before the
+/// block runs, its result is used or one of its other inputs is set too late for the other block.
 pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         let text = format!("block `{name}` cannot be put into the block that sets what it reads: {why}");
@@ -69,7 +69,7 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     Ok(scope.with(func, children, memory))
 }
 
-/// Returns the store that is all that a block does.
+/// Returns the store of a block that does nothing but store one value.
 fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore> {
     let block = leaf.block();
     if block.init.is_some() || block.iter_vars.iter().any(|axis| axis.kind != IterKind::Spatial) {
@@ -93,13 +93,14 @@ fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore>
     Ok(store)
 }
 
-/// The buffer that is removed, and the index of the block that sets it.
+/// Buffer that inlining removes, and the index in `Scope::leaves` of the block that sets it.
 struct Source<'a> {
     buffer: &'a Ref<Buffer>,
     number: usize,
 }
 
-/// Returns the input from which a block computes one element each, and the axes that are its indices.
+/// Returns the buffer that inlining removes, and the axes that index it. The block must compute one element from each
+/// element of that buffer.
 fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(Source<'a>, Vec<Ref<Var>>)> {
     let leaf = &scope.leaves[number];
     let block = leaf.block();
@@ -156,7 +157,8 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that the inputs of a block are set when its setter runs, and that no block uses its result until then.
+/// Checks that a block can run as early as the block `setter`. Until the original location of the block, no block may
+/// set one of its other inputs or use its result.
 fn check_order(
     scope: &Scope,
     number: usize,
@@ -190,7 +192,7 @@ fn check_order(
     Ok(())
 }
 
-/// Replaces reads of a buffer by a value.
+/// Mutator that replaces reads of a buffer by a value.
 struct Replace<'a> {
     buffer: &'a Ref<Buffer>,
     value: &'a Expr,

@@ -1,4 +1,4 @@
-//! The step `rfactor`.
+//! Schedule step `rfactor`, which splits a reduction into partial results.
 
 use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::analysis::{Update, conjuncts};
@@ -17,12 +17,13 @@ use crate::tree::{self, Place, address, find_block, find_loop, vars_of};
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
 
-/// Splits a reduction into two blocks. `name_rf` computes a partial result for each iteration of the loop, and `name`
-/// combines the partial results. `name` keeps its loops, and the new block gets new ones.
+/// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, is in new loops and computes a
+/// partial result for each iteration of the loop of `var`. The block `name` keeps its loops and combines the partial
+/// results.
 ///
 /// # Errors
-/// Returns `ValueError` if the block is not a sum, product, minimum or maximum or has been decomposed, if the loop is
-/// not one of a reduction axis, or if a condition could leave one of its iterations with nothing to combine.
+/// Returns `ValueError` if the block is not a sum, product, minimum or maximum, if it has been decomposed, if the loop
+/// does not belong to a reduction axis, or if a condition could exclude all values of a partial result.
 pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let place = find_block(func, name)?;
     let node = find_loop(func, var)?;
@@ -168,7 +169,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     allocated(&func, &partial)
 }
 
-/// A reduction block: initialisation and update.
+/// Description of a reduction block that is to be created: initialisation, update, and updated element.
 struct Stage<'a> {
     init: &'a Stmt,
     step: &'a Update<'a>,
@@ -195,12 +196,12 @@ fn replaced(expr: &Expr, pairs: &[(Ref<Var>, Expr)]) -> Result<Expr> {
     substitute_expr(expr, &pairs)
 }
 
-/// The loops around a block, by their use.
+/// The loops around a reduction block, grouped by their use.
 struct Loops<'a> {
     all: &'a [Ref<For>],
-    /// Loops of reduction axes.
+    /// Loops whose variables occur in the value of a reduction axis.
     reducing: Vec<Ref<For>>,
-    /// The loop that is factored out.
+    /// Loop whose iterations get a partial result each.
     taken: &'a Ref<For>,
 }
 
@@ -228,7 +229,8 @@ impl<'a> Loops<'a> {
         Ok(Loops { all: &place.loops, reducing, taken })
     }
 
-    /// Returns two flags: true if an expression uses loops that do not reduce, and true if it uses loops that reduce.
+    /// Returns two flags. The first is true if an expression uses the variable of a loop that belongs to no reduction
+    /// axis. The second is true if it uses the variable of a loop that belongs to a reduction axis.
     fn uses(&self, expr: &Expr) -> (bool, bool) {
         let vars = vars_of(expr);
         let is_used = |node: &&Ref<For>| vars.contains(&address(&node.loop_var));
@@ -268,7 +270,7 @@ fn grows(expr: &Expr) -> bool {
     })
 }
 
-/// Replaces variables and folds constants.
+/// Mutator that replaces variables by values and folds constants.
 struct Fold<F>(F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Fold<F> {
@@ -281,7 +283,7 @@ impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Fold<F> {
     }
 }
 
-/// Returns the function with a buffer allocated in its outermost block.
+/// Returns the function with `buffer` added to the buffers that its outermost block allocates.
 fn allocated(func: &Func, buffer: &Ref<Buffer>) -> Result<Func> {
     struct Allocated<'a>(Option<&'a Ref<Buffer>>);
     impl Mutator for Allocated<'_> {

@@ -11,9 +11,9 @@ use anyfn_ir::{ExprKind, StmtKind, analysis, make};
 
 use crate::tree::{self, Place};
 
-/// A block directly below the root block.
+/// A block directly below the root block, with its loops and the buffers that it uses.
 pub(crate) struct Leaf {
-    /// Index of the root's statement that contains the block.
+    /// Index, among the statements of the root block, of the statement that contains the block.
     pub(crate) child: usize,
     pub(crate) place: Place,
     pub(crate) uses: Uses,
@@ -41,14 +41,15 @@ pub(crate) struct Scope {
 pub(crate) struct Uses {
     pub(crate) loads: Vec<(Ref<Buffer>, Array<Expr>)>,
     pub(crate) stores: Vec<(Ref<Buffer>, Array<Expr>)>,
-    /// Buffers passed to calls, of which only the regions of the block are known.
+    /// Buffers that the block passes to calls. The elements that a call accesses are known only from the regions that
+    /// the block declares.
     pub(crate) passed: Vec<Ref<Buffer>>,
     /// Description of an effect other than stores, such as a call or an assertion.
     pub(crate) effect: Option<&'static str>,
 }
 
 impl Uses {
-    /// Returns the buffers and effects of a block.
+    /// Returns the loads, stores and effects of a block.
     pub(crate) fn of(block: &Block) -> Uses {
         let mut uses = Uses::default();
         if let Some(init) = &block.init {
@@ -133,7 +134,7 @@ impl Scope {
     /// Returns the blocks of a function.
     ///
     /// # Errors
-    /// Returns `ValueError` if the function is not a root block that contains only loops and blocks.
+    /// Returns `ValueError` if the body of the function is not a root block that contains only loops and blocks.
     pub(crate) fn of(func: &PrimFunc) -> Result<Scope> {
         let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else {
             bail!("ValueError", "this step needs a function whose body is one block with all others in it");
@@ -163,7 +164,7 @@ impl Scope {
         Ok(Scope { root: root.clone(), children, leaves })
     }
 
-    /// Returns the index of a block among the leaves.
+    /// Returns the index in `leaves` of the block called `name`.
     pub(crate) fn find(&self, name: &str) -> Result<usize> {
         if let Some(place) = self.leaves.iter().position(|leaf| leaf.name() == name) {
             return Ok(place);
@@ -205,7 +206,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Returns a name that neither a block nor a buffer has.
+    /// Returns `wanted` if no block or buffer has that name, otherwise `wanted` with a number appended.
     pub(crate) fn free_name(&self, func: &PrimFunc, wanted: &str) -> String {
         let buffers: Vec<Ref<Buffer>> = func
             .buffer_map
@@ -227,7 +228,7 @@ impl Scope {
         name
     }
 
-    /// Returns the function with other statements and buffers in its root block.
+    /// Returns the function with the statements and allocated buffers of its root block replaced by the given ones.
     pub(crate) fn with(
         &self,
         func: &Ref<PrimFunc>,
@@ -259,7 +260,8 @@ fn check_plain(stmt: &Stmt) -> Result<()> {
     })
 }
 
-/// Returns the axes that are the indices of an element, if each index is an axis of its own.
+/// Returns the positions of the axes that are the given indices. Returns `None` unless the indices are distinct axes of
+/// the block.
 pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>> {
     let mut found: Vec<usize> = Vec::new();
     for index in indices.iter() {
@@ -273,8 +275,8 @@ pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>
     Some(found)
 }
 
-/// Returns the axes that are the indices of what a block stores into a buffer, if the block sets all elements, each for
-/// its own values of the axes.
+/// Returns, for each dimension of `buffer`, the position of the axis by which a block indexes its stores into the
+/// buffer. Returns `None` unless the indices are distinct axes that run over all elements of the buffer.
 pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usize>> {
     let block = leaf.block();
     let mut axes: Option<Vec<usize>> = None;
@@ -296,7 +298,7 @@ pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usi
 }
 
 impl Scope {
-    /// Returns true if all elements of a buffer are written, or if the buffer belongs to the caller.
+    /// Returns true if the blocks are known to set all elements of a buffer, or if the buffer belongs to the caller.
     pub(crate) fn is_filled(&self, buffer: &Ref<Buffer>) -> bool {
         if !self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer)) {
             return true;
@@ -327,7 +329,7 @@ pub(crate) fn has_load(expr: &Expr) -> bool {
     find.0
 }
 
-/// Returns true if two extents are equal.
+/// Returns true if two extents are the same constant or structurally equal expressions.
 pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     match (as_int(a), as_int(b)) {
         (Some(a), Some(b)) => a == b,
@@ -335,14 +337,14 @@ pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-/// Returns the loops around a block that contain no other block, outermost first.
+/// Returns the loops that contain a block and no other block, outermost first.
 pub(crate) fn own_loops(place: &Place) -> &[Ref<For>] {
     let is_own = |node: &&Ref<For>| tree::blocks(&node.body).len() == 1;
     let own = place.loops.iter().rev().take_while(is_own).count();
     &place.loops[place.loops.len() - own..]
 }
 
-/// Returns the statement that is replaced when a block moves: its outermost own loop, or the block.
+/// Returns the outermost loop that contains a block and no other block, or the block itself if there is no such loop.
 pub(crate) fn own_nest(place: &Place) -> Stmt {
     match own_loops(place).first() {
         Some(node) => node.clone().into_parent(),
@@ -350,7 +352,7 @@ pub(crate) fn own_nest(place: &Place) -> Stmt {
     }
 }
 
-/// Rewrites a block and recomputes its regions.
+/// Applies a mutator to the statements of a block, and recomputes the regions of the block if they have changed.
 pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Result<Ref<Block>> {
     let init = node.init.as_ref().map(|stmt| mutator.stmt(stmt)).transpose()?;
     let body = mutator.stmt(&node.body)?;
@@ -362,7 +364,8 @@ pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Re
     if is_same { Ok(node.clone()) } else { Ok(rebuilt(node, init, body)) }
 }
 
-/// Returns the block with another body.
+/// Returns a copy of a block with the given `init` and `body`. The regions that it declares are recomputed from the
+/// body.
 pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block> {
     let writes = analysis::writes(&body);
     let reads = analysis::reads(&body, &writes.iter().cloned().collect());
@@ -371,7 +374,7 @@ pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block
     make::annotated(&new, node.annotations.clone())
 }
 
-/// Replaces a buffer by another one, at the same indices.
+/// Mutator that replaces the buffer `old` by the buffer `new`, at the same indices.
 pub(crate) struct Swap<'a> {
     pub(crate) old: &'a Ref<Buffer>,
     pub(crate) new: &'a Ref<Buffer>,
@@ -387,7 +390,7 @@ impl Mutator for Swap<'_> {
     }
 }
 
-/// Returns the buffer that is given by an index, a node or a name.
+/// Returns the buffer in `among` that `wanted` designates by its index, its node or its name.
 ///
 /// # Errors
 /// Returns `ValueError` if no buffer or several buffers match, and `TypeError` if `wanted` is of another type.

@@ -11,10 +11,10 @@ use crate::{
     annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
 };
 
-/// Maximum length in bytes of one node in the text of a trace.
+/// Maximum length in bytes of one node when a trace is printed.
 const LONGEST: usize = 1 << 16;
 
-/// Maximum number of loops that the steps of a trace return.
+/// Maximum number of loops that all steps of a trace return together.
 const MOST_LOOPS: i64 = 1 << 20;
 
 /// A recorded step of a schedule.
@@ -23,7 +23,8 @@ const MOST_LOOPS: i64 = 1 << 20;
 pub struct Step {
     /// Name of the step.
     pub name: String,
-    /// Numbers of the loops that the step transforms. Loops are numbered in the order in which steps return them.
+    /// Numbers of the loops that the step transforms. Loops are numbered from 0 in the order in which steps return
+    /// them.
     pub loops: Array<i64>,
     /// Name of the block that the step transforms.
     pub block: Option<String>,
@@ -65,7 +66,7 @@ impl Step {
 
 #[methods]
 impl Trace {
-    /// Returns the steps as a program.
+    /// Returns the steps as source code, one line for each step, such as `l1, l2 = sch.split(l0, [None, 4])`.
     fn text(&self) -> Result<std::string::String> {
         let mut known = 0i64;
         let mut lines = Vec::new();
@@ -97,13 +98,13 @@ impl Trace {
     }
 }
 
-/// Returns factors as they are written in a program.
+/// Returns the factors of a step as they are written in a printed trace, such as `[None, 4]`.
 pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> std::string::String {
     let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
     format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns a value as it is written in a program.
+/// Returns an argument of a step as it is written in a printed trace.
 fn text_of(value: &Any) -> std::string::String {
     if let Ok(text) = value.get::<&str>() {
         return format!("{text:?}");
@@ -120,7 +121,8 @@ fn text_of(value: &Any) -> std::string::String {
     }
 }
 
-/// Applies a step. Returns the function and the loops that the step created or was asked for.
+/// Applies the step `name`. Returns the new function and the loops that the step created. The step `get_loops` returns
+/// the loops around a block.
 pub(crate) fn apply(
     func: &Ref<PrimFunc>,
     name: &str,

@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the block.
+    /// Returns the block without the values of its axes.
     #[must_use]
     pub fn block(&self) -> &Ref<Block> {
         &self.realize.block
@@ -61,7 +61,7 @@ pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
     blocks.found
 }
 
-/// Returns the block of a name.
+/// Returns the block called `name` and the loops around it.
 pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     let mut known = Vec::new();
     for place in blocks(&func.body) {
@@ -73,7 +73,7 @@ pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
 }
 
-/// Returns the loop of a variable.
+/// Returns the loop whose variable is `var`.
 pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     struct Find<'a>(&'a Ref<Var>, Option<Ref<For>>);
     impl Visitor for Find<'_> {
@@ -97,12 +97,12 @@ pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     }
 }
 
-/// Returns the function with one statement replaced.
+/// Returns the function with the statement `old` replaced by `new`.
 pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref<PrimFunc>> {
     Ok(with_body(func, replace_stmt(&func.body, old, new)?))
 }
 
-/// Returns the statement with one statement in it replaced.
+/// Returns the statement `stmt` with the statement `old` inside it replaced by `new`.
 pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
     struct Replace<'a> {
         old: &'a Stmt,
@@ -134,7 +134,7 @@ pub(crate) fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {
     })
 }
 
-/// Returns the variables that an expression uses.
+/// Returns the addresses of the variables that an expression uses.
 pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
     struct Vars(HashSet<usize>);
     impl Visitor for Vars {
@@ -150,7 +150,7 @@ pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
     vars.0
 }
 
-/// Adds a condition to each block of a statement that is not inside another block.
+/// Adds a condition to the predicate of each block in a statement. Blocks inside other blocks are left unchanged.
 pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     struct Guard<'a>(&'a Expr);
     impl Mutator for Guard<'_> {
@@ -166,7 +166,7 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     Guard(condition).stmt(stmt)
 }
 
-/// Returns the loop that is the only statement of another loop, if there is one.
+/// Returns the inner loop if the body of a loop is another loop, and `None` otherwise.
 pub(crate) fn only_loop(node: &For) -> Option<Ref<For>> {
     match StmtKind::of(&node.body) {
         StmtKind::For(inner) => Some(inner.clone()),

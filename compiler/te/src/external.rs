@@ -9,8 +9,9 @@ use anyfn_ir::{ExprKind, make, ops, packed, size};
 
 use crate::tensor::{ExternOp, Operation, Tensor, check_shape};
 
-/// Creates tensors that a statement computes from other tensors. `body` receives the buffers of the inputs and those of
-/// the results. Calls in the statement only read the inputs.
+/// Creates tensors that a statement computes from other tensors. `body` receives the buffers of the inputs and the
+/// buffers of the results, and returns the statement. Functions that the statement calls receive the inputs as
+/// read-only arguments.
 ///
 /// # Errors
 /// Returns the error of `body`, `TypeError` if an extent is not an integer, and `ValueError` if there are no results or
@@ -52,7 +53,7 @@ pub fn external(
     Ok(tensors.map(|(place, (shape, dtype))| Tensor::make(op.clone(), place, shape, dtype)).collect())
 }
 
-/// Marks buffers as read-only arguments of calls.
+/// Mutator that marks the given buffers as read-only where they are arguments of calls.
 struct ReadOnly<'a>(&'a [Ref<Buffer>]);
 
 impl Mutator for ReadOnly<'_> {

@@ -14,8 +14,8 @@ use anyfn_ir::{analysis, make, printer, share};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 
-/// Creates a function that computes tensors. The parameters `args` are placeholders, computed tensors, and variables for
-/// numbers.
+/// Creates a function that computes tensors. `args` become the parameters of the function: placeholders, computed
+/// tensors, and variables for numbers.
 ///
 /// Each computed tensor becomes a block in loops over its axes. Intermediate tensors are allocated by the function.
 ///
@@ -72,8 +72,8 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
     }))
 }
 
-/// Checks that the variables in the extents of arguments are known: each is an argument, or is the whole extent of a
-/// dimension.
+/// Checks that the variables in the extents of buffer arguments are known when the function is called. Each variable
+/// must be an argument itself, or be the whole extent of a dimension of an argument.
 fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Result<()> {
     struct Vars(Vec<Ref<Var>>);
     impl Visitor for Vars {
@@ -105,7 +105,7 @@ fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Re
     Ok(())
 }
 
-/// Identity of a tensor: the address of its operation and the index of the result.
+/// Identity of a tensor: the address of its operation and its index among the results of the operation.
 type Key = (usize, i32);
 
 fn key(tensor: &Tensor) -> Key {
@@ -219,7 +219,8 @@ impl Builder {
         }
     }
 
-    /// Returns a unique name for a block: the name of its operation, with a number if that is taken.
+    /// Returns a unique name for a block: the name `own` of its operation, with a numeric suffix if that name is
+    /// already taken.
     fn block_name(&mut self, own: &str) -> String {
         let mut name = own.to_owned();
         let mut number = 0;
@@ -230,7 +231,7 @@ impl Builder {
         name
     }
 
-    /// Returns the buffer of a result. It is allocated by the function unless it is an argument.
+    /// Returns the buffer of a result of an operation. A buffer that is not an argument is allocated by the function.
     fn result(
         &mut self,
         op: &Ref<Operation>,
@@ -323,7 +324,7 @@ impl Builder {
     }
 }
 
-/// Returns the initialisation and the update of a reduction.
+/// Returns two statements for a reduction: its initialisation and its update.
 fn reduction(
     reduce: &Reduce,
     results: &[Ref<Buffer>],
@@ -368,11 +369,11 @@ fn reduction(
     Ok((make::seq(init), body))
 }
 
-/// Mutator that replaces elements of tensors by elements of buffers, and axes by the variables of a block.
+/// Mutator that replaces elements of tensors by elements of buffers, and axes by their values in the block.
 struct Lower<'a> {
     buffers: &'a HashMap<Key, Ref<Buffer>>,
     vars: &'a HashMap<usize, Expr>,
-    /// Results by the address of the expression, so that shared subexpressions stay shared.
+    /// Transformed expressions, by the address of the original expression. They keep shared subexpressions shared.
     done: HashMap<usize, Expr>,
 }
 

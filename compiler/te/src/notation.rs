@@ -56,19 +56,19 @@ impl Term {
         self.map(|value| ops::cast(value, dtype))
     }
 
-    /// Compares the value with another one: true if it is less.
+    /// Creates the comparison `self < other`.
     #[must_use]
     pub fn less(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Lt, self, other)
     }
 
-    /// Compares the value with another one: true if it is at most the other.
+    /// Creates the comparison `self <= other`.
     #[must_use]
     pub fn at_most(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Le, self, other)
     }
 
-    /// Compares the value with another one: true if both are equal.
+    /// Creates the comparison `self == other`.
     #[must_use]
     pub fn equal(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Eq, self, other)
@@ -86,7 +86,7 @@ impl Term {
         binary(BinaryOp::Or, self, other)
     }
 
-    /// Divides by another value and rounds the quotient down.
+    /// Divides the value by another value and rounds the quotient down.
     #[must_use]
     pub fn floor_div(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::FloorDiv, self, other)
@@ -98,7 +98,7 @@ impl Term {
         self.map(ops::abs)
     }
 
-    /// Raises the value to a power.
+    /// Raises the value to the power `other`.
     #[must_use]
     pub fn power(&self, other: impl Into<Term>) -> Term {
         let Term(other) = other.into();
@@ -299,7 +299,7 @@ fn exprs<T: Into<Term>>(terms: impl IntoIterator<Item = T>) -> Result<Array<Expr
     Ok(terms.into_iter().map(|term| term.into().expr()).collect::<Result<Vec<_>>>()?.into_iter().collect())
 }
 
-/// Access to elements of tensors by index.
+/// Access to an element of a tensor by its indices.
 pub trait At {
     /// Returns the element at the given indices, a tuple with one index for each dimension.
     fn at(&self, indices: impl Indices) -> Term;

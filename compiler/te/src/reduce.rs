@@ -53,8 +53,8 @@ fn simple(op: BinaryOp, value: Expr, axis: Array<Ref<IterVar>>, identity: Expr) 
     reduce(&reducer, source, axis, ops::bool(true))?.get(0)
 }
 
-/// Creates a combiner. `combine` receives the values combined so far and the next values, and returns the combined
-/// values.
+/// Creates a combiner for values of the data types `dtypes`. `combine` receives the values combined so far and the next
+/// values, and returns the combined values.
 ///
 /// # Errors
 /// Returns the error of `combine`, and `TypeError` if the combined values or the identity differ from `dtypes` in number
@@ -79,7 +79,7 @@ pub fn reducer(
     Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
 }
 
-/// Combines values over axes where `condition` holds. Returns one result for each value.
+/// Combines the values in `source` over axes, where `condition` holds. Returns one result for each value.
 ///
 /// # Errors
 /// Returns `ValueError` if there are no axes or an axis is repeated. Returns `TypeError` if an axis was not created by

@@ -251,7 +251,7 @@ fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
     Ok(())
 }
 
-/// Converts an object to tensors: a tensor, or an array of tensors.
+/// Returns the tensors in an object, which must be a tensor or an array of tensors.
 ///
 /// # Errors
 /// Returns `TypeError` for any other object.

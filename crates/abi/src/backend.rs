@@ -1,8 +1,8 @@
 //! Functions that compiled code calls by symbol: worker threads and workspaces.
 //!
 //! They are not part of the function table, because a runtime may be built without them. A library that was compiled
-//! for the host has a pointer variable for each of these functions that it uses, named `__TVM..` after the function,
-//! which the loader fills. C source calls the functions by name.
+//! for the host has a pointer variable for each of these functions that it uses. The variable is named `__TVM..` after
+//! the function, and the loader fills it. C source calls the functions by name.
 
 use core::ffi::{c_int, c_void};
 
@@ -21,7 +21,7 @@ macro_rules! backend {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TVMParallelGroupEnv {
-    /// Identity of the launch, for `TVMBackendParallelBarrier`.
+    /// Opaque identifier of the launch, which `TVMBackendParallelBarrier` uses.
     pub sync_handle: *mut c_void,
     /// Number of tasks of the launch.
     pub num_task: i32,
@@ -58,6 +58,7 @@ backend! {
         dtype_bits_hint: c_int,
     ) -> *mut c_void;
 
-    /// Frees memory of `TVMBackendAllocWorkspace`. Raises `ValueError` if this thread has not allocated `ptr`.
+    /// Frees memory that `TVMBackendAllocWorkspace` has returned. Raises `ValueError` if this thread has not allocated
+    /// `ptr`.
     fn TVMBackendFreeWorkspace(device_type: c_int, device_id: c_int, ptr: *mut c_void) -> c_int;
 }

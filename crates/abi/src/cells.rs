@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use crate::{TVMFFIAny, TVMFFIByteArray, TVMFFIObjectHandle};
 
-/// Signature of every function. Returns 0 on success, or -1 if an error was raised on this thread.
+/// C signature through which every function object is called. Returns 0 on success, or -1 if an error was raised on
+/// this thread.
 ///
 /// `args` are views that are borrowed for the call. `*result` is `None` on entry and an owned value on success.
 pub type TVMFFISafeCallType = unsafe extern "C" fn(
@@ -33,7 +34,7 @@ pub struct TVMFFISeqCell {
     pub size: i64,
     /// Number of elements for which `data` has room.
     pub capacity: i64,
-    /// Frees `data`; NULL if the elements live in the object's own memory.
+    /// Function that frees `data`; NULL if the elements live in the object's own memory.
     pub data_deleter: Option<unsafe extern "C" fn(data: *mut c_void)>,
 }
 
@@ -49,14 +50,15 @@ pub struct TVMFFIMapCell {
     pub size: u64,
     /// Number of slots; bit 63 is set in the small layout.
     pub slots: u64,
-    /// Frees `data`; NULL if the pairs live in the object's own memory.
+    /// Function that frees `data`; NULL if the pairs live in the object's own memory.
     pub data_deleter: Option<unsafe extern "C" fn(data: *mut c_void)>,
 }
 
 /// Fields of a Map or Dict with the dense layout, directly after its [`TVMFFIMapCell`].
 #[repr(C)]
 pub struct TVMFFIDenseMapTail {
-    /// Number of bits by which the scrambled hash of a key is shifted right to get its home slot.
+    /// Number of bits by which a key's hash, multiplied by a constant, is shifted right to get the home slot of the
+    /// key.
     pub fib_shift: u32,
     /// Padding, always zero.
     pub padding: u32,
@@ -82,8 +84,9 @@ pub struct TVMFFIMapItem {
 /// Block of 16 slots of a dense Map or Dict, with the state of each slot.
 #[repr(C)]
 pub struct TVMFFIMapBlock {
-    /// State of each slot: 0xFF if empty, 0xFE if protected. Otherwise bit 7 is clear for the head of a chain and set
-    /// for its other slots, and the low seven bits encode the distance to the next slot of the chain.
+    /// State of each slot: 0xFF if empty, 0xFE if reserved while pairs are moved. In a slot that holds a pair, bit 7 is
+    /// clear for the head of a chain and set for the other slots of a chain. The low seven bits encode the distance to
+    /// the next slot of the chain.
     pub meta: [u8; 16],
     /// Contents of the slots.
     pub items: [TVMFFIMapItem; 16],
@@ -103,7 +106,7 @@ pub struct TVMFFIErrorCell {
     pub message: TVMFFIByteArray,
     /// Lines of the form `  File "<file>", line <n>, in <function>`, most recent call first.
     pub backtrace: TVMFFIByteArray,
-    /// Replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied.
+    /// Function that replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied.
     pub update_backtrace: Option<
         unsafe extern "C" fn(self_: TVMFFIObjectHandle, backtrace: *const TVMFFIByteArray, update_mode: i32),
     >,
@@ -116,7 +119,7 @@ pub struct TVMFFIErrorCell {
 /// Content of a Function (type 68).
 #[repr(C)]
 pub struct TVMFFIFunctionCell {
-    /// Calls the function; the first argument is the function object itself.
+    /// Function that performs the call. Its first argument is the function object itself.
     pub safe_call: TVMFFISafeCallType,
     /// Entry point for C++ callers built with the same toolchain; always NULL in functions that anyfn creates.
     pub cpp_call: *mut c_void,
@@ -136,17 +139,19 @@ pub struct TVMFFIBigIntCell {
     pub word_count: usize,
 }
 
-/// Word before the header of an object that a custom allocator allocated.
+/// Function that frees the memory of an object from a custom allocator. It is stored directly before the header of the
+/// object.
 #[repr(C)]
 pub struct TVMFFIObjectAllocHeader {
-    /// Frees the memory of the object whose header follows.
+    /// Function that frees the memory of the object whose header follows. Argument: the address of the header.
     pub delete_space: Option<unsafe extern "C" fn(body: *mut c_void)>,
 }
 
 /// Allocator for the memory of objects.
 #[repr(C)]
 pub struct TVMFFICustomAllocator {
-    /// Returns the address of `size` bytes with a [`TVMFFIObjectAllocHeader`] directly before them, or NULL.
+    /// Function that returns the address of `size` bytes with a [`TVMFFIObjectAllocHeader`] directly before them, or
+    /// NULL.
     pub allocate: Option<
         unsafe extern "C" fn(
             size: usize,

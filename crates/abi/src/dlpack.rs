@@ -8,7 +8,7 @@ pub type DLDeviceType = i32;
 macro_rules! constants {
     ($all:ident: $ty:ty { $( $(#[$doc:meta])* $name:ident = $value:literal; )* }) => {
         $( $(#[$doc])* pub const $name: $ty = $value; )*
-        /// Names and values of the constants of one group, for generators.
+        /// Names and values of the constants of one group, for code generators.
         pub const $all: &[(&str, $ty)] = &[$( (stringify!($name), $value) ),*];
     };
 }
@@ -159,7 +159,7 @@ pub struct DLManagedTensor {
     pub dl_tensor: DLTensor,
     /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Releases the tensor; called once by the consumer. May be NULL.
+    /// Function that releases the tensor; the consumer calls it once. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensor)>,
 }
 
@@ -170,7 +170,7 @@ pub struct DLManagedTensorVersioned {
     pub version: DLPackVersion,
     /// Private data of the producer.
     pub manager_ctx: *mut c_void,
-    /// Releases the tensor; called once by the consumer. May be NULL.
+    /// Function that releases the tensor; the consumer calls it once. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensorVersioned)>,
     /// Flags of the tensor, a combination of `DLPACK_FLAG_BITMASK_*`.
     pub flags: u64,
@@ -178,11 +178,13 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// Reports an error of a tensor allocator, with the context that the allocator received, a kind and a message.
+/// Function that reports an error of a tensor allocator. Arguments: the context that the allocator received, the kind
+/// of the error, its message.
 pub type DLPackSetError =
     unsafe extern "C" fn(error_ctx: *mut c_void, kind: *const c_char, message: *const c_char);
 
-/// Allocates a tensor like `prototype`, whose `data` is ignored. Returns 0 on success.
+/// Function that allocates a tensor with the shape, data type and device of `prototype`, whose `data` is ignored.
+/// Returns 0 on success.
 pub type DLPackManagedTensorAllocator = unsafe extern "C" fn(
     prototype: *mut DLTensor,
     out: *mut *mut DLManagedTensorVersioned,

@@ -27,7 +27,7 @@ macro_rules! functions {
         /// All functions of the ABI as pointers, in the order of the header.
         ///
         /// A frontend that must not depend on symbol resolution obtains this table from [`anyfn_api`] and calls through
-        /// it. Members are only ever appended; `size` tells which of them exist.
+        /// it. Members are only ever appended. A member exists if it lies within the first `size` bytes.
         #[repr(C)]
         pub struct AnyfnApi {
             /// Size of the table in bytes.
@@ -80,7 +80,7 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Returns the allocator with which objects are to be allocated; never NULL. The result is borrowed.
+    /// Returns the allocator for the memory of objects; never NULL. The result is borrowed.
     fn TVMFFIGetCustomAllocator() -> *mut TVMFFICustomAllocator;
 
     /// Sets the allocator for objects; NULL restores the built-in one. The struct must outlive its use.
@@ -103,7 +103,8 @@ functions! {
     /// Looks up a global function. A missing function is not an error: `*out` is then NULL.
     fn TVMFFIFunctionGetGlobal(name: *const TVMFFIByteArray, out: *mut TVMFFIObjectHandle) -> c_int;
 
-    /// Creates an owned value from a view. Borrowed strings are copied; an r-value reference is moved out of its slot.
+    /// Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is moved out
+    /// of its slot.
     ///
     /// A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
     /// opaque pointer otherwise.
@@ -166,7 +167,7 @@ functions! {
     /// Exports a tensor. The result holds a reference to the tensor until its deleter is called.
     fn TVMFFITensorToDLPack(from: TVMFFIObjectHandle, out: *mut *mut DLManagedTensor) -> c_int;
 
-    /// Creates a tensor from a tensor of DLPack 1.0 or later; otherwise like `TVMFFITensorFromDLPack`.
+    /// Creates a tensor like `TVMFFITensorFromDLPack`, from a managed tensor of DLPack 1.0 or later.
     fn TVMFFITensorFromDLPackVersioned(
         from: *mut DLManagedTensorVersioned,
         require_alignment: i32,
@@ -174,7 +175,7 @@ functions! {
         out: *mut TVMFFIObjectHandle,
     ) -> c_int;
 
-    /// Exports a tensor for DLPack 1.0 or later; otherwise like `TVMFFITensorToDLPack`.
+    /// Exports a tensor like `TVMFFITensorToDLPack`, as a managed tensor of DLPack 1.0 or later.
     fn TVMFFITensorToDLPackVersioned(from: TVMFFIObjectHandle, out: *mut *mut DLManagedTensorVersioned) -> c_int;
 
     /// Creates a tensor that views the memory of `source` as `prototype` describes it and keeps `source` alive.
@@ -216,8 +217,8 @@ functions! {
         allow_override: c_int,
     ) -> c_int;
 
-    /// Registers a global function with documentation and metadata, whose strings are copied; otherwise like
-    /// `TVMFFIFunctionSetGlobal`.
+    /// Registers a global function like `TVMFFIFunctionSetGlobal`, with documentation and metadata. The strings of
+    /// `method_info` are copied.
     fn TVMFFIFunctionSetGlobalFromMethodInfo(method_info: *const TVMFFIMethodInfo, allow_override: c_int) -> c_int;
 
     /// Adds a field to a type. Strings are copied. Raises `InternalError` if the type already has a field of that name.
@@ -269,8 +270,8 @@ functions! {
     /// Returns the type info of a type, at a stable address. Returns NULL and raises an error if the index is unknown.
     fn TVMFFIGetTypeInfo(type_index: i32) -> *const TVMFFITypeInfo;
 
-    /// Initialises `*handle_addr` with `init_func`, once. If several threads call this at the same time, one of them
-    /// does it.
+    /// Initialises `*handle_addr` with the handle that `init_func` produces, unless it is initialised already. If
+    /// several threads call this at the same time, one of them calls `init_func` and the other threads wait.
     ///
     /// Returns a non-zero code of `init_func` unchanged. Raises `RuntimeError` if `init_func` produces NULL.
     fn TVMFFIHandleInitOnce(
@@ -309,14 +310,16 @@ functions! {
     /// Returns the tensor allocator of this thread, else the global one, else NULL.
     fn TVMFFIEnvGetDLPackManagedTensorAllocator() -> Option<DLPackManagedTensorAllocator>;
 
-    /// Allocates a tensor like `prototype` with the current allocator. Raises `RuntimeError` if no allocator is set.
+    /// Allocates a tensor with the shape, data type and device of `prototype`, using the current tensor allocator.
+    /// Raises `RuntimeError` if no allocator is set.
     fn TVMFFIEnvTensorAlloc(prototype: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
 
     /// Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
-    /// keeps, or if the call that this thread runs was cancelled.
+    /// keeps, or if the call in progress on this thread was cancelled.
     fn TVMFFIEnvCheckSignals() -> c_int;
 
-    /// Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
+    /// Registers a function of the host language under a name: `PyErr_CheckSignals`, `PyGILState_Ensure`,
+    /// `PyGILState_Release` or `AnyfnTensorOwner`.
     ///
     /// Under the name `AnyfnTensorOwner` a frontend registers an `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`.
     /// The runtime calls it when native code keeps a borrowed tensor. If a call of this thread currently borrows `view`

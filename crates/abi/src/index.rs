@@ -3,7 +3,7 @@
 macro_rules! indices {
     ($( $(#[$doc:meta])* $name:ident = $value:literal $( $key:literal )?; )*) => {
         $( $(#[$doc])* pub const $name: i32 = $value; )*
-        /// Names and values of all type index constants, for generators.
+        /// Names and values of all type index constants, for code generators.
         pub const TYPE_INDICES: &[(&str, i32)] = &[$( (stringify!($name), $value) ),*];
         /// Index and type key of each type that exists in every process.
         pub const STATIC_TYPE_KEYS: &[(i32, &str)] = &[$( $( ($value, $key), )? )*];
@@ -33,13 +33,13 @@ indices! {
     kTVMFFIRawStr = 8 "const char*";
     /// Borrowed `TVMFFIByteArray*` that holds bytes; used only in views.
     kTVMFFIByteArrayPtr = 9 "TVMFFIByteArray*";
-    /// Address of a slot whose object the callee may take; used only in views.
+    /// Address of a variable of the caller that holds an object, which the callee may take; used only in views.
     kTVMFFIObjectRValueRef = 10 "ObjectRValueRef";
     /// String of at most 7 bytes, stored in the value.
     kTVMFFISmallStr = 11 "ffi.SmallStr";
     /// Bytes, at most 7, stored in the value.
     kTVMFFISmallBytes = 12 "ffi.SmallBytes";
-    /// Result of a structural mutation that leaves the original unchanged.
+    /// Result of a structural mutator that leaves the original value unchanged.
     kTVMFFIUnchanged = 13 "ffi.Unchanged";
     /// First index of the object types.
     kTVMFFIStaticObjectBegin = 64;
@@ -73,7 +73,7 @@ indices! {
     kTVMFFIVisitInterrupt = 77 "ffi.VisitInterrupt";
     /// Integer of arbitrary size.
     kTVMFFIBigInt = 78 "ffi.BigInt";
-    /// One past the last static object type.
+    /// Upper bound of the static object types, exclusive.
     kTVMFFIStaticObjectEnd = 79;
     /// First index that is allocated at run time.
     kTVMFFIDynObjectBegin = 128;

@@ -19,22 +19,22 @@ pub struct TVMFFIObject {
     pub type_index: i32,
     /// Flags, zero in objects of other runtimes. anyfn keeps the `OBJECT_FLAG_*` bits here; no client depends on them.
     pub flags: u32,
-    /// Destroys the object; NULL for objects that are never freed.
+    /// Function that destroys the object; NULL for objects that are never freed.
     pub deleter: Option<TVMFFIObjectDeleter>,
 }
 
 /// Flag: a thread is executing an operation on this List or Dict, or is changing the backtrace of this Error.
 pub const OBJECT_FLAG_LOCKED: u32 = 1;
-/// Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`, whichever runtime created
-/// it.
+/// Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. It applies to errors of all
+/// runtimes.
 pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
 /// Flag: a `const AnyfnFunctionExt*` directly follows the [`crate::TVMFFIFunctionCell`] of this Function.
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
 /// Flag: the memory of this Tensor must not be written.
 pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
-/// Flag, not part of the stable ABI: in the word beside the type index of a `DLTensor*`, marks memory that must not be
-/// written. Other producers leave the word zero and need not read it. A value that outlives the call never has this
-/// flag.
+/// Flag in the second 32-bit word of a [`crate::TVMFFIAny`] that holds a `DLTensor*`: the memory of the tensor must not
+/// be written. The flag is not part of the stable ABI: other producers leave the word zero and need not read it. A
+/// value that outlives the call never has this flag.
 pub const TENSOR_VIEW_READ_ONLY: u32 = 1;
 
 /// Deleter flag: no strong reference remains, so the content is destroyed.
@@ -53,10 +53,11 @@ pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
 /// Additional properties of a function that anyfn created.
 #[repr(C)]
 pub struct AnyfnFunctionExt {
-    /// Size of this struct in bytes; fields beyond it are absent.
+    /// Size of this struct in bytes; a field at or beyond this offset does not exist.
     pub size: usize,
     /// Flags, a combination of `FUNCTION_FLAG_*`.
     pub flags: u64,
-    /// Returns the signature as a JSON string, or None (see `docs/signature.md`). May be NULL.
+    /// Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
+    /// known. May be NULL.
     pub signature: Option<unsafe extern "C" fn(func: *mut c_void, result: *mut TVMFFIAny) -> c_int>,
 }

@@ -7,7 +7,7 @@ use crate::{TVMFFIAny, TVMFFIByteArray, TVMFFIObjectHandle};
 macro_rules! flags {
     ($all:ident { $( $(#[$doc:meta])* $name:ident = $value:expr; )* }) => {
         $( $(#[$doc])* pub const $name: i64 = $value; )*
-        /// Names and values of the flags, for generators.
+        /// Names and values of the flags, for code generators.
         pub const $all: &[(&str, i64)] = &[$( (stringify!($name), $value) ),*];
     };
 }
@@ -23,7 +23,7 @@ flags! { FIELD_FLAGS {
     kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3;
     /// The field is a definition region: it defines the variables in its value, at any depth.
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4;
-    /// The default is a function that creates a value.
+    /// The default of the field is the result of a function that is called for each object.
     kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5;
     /// The field is omitted from the printed representation.
     kTVMFFIFieldFlagBitMaskReprOff = 1 << 6;
@@ -37,30 +37,31 @@ flags! { FIELD_FLAGS {
     kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10;
     /// The `setter` of the field is a Function object.
     kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11;
-    /// The field is a definition region, but the fields of the variables that it defines are uses of variables.
+    /// The field is a definition region: it defines the variables in its value. Variables in the fields of these
+    /// variables are uses, not definitions.
     kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12;
 }}
 
 flags! { SEQ_HASH_KINDS {
-    /// No structural equality and hash.
+    /// Structural equality and hash are not supported.
     kTVMFFISEqHashKindUnsupported = 0;
     /// Compared by content.
     kTVMFFISEqHashKindTreeNode = 1;
-    /// Free variable, mapped to its counterpart.
+    /// Free variable, which equality pairs with one variable of the other graph.
     kTVMFFISEqHashKindFreeVar = 2;
-    /// Compared by content and by which nodes are shared.
+    /// Compared by content, and by which nodes are reached along several paths.
     kTVMFFISEqHashKindDAGNode = 3;
-    /// Compared by content; the objects are immutable.
+    /// Compared by content. The objects are immutable, so an object equals itself without a comparison of the content.
     kTVMFFISEqHashKindConstTreeNode = 4;
     /// Compared by address.
     kTVMFFISEqHashKindUniqueInstance = 5;
 }}
 
-/// Reads the field at an address into an owned value.
+/// Function that reads the field at the address `field` into an owned value.
 pub type TVMFFIFieldGetter = unsafe extern "C" fn(field: *mut c_void, result: *mut TVMFFIAny) -> c_int;
-/// Sets the field at an address from a view.
+/// Function that sets the field at the address `field` from a view.
 pub type TVMFFIFieldSetter = unsafe extern "C" fn(field: *mut c_void, value: *const TVMFFIAny) -> c_int;
-/// Creates an object with default content.
+/// Function that creates an object with default content.
 pub type TVMFFIObjectCreator = unsafe extern "C" fn(result: *mut TVMFFIObjectHandle) -> c_int;
 
 /// A field of an object type.
@@ -71,7 +72,7 @@ pub struct TVMFFIFieldInfo {
     pub name: TVMFFIByteArray,
     /// Documentation of the field.
     pub doc: TVMFFIByteArray,
-    /// Metadata as JSON; its key `type_schema` describes the type.
+    /// Metadata as JSON, whose key `type_schema` describes the type of the field.
     pub metadata: TVMFFIByteArray,
     /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
@@ -99,7 +100,7 @@ pub struct TVMFFIMethodInfo {
     pub name: TVMFFIByteArray,
     /// Documentation of the method.
     pub doc: TVMFFIByteArray,
-    /// Metadata as JSON; its key `type_schema` describes the type.
+    /// Metadata as JSON, whose key `type_schema` describes the signature of the method.
     pub metadata: TVMFFIByteArray,
     /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
@@ -113,7 +114,7 @@ pub struct TVMFFIMethodInfo {
 pub struct TVMFFITypeMetadata {
     /// Documentation of the type.
     pub doc: TVMFFIByteArray,
-    /// Creates an object with default content; NULL if that is not possible.
+    /// Function that creates an object with default content; NULL if the type has no such function.
     pub creator: Option<TVMFFIObjectCreator>,
     /// Size of an object in bytes.
     pub total_size: i32,

@@ -21,11 +21,11 @@ use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
-/// A function that `#[register]` has collected.
+/// A function that is marked `#[register]`, with everything that its registration needs.
 pub struct Entry {
     /// Name of the global function.
     pub name: &'static str,
-    /// True if it replaces a function of the same name.
+    /// True if the function replaces a global function of the same name.
     pub overrides: bool,
     /// Documentation of the function.
     pub doc: &'static str,
@@ -33,7 +33,7 @@ pub struct Entry {
     pub make: fn() -> PackedFunc,
 }
 
-/// All functions with `#[register]` in this program or library.
+/// All functions that are marked `#[register]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [Entry];
@@ -81,8 +81,8 @@ impl ContextSymbol {
     }
 }
 
-/// Context symbols of this program or library in addition to those of the core. They have an effect only if they are
-/// linked together with the core.
+/// Context symbols that crates in this executable or library add to those of the core. They have an effect only if they
+/// are linked together with the core.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
@@ -90,13 +90,14 @@ pub static CONTEXT_SYMBOLS: [ContextSymbol];
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// A type with `#[derive(Object)]`.
+/// A type that is marked `#[derive(Object)]`.
 pub struct TypeEntry {
-    /// Registers all parts of the type in the type table; returns the reason if that is not possible.
+    /// Function that registers the type, its fields and its methods in the type table. Returns the reason if that is
+    /// not possible. `again` is explained at [`TypeIndex::define`].
     pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
-/// All types with `#[derive(Object)]` in this program or library.
+/// All types that are marked `#[derive(Object)]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
@@ -104,7 +105,7 @@ pub static TYPES: [TypeEntry];
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
-/// All blocks with `#[methods]` in this program or library.
+/// All `impl` blocks that are marked `#[methods]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
@@ -112,7 +113,7 @@ pub static METHODS: [TypeMethods];
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];
 
-/// Registers all types of this program or library in the type table; see [`TypeIndex::define`].
+/// Registers all types of this executable or library in the type table; see [`TypeIndex::define`].
 ///
 /// # Errors
 /// Returns the first error, such as a type whose key belongs to another type. The other types are still registered.
@@ -196,15 +197,15 @@ pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
     }
 }
 
-/// Returns the candidate nearest to `name`, if one is near enough: about a third of what follows the common namespace
-/// may differ.
+/// Returns the candidate with the smallest edit distance to `name`; `None` if no candidate is similar enough. The
+/// common namespace of both names is ignored, and about a third of the rest of `name` may differ.
 ///
 /// It is used for error messages. The work is limited, so that long names and many candidates do not make an error
 /// slow.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// Maximum length of a name that is compared, in bytes.
     const LONGEST: usize = 128;
-    /// Maximum number of byte comparisons in total.
+    /// Maximum number of character comparisons in total.
     const WORK: usize = 1 << 22;
     if name.len() > LONGEST {
         return None;
@@ -315,6 +316,8 @@ pub unsafe fn exported_doc(names: &Names, result: *mut TVMFFIAny) -> c_int {
     unsafe { write_text(result, names.doc) }
 }
 
+/// Writes a string value with a copy of `text` to `result`.
+///
 /// # Safety
 /// `result` must be writable and hold nothing.
 unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
@@ -325,7 +328,7 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// Result of [`registrations`] that the loader has not returned yet.
+/// Entries that [`registrations`] has returned. They live until the loader calls the function again.
 struct Table {
     infos: Vec<TVMFFIMethodInfo>,
     /// Functions and signatures from which the entries borrow.
@@ -334,12 +337,12 @@ struct Table {
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the functions with `#[register]` of a library to its loader, one entry per function. The types of the
-/// library are registered as well, so that they are known before the first object exists.
+/// Returns the functions that are marked `#[register]` in this library to its loader, one entry per function. The types
+/// of the library are registered as well, so that they are known before the first object exists.
 ///
 /// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
-/// the library remains. If a type cannot be registered, because its key belongs to another type, the count is -1 and an
-/// error is raised.
+/// the library remains. If a type cannot be registered, because its key belongs to another type, `*count` is set to -1
+/// and an error is raised.
 ///
 /// # Safety
 /// `count` must be NULL or writable. If several threads call this at the same time, none of them may use the entries.
@@ -393,7 +396,7 @@ pub fn field_schema(metadata: &str) -> alloc::string::String {
     metadata.and_then(|json| json.get("type_schema")?.text().map(Into::into)).unwrap_or_default()
 }
 
-/// An ELF note that states for which ABI a library was built.
+/// An ELF note that states the ABI version for which a library was built.
 #[repr(C, align(4))]
 pub struct Note {
     name_size: u32,
@@ -404,7 +407,8 @@ pub struct Note {
     minimum_core: [u32; 3],
 }
 
-/// Note that `export!` adds to a library: owner `anyfn`, type 1, the ABI version and the oldest core that works.
+/// Note that `export!` adds to a library. Its owner is `anyfn` and its type is 1. It contains the ABI version, and the
+/// oldest version of the core with which the library works.
 pub const NOTE: Note = Note {
     name_size: 6,
     desc_size: 24,
@@ -453,8 +457,8 @@ pub fn remember_places() {
 /// ```
 ///
 /// # Safety
-/// Objects of the type must have a content of type `T`, which any thread may use in the way that the object type
-/// allows.
+/// `T` must be the type of the content of all objects of this type. The content must support every use from any thread
+/// that the object type allows.
 pub unsafe fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crate::ObjectRef {
     // SAFETY: the caller guarantees the content, and no flag is set.
     unsafe { new_object_with_flags(type_index, 0, content) }
@@ -480,20 +484,22 @@ pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
         .map(|value| unsafe { crate::AnyView::from_raw(*value) }.to_owned())
 }
 
-/// Counts an object that was not created by [`new_object`], once it is at its final address.
+/// Adds an object that [`new_object`] did not create to the live objects of this library. The object must be at its
+/// final address.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_created(&7, 64);
 /// ```
 ///
 /// # Safety
-/// `object` must be such an object of this type, and it must be counted only once: a library is unmapped when it has no
-/// objects.
+/// `object` must point to an object of the type `type_index` that [`new_object`] did not create. It must be counted
+/// only once: a library is unmapped when it has no live objects.
 pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Counts the end of an object that was not created by [`new_object`], before its memory is freed.
+/// Removes an object that [`new_object`] did not create from the live objects of this library, before its memory is
+/// freed.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
@@ -505,10 +511,10 @@ pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object that was not created by [`new_object`], for its deleter.
+/// Destroys the content of an object that [`new_object`] did not create. Deleters call this.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
-/// it must then return immediately.
+/// the deleter must then return immediately.
 ///
 /// # Safety
 /// Only the deleter of `object` may call this, with the flags that it received, which must include the flag for the
@@ -573,7 +579,7 @@ pub fn bytes_of(value: &Any) -> &[u8] {
     }
 }
 
-/// Returns the pair of a Map or Dict at a position, and advances the position; `None` at the end.
+/// Returns the pair of a Map or Dict at a position and advances the position to the next pair; `None` at the end.
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change while the result is alive.
@@ -594,7 +600,8 @@ pub unsafe fn replace_value(object: &crate::ObjectRef, place: crate::MapPlace, v
     unsafe { crate::containers::replace_value(object, place, value) }
 }
 
-/// Returns a number that no other running thread has; 0 if the build has no support for threads.
+/// Returns a number that identifies the calling thread among the running threads; 0 if the build has no support for
+/// threads.
 #[must_use]
 pub fn thread_token() -> usize {
     #[cfg(feature = "std")]

@@ -361,7 +361,8 @@ impl fmt::Debug for Any {
     }
 }
 
-/// Values are equal if they are equal as Map keys: same type and same bits, strings and bytes by content.
+/// Values are compared in the same way as Map keys. They are equal if they have the same type and the same bits, if
+/// they are strings or bytes with equal content, or if the equality hook of their type reports that they are equal.
 impl PartialEq for AnyView<'_> {
     fn eq(&self, other: &AnyView<'_>) -> bool {
         crate::hash::any_equal(self, other)

@@ -46,7 +46,8 @@ by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, f32, f64, bool, (), Opa
 by_value!(true: i128, u64, u128, usize, &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
     {T: IntoAny} Option<T>);
 
-/// Implements [`IntoArg`] for an object type: by value the reference is moved, by reference no count changes.
+/// Implements [`IntoArg`] for an object type. Passing by value moves the reference. Passing by reference does not
+/// change the reference count.
 macro_rules! object_arg {
     ($name:ident) => {
         // SAFETY: the reference is moved into the value.

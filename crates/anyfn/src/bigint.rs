@@ -55,7 +55,8 @@ impl<'a> Words<'a> {
         (fits && !self.is_negative()).then(|| self.low())
     }
 
-    /// Returns a word of the absolute value, given whether all lower words are zero.
+    /// Returns the word at `index` of the absolute value. `zero_below` must be true if all lower words are zero, and
+    /// false otherwise.
     fn magnitude(&self, index: usize, zero_below: bool) -> u64 {
         match (self.is_negative(), zero_below) {
             (false, _) => self.word(index),
@@ -110,7 +111,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Reads a value that is not a 64-bit int as a narrower or wider integer.
+/// Reads a BigInt as an integer type, which may be wider than 64 bits. Other values are a mismatch.
 #[cold]
 pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     view: &AnyView<'_>,
@@ -121,7 +122,7 @@ pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     value.ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Reads a value that is neither a float nor a 64-bit int as a float.
+/// Reads a BigInt as a float of magnitude at most `max`. Other values are a mismatch.
 #[cold]
 pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<T>(view)) };
@@ -132,7 +133,7 @@ pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, 
     Err(Mismatch::new("OverflowError", "float".to_string(), words.to_string()))
 }
 
-/// Reads an unsigned 128-bit integer.
+/// Reads a BigInt as an unsigned 128-bit integer. Other values are a mismatch.
 #[cold]
 pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<u128>(view)) };
@@ -140,7 +141,8 @@ pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     words.to_u128().ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Creates a BigInt from its low 128 bits and the word to which all higher words are equal: zero or all ones.
+/// Creates an integer value from its low 128 bits and `sign`, the value of all higher words: zero, or all ones if the
+/// integer is negative.
 #[cold]
 pub(crate) fn make(low: u128, sign: u64) -> Result<Any> {
     let words = [low as u64, (low >> 64) as u64, sign];

@@ -78,17 +78,18 @@ use crate::{
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub trait FromArg {
-    /// The type that reading returns, which borrows from the value if possible.
+    /// The type that [`from_arg`](Self::from_arg) returns. It borrows from the value if possible.
     type Arg<'a>;
 
-    /// True if every value is accepted, so that the elements of a container need no check.
+    /// True if values of every type are accepted, so that the elements of a container need not be checked.
     const ALL: bool = false;
 
-    /// States whether reading runs code outside this crate. The constant of another type cannot be used here.
+    /// States whether reading runs code outside this crate. An implementation cannot reuse the constant of another type
+    /// here.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
-    /// Returns the type as signatures and error messages show it.
+    /// Returns the description of the type for signatures and error messages.
     fn schema() -> Schema;
 
     /// Reads a value.
@@ -100,8 +101,8 @@ pub trait FromArg {
 
 /// A Rust type that can be converted into a value: the type of a result, an element or an owned argument.
 pub trait IntoAny {
-    /// Memory representation of fields of this type, which allows faster reads. The constant of another type cannot be
-    /// used here:
+    /// Memory representation of fields of this type, which allows faster reads. An implementation cannot reuse the
+    /// constant of another type here:
     ///
     /// ```compile_fail,E0326
     /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
@@ -119,7 +120,7 @@ pub trait IntoAny {
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
-    /// Returns the type as signatures show it.
+    /// Returns the description of the type for signatures.
     fn schema() -> Schema;
 
     /// Converts `self` into an owned value.
@@ -142,7 +143,7 @@ struct Detail {
 }
 
 impl Mismatch {
-    /// Creates the mismatch for a value whose type is not `T`.
+    /// Creates the mismatch between the expected type `T` and the value in `view`, which has another type.
     #[cold]
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
         let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
@@ -150,7 +151,7 @@ impl Mismatch {
         Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 
-    /// Creates a mismatch of the given kind.
+    /// Creates a mismatch with the kind of the error and descriptions of the expected type and the actual value.
     #[cold]
     pub fn new(kind: &'static str, expected: StdString, got: StdString) -> Mismatch {
         Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new() }))
@@ -181,7 +182,8 @@ impl Mismatch {
         &self.0.path
     }
 
-    /// Converts the mismatch of an element into a mismatch of its container, which `expected` and `got` describe.
+    /// Converts the mismatch of an element into a mismatch of its container. `step` is the path from the container to
+    /// the element, such as `[3]`; `expected` and `got` describe the container.
     #[must_use]
     pub fn inside(mut self, step: &str, expected: StdString, got: StdString) -> Mismatch {
         self.0.path.insert_str(0, step);
@@ -211,14 +213,14 @@ fn int_of(view: &AnyView<'_>) -> Option<i64> {
     matches!(view.type_index(), kTVMFFIInt | kTVMFFIBool).then(|| unsafe { view.as_raw().value.v_int64 })
 }
 
-/// Returns a value that owns nothing.
+/// Returns a value of a type that is not an object, such as an int.
 #[inline]
 pub(crate) fn plain(type_index: i32, value: TVMFFIAnyValue) -> Any {
     // SAFETY: the function is called only with types that own nothing, and with the union member of that type.
     unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len: 0, value }) }
 }
 
-/// Returns the range of an integer type for error messages.
+/// Expands to a function that describes the range of an integer type in error messages.
 macro_rules! range_of {
     ($ty:ty) => {
         || format!("{} ({} to {})", stringify!($ty), <$ty>::MIN, <$ty>::MAX)
@@ -643,7 +645,8 @@ impl<T: Object> FromArg for Ref<T> {
     }
 }
 
-/// Receiver of a method: `Counter::add` with `fn add(&self, ..)` takes an object of type `Counter` as first argument.
+/// The receiver of a method: if `fn add(&self, ..)` of `Counter` is registered as `Counter::add`, its first argument is
+/// an object of type `Counter`.
 impl<T: Object> FromArg for &T {
     type Arg<'a> = &'a T;
     fn schema() -> Schema {

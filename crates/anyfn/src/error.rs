@@ -49,7 +49,8 @@ struct ErrorObject {
     cell: TVMFFIErrorCell,
     /// Size of the whole allocation in bytes.
     size: usize,
-    /// Allocation of the backtrace once it has been changed, to which the cell then points. NULL before that.
+    /// Allocation of the current backtrace, to which the cell points, if the backtrace has been changed. NULL before
+    /// the first change.
     grown: *mut [u8],
 }
 
@@ -243,8 +244,8 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
     }
 
-    /// Creates an error without a backtrace, for mistakes of the caller, which a line of the callee does not help to
-    /// find.
+    /// Creates an error without a backtrace. It is for mistakes of the caller, for which the source line of the callee
+    /// would not help.
     #[cold]
     pub fn untraced(kind: &str, message: &str) -> Error {
         Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
@@ -276,7 +277,8 @@ impl Error {
         Texts { kind: kind.as_bytes(), message, trace: &trace }.allocate()
     }
 
-    /// Creates an error from its parts; returns `None` if memory allocation fails.
+    /// Creates an error from its kind, message, backtrace, cause and context; returns `None` if memory allocation
+    /// fails.
     pub fn try_from_texts(
         kind: &[u8],
         message: &[u8],
@@ -357,7 +359,7 @@ impl Error {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeAppend);
     }
 
-    /// Replaces the backtrace, for callers that know all of it.
+    /// Replaces the whole backtrace by these lines.
     pub fn replace_backtrace(&self, lines: &str) {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeReplace);
     }

@@ -10,11 +10,12 @@ use crate::{Any, AnyView, Error, IntoAny, IntoArgs, ObjectRef, Result, String};
 
 /// A visitor of the fields of an object; see [`ObjectRef::visit_fields`].
 ///
-/// A closure that takes the field and a view of its value implements this trait. A type that implements it has one
-/// function for each common type of values. Functions that it does not override call
+/// A closure that takes the field and a view of its value implements this trait. Other visitors may override one
+/// function for each common type of values. The default implementation of these functions calls
 /// [`visit_other`](Self::visit_other).
 pub trait FieldVisitor {
-    /// Visits a value of another type, including None.
+    /// Visits a value whose type has no function of its own in this trait, such as None, or for which the visitor does
+    /// not override that function.
     ///
     /// # Errors
     /// An error ends the visit.
@@ -68,7 +69,7 @@ impl<F: FnMut(Field, &AnyView<'_>) -> Result<()>> FieldVisitor for F {
     }
 }
 
-/// Passes a value to the function for its type.
+/// Passes a value to the function of the visitor for the type of the value.
 #[inline]
 fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Result<()> {
     let view = value.view_ref();
@@ -104,7 +105,7 @@ impl ObjectRef {
         info.field(name).ok_or_else(|| no_such(info, "field", name, names()))
     }
 
-    /// Returns the value of a field by name.
+    /// Returns the value of the field called `name`.
     ///
     /// # Errors
     /// Returns `AttributeError`, which names the nearest field, if the type has no such field. Returns the error of the
@@ -115,7 +116,7 @@ impl ObjectRef {
         unsafe { field.get_unchecked(self) }
     }
 
-    /// Sets a field by name.
+    /// Sets the field called `name`.
     ///
     /// # Errors
     /// Returns `AttributeError` if the type has no such field or the field is read-only, and the error of the setter if
@@ -130,7 +131,7 @@ impl ObjectRef {
         unsafe { field.set_unchecked(self, &value.as_view()) }
     }
 
-    /// Calls a method of any language by name; the method may be static.
+    /// Calls the method called `name`, which may be static and written in any language.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -181,8 +182,8 @@ impl ObjectRef {
         })
     }
 
-    /// Visits all fields, those of the ancestors first. Only the getters of fields may allocate memory, and the values
-    /// of immutable fields are borrowed without counting a reference.
+    /// Visits all fields, those of the ancestors first. The visit itself allocates no memory, although the getters of
+    /// fields may. Values of immutable fields are borrowed without adding a reference.
     ///
     /// ```
     /// # use anyfn_core as _;

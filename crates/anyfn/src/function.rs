@@ -87,7 +87,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A function that accepts any arguments. Metadata describes its signature as packed.
+/// A function that accepts any arguments. Its metadata lists no parameters.
 impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,
@@ -105,7 +105,7 @@ where
     }
 }
 
-/// Content of a function object that this crate creates; the ABI defines everything before `body`.
+/// Content of a function object that this crate creates. The ABI defines the fields before `body`.
 #[repr(C)]
 pub(crate) struct FunctionContent<F> {
     cell: TVMFFIFunctionCell,
@@ -115,7 +115,7 @@ pub(crate) struct FunctionContent<F> {
 
 /// Behaviour of a Rust function object.
 pub(crate) trait Callable: Send + Sync + 'static {
-    /// Additional properties of the function.
+    /// Flags and signature of the function.
     const EXT: AnyfnFunctionExt;
     fn call(&self, args: &[AnyView<'_>]) -> Result<Any>;
 }
@@ -138,7 +138,7 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
     }
 }
 
-/// A function with a signature that is created on request.
+/// A closure, and a second closure that returns its signature as JSON on request.
 struct Described<F, D, const BLOCKING: bool> {
     body: F,
     describe: D,
@@ -202,8 +202,8 @@ impl PackedFunc {
         Self::from_callable(Packed(body))
     }
 
-    /// Creates a function with a signature, which `describe` returns as JSON on each request; otherwise like
-    /// [`PackedFunc::new`].
+    /// Creates a function like [`PackedFunc::new`], with a signature. `describe` returns the signature as JSON and is
+    /// called on each request.
     #[doc(hidden)]
     pub fn described(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -212,8 +212,7 @@ impl PackedFunc {
         Self::from_callable(Described::<_, _, false> { body, describe })
     }
 
-    /// Creates a function that runs for a long time or blocks (see [`crate::Blocking`]); otherwise like
-    /// [`PackedFunc::described`].
+    /// Creates a function like [`PackedFunc::described`] that runs for a long time or blocks; see [`crate::Blocking`].
     #[doc(hidden)]
     pub fn described_blocking(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -272,7 +271,7 @@ impl PackedFunc {
         Ok(unsafe { Any::from_raw(result) })
     }
 
-    /// Returns the same function with a Rust signature, which is checked at each call.
+    /// Adds a Rust signature to the function. Arguments and result are converted at each call.
     ///
     /// ```
     /// # use anyfn_core as _;

@@ -1,6 +1,7 @@
 //! Equality and hash of values as Map keys.
 //!
-//! Every client computes them inline on the same memory, so they are part of the ABI and must agree bit for bit.
+//! Every client of the ABI computes them inline on the same memory, so they are part of the ABI. All implementations
+//! must agree bit for bit.
 
 use core::fmt;
 
@@ -40,13 +41,13 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// Returns the hash of a small string as a Map key, given its payload.
+/// Returns the hash of a small string as a Map key. `bits` is the payload of the value.
 #[inline]
 pub fn small_str_hash(bits: u64) -> u64 {
     combine(kTVMFFIStr as u64, u64::from_le(bits) % MODULUS)
 }
 
-/// Implementation of a hook: a native adapter, or a function of any language.
+/// Implementation of a hook: a C function, or a packed function.
 enum Hook<'a> {
     Native(*mut core::ffi::c_void),
     Function(&'a PackedFunc),
@@ -66,7 +67,8 @@ fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
     }
 }
 
-/// Native hooks. The result is an `Any` in two registers; an error object means failure.
+/// C function of a native hook that hashes a value. The result is an int, or an error object if the hook failed. It is
+/// returned in two registers.
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 
@@ -101,8 +103,8 @@ fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
     result.get::<i64>().ok().map(|hash| hash as u64)
 }
 
-/// Returns true if two values are the same Map key: their bits are equal, they are strings or bytes of equal content,
-/// or the hook of their type considers them equal.
+/// Returns true if two values are the same Map key: they have the same type and bits, they are strings or bytes of
+/// equal content, or the equality hook of their type reports that they are equal.
 #[inline]
 pub(crate) fn any_equal(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let (l, r) = (left.as_raw(), right.as_raw());
@@ -144,14 +146,14 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     result.and_then(|value| value.get::<bool>()).unwrap_or(false)
 }
 
-/// Returns true if a hook, which is foreign code, decides whether this value equals others.
+/// Returns true if the type of a value has an equality hook, which is foreign code.
 pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
         && attribute("__any_equal__", view.type_index()).is_some()
 }
 
-/// Returns true if a hook, which is foreign code, computes the hash of this value.
+/// Returns true if the type of a value has a hash hook, which is foreign code.
 pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::{Any, Array, Map, Result};
 
-/// A JSON value. Numbers without a fraction or an exponent that fit 64 bits are ints.
+/// A JSON value. Numbers that have no fraction and no exponent and fit 64 bits are ints.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
@@ -56,7 +56,7 @@ impl Json {
         }
     }
 
-    /// Converts the value into the form that functions receive: arrays into Array, objects into Map.
+    /// Converts the value into a value that functions can receive: an array becomes an Array, an object a Map.
     pub(crate) fn to_any(&self) -> Result<Any> {
         match self {
             Json::Null => Ok(Any::NONE),
@@ -89,7 +89,7 @@ impl Reader<'_> {
         self.at += self.rest().len() - self.rest().trim_start_matches([' ', '\t', '\n', '\r']).len();
     }
 
-    /// Skips white space and then `token`; returns `None` if something else follows.
+    /// Skips white space, and then `token`. Returns `None` if something else follows the white space.
     fn take(&mut self, token: &str) -> Option<()> {
         self.space();
         self.rest().starts_with(token).then(|| self.at += token.len())
@@ -137,7 +137,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the character of an escape sequence, after its backslash.
+    /// Parses an escape sequence, after its backslash, and returns the character.
     fn escaped(&mut self) -> Option<char> {
         let letter = self.rest().chars().next()?;
         self.at += letter.len_utf8();
@@ -210,7 +210,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a quoted JSON string.
+/// Appends `text` to `out` as a quoted JSON string.
 pub fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

@@ -1,8 +1,8 @@
 //! Define a function in any language, call it from any other.
 //!
-//! Rust programs and plugins are written against this crate, the safe API over anyfn's C ABI. It calls the functions of
-//! the ABI and never contains their implementation. A plugin therefore depends on this crate alone and uses the
-//! implementation in the process that loads it. A program adds `use anyfn_host as _;`.
+//! Rust executables and plugins are written against this crate, the safe API over anyfn's C ABI. It calls the functions
+//! of the ABI and never contains their implementation. A plugin therefore depends on this crate alone and uses the
+//! implementation in the process that loads it. An executable adds `use anyfn_host as _;`.
 //!
 //! Main types, in reading order:
 //! - [`Any`] and [`AnyView`]: a value of any type, owned or borrowed.

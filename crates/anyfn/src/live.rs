@@ -1,15 +1,16 @@
 //! Counts the live objects that this copy of the crate has created.
 //!
-//! Each library that contains this crate counts its own objects, so that a loader can tell whether code of the library
-//! is still needed. An atomic addition costs as much as the allocation that it counts. Therefore the first threads that
-//! create or free objects have one count each, which only they write; further threads share one count. A count is never
-//! returned: that would need a destructor of the thread, and such a destructor keeps a library mapped.
+//! Each library that contains this crate counts its own objects, so that a loader can determine whether code of the
+//! library is still needed. An atomic addition costs as much as the allocation that it counts. Therefore each of the
+//! first threads that create or free objects has its own counter, which only this thread writes; further threads share
+//! one counter. A counter is not reused after its thread has ended: that would need a destructor of the thread, and
+//! such a destructor keeps a library mapped.
 //!
-//! Code outside the library counts the end of an object. The object's deleter jumps to that code as its last action:
-//! see [`deleter`]. Therefore, once the counts show no live object, no deleter of the library is running.
+//! The end of an object is counted by code outside the library, to which the deleter of the object jumps as its last
+//! action: see [`deleter`]. Therefore, once the counters show no live object, no deleter of the library is running.
 //!
-//! To find out who created an object, a *ledger* can be notified of each object: see [`Ledger`]. Without a ledger,
-//! creating or freeing an object costs the load of a pointer that is NULL.
+//! To find out who created an object, a *ledger* (a record of live objects) can be notified of each object: see
+//! [`Ledger`]. Without a ledger, creating or freeing an object costs the load of a pointer that is NULL.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -17,8 +18,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
 
-/// Numbers of objects that a thread has created and freed, in a separate cache line. The two numbers are separate, so
-/// that objects that are created on one thread and freed on another never hide a live object: see [`live_objects`].
+/// Numbers of objects that one thread has created and freed, in a separate cache line. There are two numbers because an
+/// object may be created on one thread and freed on another; see [`live_objects`].
 #[repr(align(64))]
 struct Count {
     made: AtomicUsize,
@@ -43,7 +44,7 @@ mod imp {
     const COUNTS: usize = 64;
 
     static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
-    /// Number of counts that belong to a thread.
+    /// Number of elements of `OWN` that belong to a thread.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
@@ -51,7 +52,8 @@ mod imp {
         static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
     }
 
-    /// Returns the count of this thread, which no other thread writes; `None` if the thread uses the shared count.
+    /// Returns the counter of the calling thread, which no other thread writes; `None` if the thread uses the shared
+    /// counter.
     #[inline(always)]
     pub(super) fn mine() -> Option<&'static Count> {
         MINE.get().or_else(take)
@@ -87,14 +89,14 @@ mod imp {
     }
 }
 
-/// One count for each type, in debug builds, to report the types of the remaining objects.
+/// Number of live objects of each type, counted in debug builds only.
 #[cfg(debug_assertions)]
 mod ledger {
     use core::sync::atomic::{AtomicIsize, Ordering};
 
     use alloc::vec::Vec;
 
-    /// Types with larger indices share the last count.
+    /// Number of counters. Types whose index is not below it share the last counter.
     const TYPES: usize = 1024;
 
     static COUNTS: [AtomicIsize; TYPES] = [const { AtomicIsize::new(0) }; TYPES];
@@ -146,14 +148,15 @@ mod ledger {
 pub struct Ledger {
     /// Size of this struct in bytes.
     pub(crate) size: usize,
-    /// Called with the object, its type index and an address in the library that created it.
+    /// Function that is called after an object is created. Arguments: the object, its type index, an address in the
+    /// library that created it.
     pub(crate) created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
-    /// Called before the memory of the object is freed.
+    /// Function that is called before the memory of an object is freed. Argument: the object.
     pub(crate) freed: unsafe extern "C" fn(object: *const c_void),
 }
 
 impl Ledger {
-    /// Creates a ledger from these functions.
+    /// Creates a ledger from the two functions that it calls.
     ///
     /// # Safety
     /// Both functions must be callable from any thread and with any address, which they must not dereference. Neither
@@ -169,7 +172,7 @@ impl Ledger {
 
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Installs a ledger, which is notified of the objects that this library creates from now on.
+/// Installs a ledger. It is notified of the objects that this library creates from now on.
 #[doc(hidden)]
 pub fn use_ledger(ledger: &'static Ledger) {
     if ledger.size >= size_of::<Ledger>() {
@@ -206,7 +209,7 @@ fn tell_freed(object: *const c_void) {
     }
 }
 
-/// Counts an object that has been created at this address.
+/// Adds the object at this address to the live objects of this library.
 #[inline(always)]
 pub(crate) fn created<T>(object: *const T, type_index: i32) {
     match imp::mine() {
@@ -219,14 +222,14 @@ pub(crate) fn created<T>(object: *const T, type_index: i32) {
     }
 }
 
-/// Adds one to a number that only this thread writes.
+/// Adds one to a counter that only the calling thread writes.
 #[inline(always)]
 fn add_own(count: &AtomicUsize) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Identifies the number that counts the end of an object: the address of the number, odd if several threads write it,
-/// or NULL if no object has ended.
+/// The counter with which the end of an object must be counted. It is represented by the address of the counter, made
+/// odd if several threads write the counter, or by NULL if no object has ended.
 #[doc(hidden)]
 #[repr(transparent)]
 #[must_use]
@@ -234,7 +237,7 @@ fn add_own(count: &AtomicUsize) {
 pub struct Ended(*const AtomicUsize);
 
 impl Ended {
-    /// No object has ended: the deleter has not freed the memory.
+    /// Result of a deleter that has not freed the memory, so that no end is counted.
     pub(crate) const NONE: Ended = Ended(ptr::null());
 
     /// Counts the end of the object now.
@@ -245,7 +248,8 @@ impl Ended {
     }
 }
 
-/// Prepares the end of the object at this address, which is about to be freed. The result must be used to count it.
+/// Reports to the ledger that the object at this address is about to be freed, and returns the counter with which its
+/// end must be counted.
 #[inline(always)]
 pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);
@@ -279,12 +283,12 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// Function to which deleters jump: this library's own [`count_end`], or that of the process that has loaded the
-/// library.
+/// The function to which deleters jump. Initially it is this library's own [`count_end`]. The process that loads the
+/// library replaces it by its own function.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
-/// Sets the function with which deleters of this library count the ends of objects. It must stay mapped when the
-/// library is unmapped.
+/// Sets the function with which deleters of this library count the ends of objects. The function must stay mapped when
+/// this library is unmapped.
 ///
 /// # Safety
 /// `count` must do the same as [`count_end`] and stay callable for the lifetime of the process.

@@ -1,9 +1,9 @@
-//! Process-wide number of calls in progress of functions that create objects.
+//! Counts the calls in progress of functions that create objects, for the whole process.
 //!
-//! Such a function is found through the type alone, so nothing that the caller holds keeps its library mapped. The
-//! caller increments the count before it reads the address of the function. The runtime removes the addresses of a
-//! library before it reads the count. So either the caller finds no address of the library, or the runtime finds the
-//! call and leaves the library mapped.
+//! Such a function is found through the type of the object alone, so the caller holds nothing that keeps the library of
+//! the function mapped. The caller increments the count before it reads the address of the function. The runtime
+//! removes the addresses of a library before it reads the count. So either the caller finds no address of the library,
+//! or the runtime finds that a call is in progress and leaves the library mapped.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -16,12 +16,13 @@ use crate::types;
 /// Attribute of the root type that makes the count of the runtime available to other copies of this crate.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
-/// The count. Copies of this crate outside the runtime use their own only if there is no anyfn runtime.
+/// Number of calls in progress. A copy of this crate outside the runtime uses its own count only if the process has no
+/// anyfn runtime.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the name of the attribute and its value, for the runtime.
+/// Returns the name of the attribute and the address of the count, which the runtime publishes under this name.
 #[doc(hidden)]
 pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
@@ -34,11 +35,11 @@ pub fn is_idle() -> bool {
     OWN.load(Ordering::SeqCst) == 0
 }
 
-/// A call in progress, counted until it is dropped.
+/// Guard that counts a call in progress until it is dropped.
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Counts a call. The function must be looked up after this.
+    /// Begins to count a call. The function must be looked up after this.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

@@ -55,7 +55,8 @@ impl Module {
         crate::global!("ffi.ModuleWatch")?.call((path,))?.get::<Module>()
     }
 
-    /// Returns true if loading the module's file now would yield the same code. Always true for modules without a file.
+    /// Returns true if loading the module's file now would yield the same code. Always returns true for a module
+    /// without a file.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
@@ -71,7 +72,8 @@ impl Module {
         crate::global!("ffi.SystemLib")?.call((prefix,))?.get::<Module>()
     }
 
-    /// Looks up a function; with `query_imports` also in the modules that this one imports.
+    /// Looks up the function called `name`; `None` if it does not exist. If `query_imports` is true, also searches the
+    /// modules that this one imports.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
@@ -79,7 +81,7 @@ impl Module {
         crate::global!("ffi.ModuleGetFunction")?.call((self, name, query_imports))?.get::<Option<PackedFunc>>()
     }
 
-    /// Looks up a function in this module.
+    /// Looks up the function called `name` in this module.
     ///
     /// # Errors
     /// Returns `AttributeError` if the function does not exist.
@@ -90,9 +92,11 @@ impl Module {
         }
     }
 
-    /// Returns the sorted names of the functions; with `query_imports` including those of imported modules.
+    /// Returns the names of the functions, sorted. If `query_imports` is true, the result includes the functions of
+    /// imported modules.
     ///
-    /// The result is empty if the module does not know its functions, because the symbols of its code are not listed.
+    /// The result is empty if the module cannot list its functions, for example because the symbols of its code are not
+    /// listed.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.

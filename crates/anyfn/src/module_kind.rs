@@ -44,19 +44,19 @@ pub trait ModuleKind: Send + Sync + 'static {
     /// `library`.
     fn kind(&self) -> &str;
 
-    /// Returns the function with a name, if it exists. The function keeps what it needs of the module alive with a
-    /// clone of `self`.
+    /// Returns the function called `name`; `None` if it does not exist. The function can hold a clone of `self` to keep
+    /// alive what it needs of the module.
     ///
     /// # Errors
     /// An error is returned to the caller that looks up the function.
     fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>>;
 
-    /// Returns the names of the functions in any order, as far as they are known.
+    /// Returns the names of the functions in any order. Functions whose names are not known are omitted.
     fn functions(&self) -> Vec<StdString> {
         Vec::new()
     }
 
-    /// Returns the properties of the module: [`Module::SAVED`] if it can be saved, [`Module::RUNS`],
+    /// Returns the properties of the module, a combination of [`Module::SAVED`], [`Module::RUNS`] and
     /// [`Module::EXPORTED`].
     fn property_mask(&self) -> i32 {
         Module::RUNS
@@ -75,7 +75,8 @@ pub trait ModuleKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Writes a file in one of the formats. Returns false to have the serialised bytes written instead.
+    /// Writes the module to a file in one of the formats. If it returns false, the result of
+    /// [`ModuleKind::save_to_bytes`] is written instead.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.

@@ -1,8 +1,8 @@
 //! Limits the depth of nested releases.
 //!
 //! Releasing an object may release the objects that it refers to, and so on. A chain of a million nodes must not need a
-//! million stack frames. Deleters count their nesting depth on the thread. Beyond a limit they add the object to a
-//! list, which the outermost deleter processes.
+//! million stack frames. Deleters therefore count their nesting depth on the thread. A deleter beyond the limit adds
+//! its object to a list, and the outermost deleter on the thread processes the list.
 
 #[cfg(feature = "std")]
 mod imp {
@@ -66,8 +66,11 @@ mod imp {
         drop(unsafe { alloc::boxed::Box::from_raw(pending) });
     }
 
+    /// Performs a deferred release of an object.
+    ///
     /// # Safety
-    /// `object` must have been on the list exactly once, and the parts named by `flags` must be unused.
+    /// `object` must have been on the list of deferred releases exactly once, and the content or memory that `flags`
+    /// names must be unused.
     unsafe fn finish(object: *mut TVMFFIObject, flags: c_int) {
         // SAFETY: the memory is live: this call frees it, or a weak reference to it is held.
         if let Some(deleter) = unsafe { (*object).deleter } {
@@ -80,10 +83,11 @@ mod imp {
         }
     }
 
-    /// Defers a release until the outermost deleter of the thread finishes.
+    /// Defers the release of an object until the outermost deleter on this thread finishes.
     ///
     /// # Safety
-    /// The counting protocol must have handed over `object` with `flags`, and the caller must not access it again.
+    /// The reference counting protocol must have determined that the content or memory that `flags` names is unused,
+    /// and the caller must not access `object` again.
     pub(crate) unsafe fn defer(object: *mut TVMFFIObject, flags: c_int) {
         if flags & WEAK == 0 {
             // The caller of the deleter releases its weak reference before the content is dropped, so another one is

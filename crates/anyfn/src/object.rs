@@ -63,7 +63,7 @@ impl ObjectRef {
         Some(ObjectRef::clone(&borrowed))
     }
 
-    /// Returns the handle, borrowed: it is valid as long as `self`.
+    /// Returns the handle of the object. The handle is borrowed: it is valid as long as `self`.
     #[inline]
     pub fn as_handle(&self) -> TVMFFIObjectHandle {
         self.0.as_ptr().cast()
@@ -127,6 +127,8 @@ impl ObjectRef {
     }
 }
 
+/// Returns the reference counts in a header.
+///
 /// # Safety
 /// The header must be live for `'a`.
 #[inline]
@@ -137,8 +139,11 @@ unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(count) }
 }
 
+/// Calls the deleter of an object with these flags.
+///
 /// # Safety
-/// The counting protocol must have determined that the parts named by `flags` are no longer in use.
+/// The reference counting protocol must have determined that the content or memory that `flags` names is no longer in
+/// use.
 #[cold]
 #[inline(never)]
 unsafe fn delete(header: NonNull<TVMFFIObject>, flags: c_int) {
@@ -195,7 +200,7 @@ unsafe impl Send for WeakRef {}
 unsafe impl Sync for WeakRef {}
 
 impl WeakRef {
-    /// Returns a strong reference, unless the content has been destroyed.
+    /// Returns a strong reference; `None` if the content has been destroyed.
     pub fn upgrade(&self) -> Option<ObjectRef> {
         // SAFETY: the weak reference keeps the memory of the header alive.
         let counter = unsafe { counter_of(self.0) };
@@ -290,7 +295,7 @@ pub unsafe trait Derived: Object {
     type Parent: Object;
 }
 
-/// Memory of an object that Rust code allocates: the header, then the content.
+/// Memory layout of an object that Rust code allocates: the header, then the content.
 #[repr(C)]
 pub(crate) struct ObjectBox<T> {
     pub(crate) header: TVMFFIObject,
@@ -298,7 +303,8 @@ pub(crate) struct ObjectBox<T> {
 }
 
 impl<T> ObjectBox<T> {
-    /// Returns the content of an object without its header, whose counts other threads change.
+    /// Returns the content of an object. No reference to the header is created, because other threads change its
+    /// reference counts.
     ///
     /// # Safety
     /// `object` must be an `ObjectBox<T>` and stay alive for `'a`, and no code may change its content during that time.
@@ -410,7 +416,7 @@ impl<T: Object> Ref<T> {
         }
     }
 
-    /// Casts the reference to a base or derived type if the object is of that type.
+    /// Casts the reference to the type `U`, an ancestor or a derived type of `T`, if the object is of type `U`.
     ///
     /// # Errors
     /// Returns the reference if the object is of another type.
@@ -418,7 +424,8 @@ impl<T: Object> Ref<T> {
         Ref::try_from_object(self.object).map_err(|object| Ref { object, content: PhantomData })
     }
 
-    /// Casts a borrowed reference to a base or derived type; returns `None` if the object is of another type.
+    /// Casts a borrowed reference to the type `U`, an ancestor or a derived type of `T`; returns `None` if the object
+    /// is not of type `U`.
     #[inline]
     pub fn cast_ref<U: Object>(&self) -> Option<&Ref<U>> {
         // SAFETY: both types are transparent over the object, whose type has just been checked.
@@ -436,7 +443,7 @@ impl<T: Object> Ref<T> {
         self.object.ptr_eq(&other.object)
     }
 
-    /// Returns a mutable reference to the content if this is the only reference to the object.
+    /// Returns a mutable reference to the content if this is the only reference to the object, and `None` otherwise.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if !self.object.is_unique() {
             return None;
@@ -521,7 +528,7 @@ fn is_content<T: Object>(type_index: i32) -> bool {
 }
 
 impl<T: Object> Ref<T> {
-    /// Returns the content of an object if it is of this type or of a derived type.
+    /// Returns the content of an object if the object is of the type `T` or of a derived type.
     #[inline]
     pub(crate) fn content_of(object: &ObjectRef) -> Option<&T> {
         if !is_content::<T>(object.type_index()) {
@@ -566,6 +573,8 @@ const _: () = {
     }
 };
 
+/// Adds a weak reference to an object.
+///
 /// # Safety
 /// The object's memory must be live.
 #[cfg(feature = "std")]
@@ -576,6 +585,8 @@ pub(crate) unsafe fn inc_weak_raw(object: *mut TVMFFIObject) {
     refcount::inc_weak(unsafe { counter_of(header) });
 }
 
+/// Releases a weak reference to an object.
+///
 /// # Safety
 /// The caller must own a weak reference and transfers it.
 #[cfg(feature = "std")]

@@ -1,10 +1,10 @@
 //! Observation of calls, for profiles.
 //!
 //! There is no single point through which all calls pass: a caller reads the address of a function's code from the
-//! function object and jumps there. Therefore callers report calls: this crate reports each call that it makes, the
-//! runtime those through `TVMFFIFunctionCall`, and frontends their own. A frontend also reports the calls that it
-//! receives, because callers of other implementations do not report them. The observer must count such a call only
-//! once; see [`Call::is_callee`].
+//! function object and jumps there. Therefore callers report calls. This crate reports each call that it makes, the
+//! runtime reports calls through `TVMFFIFunctionCall`, and frontends report their own calls. A frontend also reports
+//! the calls that it receives, because callers of other implementations do not report them. The observer must count a
+//! call that both ends report only once; see [`Call::is_callee`].
 //!
 //! Without an observer, the cost is the load of a pointer that is NULL. Each library that contains this crate has its
 //! own pointer ([`place`]), and the runtime sets all of them (`ffi.ObserveCalls`).
@@ -41,14 +41,15 @@ use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 pub struct Observer {
     /// Size of this struct in bytes.
     size: usize,
-    /// Called before a call. The result is passed to `leave`, unless it is 0.
+    /// Function that is called before each call. The result is passed to `leave`, unless it is 0.
     enter: unsafe extern "C" fn(call: *const Call) -> u64,
-    /// Called after the call with its result code.
+    /// Function that is called after each call for which `enter` did not return 0. Arguments: the result of `enter`,
+    /// the status that the call returned.
     leave: unsafe extern "C" fn(token: u64, code: c_int),
 }
 
 impl Observer {
-    /// Creates an observer from these functions.
+    /// Creates an observer from the two functions that it calls.
     ///
     /// # Safety
     /// `enter` must be callable from any thread with a valid [`Call`]. `leave` must be callable once with each result
@@ -67,7 +68,7 @@ impl Observer {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Call {
-    /// The function object.
+    /// The function object that is called.
     pub function: *mut c_void,
     /// Arguments of the call.
     pub args: *const TVMFFIAny,
@@ -75,7 +76,8 @@ pub struct Call {
     pub num_args: i32,
     /// Reporter of the call, one of the constants of [`door`].
     pub door: u32,
-    /// Writes the name of the function as a string, or nothing; `None` if the reporter does not know a name.
+    /// Function that writes the name of the called function as a string, or nothing; `None` if the reporter does not
+    /// know a name. Arguments: `data`, the location for the string.
     pub name: Option<unsafe extern "C" fn(data: *mut c_void, out: *mut TVMFFIAny)>,
     /// Context that is passed to `name`.
     pub data: *mut c_void,
@@ -84,13 +86,13 @@ pub struct Call {
 /// Identifiers of the code that reports a call.
 #[doc(hidden)]
 pub mod door {
-    /// Caller: code that uses the crate `anyfn`.
+    /// The caller reports the call; it is code that uses the crate `anyfn`.
     pub const RUST: u32 = 0;
-    /// Caller: code that calls `TVMFFIFunctionCall`, such as C and compiled code.
+    /// The caller reports the call; it calls `TVMFFIFunctionCall`, as C and compiled code do.
     pub const C: u32 = 1;
-    /// Caller: Python code.
+    /// The caller reports the call; it is Python code.
     pub const PYTHON: u32 = 2;
-    /// Callee: a Python function.
+    /// The callee reports the call; it is a Python function.
     pub const TO_PYTHON: u32 = 3;
 }
 
@@ -103,7 +105,7 @@ impl Call {
 
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the pointer to the observer of this library, which the runtime sets.
+/// Returns the variable that points to the observer of this library. The runtime sets it.
 ///
 /// # Safety
 /// Only NULL and observers that live as long as the process may be stored there.

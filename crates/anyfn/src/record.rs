@@ -1,7 +1,9 @@
-//! Types defined at run time: the values that a field accepts, and the slot that holds its value.
+//! Types defined at run time: their definition, the values that their fields accept, and the slots that store these
+//! values.
 //!
 //! `ffi.TypeDefine` defines such a type for any language, for example for a class statement in Python or for a program
-//! that reads the descriptions of its nodes from a file. Their objects hold one [`Slot`] of 16 bytes for each field.
+//! that reads the descriptions of its nodes from a file. An object of such a type holds one [`Slot`] of 16 bytes for
+//! each field.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -36,14 +38,14 @@ use crate::json::Json;
 use crate::signature::schema_of;
 use crate::{Any, Array, Dict, Error, IntoAny, List, Map, ObjectRef, Result, registry, types};
 
-/// Attribute of types whose own fields are slots.
+/// Attribute that marks types whose own fields are stored in slots.
 pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 
-/// Attribute of types whose own fields are slots: the address of a [`Maker`], for frontends that set the fields
-/// themselves.
+/// Attribute with the address of the [`Maker`] of a type whose own fields are stored in slots. Frontends that set the
+/// fields themselves use it.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
-/// Creates objects of one type. Lives for the lifetime of the process.
+/// A function that creates objects of one type, with its context pointer. It lives for the lifetime of the process.
 ///
 /// Only the runtime can create a maker:
 ///
@@ -70,7 +72,7 @@ pub struct Maker {
     is_foreign: bool,
 }
 
-/// Creates an object with no field set. Returns NULL if it has raised an error.
+/// Function that creates an object with no field set. Returns NULL if it has raised an error.
 pub type MakeObject = unsafe extern "C" fn(data: *const c_void) -> TVMFFIObjectHandle;
 
 // SAFETY: `data` is passed only to `make`, and the creator of a `Maker` guarantees that any thread may call it.
@@ -79,7 +81,8 @@ unsafe impl Send for Maker {}
 unsafe impl Sync for Maker {}
 
 impl Maker {
-    /// Creates a maker that calls `make` with `data`. `is_foreign` is true if that runs code of the parent type.
+    /// Creates a maker that calls `make` with the context pointer `data`. `is_foreign` must be true if `make` runs code
+    /// of the parent type.
     ///
     /// # Safety
     /// `make` must be callable with `data`, from any thread and as long as the maker lives. It must return NULL after
@@ -95,7 +98,7 @@ impl Maker {
         self.is_foreign
     }
 
-    /// Returns the maker of a type; `None` if the type is not defined at run time.
+    /// Returns the maker of the type with this index; `None` if the type is not defined at run time.
     pub fn of(type_index: i32) -> Option<&'static Maker> {
         let maker = types::attribute(MAKER_ATTRIBUTE, type_index)?;
         if maker.type_index != kTVMFFIOpaquePtr {
@@ -158,15 +161,15 @@ impl TypeDef {
         self
     }
 
-    /// Sets how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
+    /// Sets the treatment of objects of the type by structural equality and hash: one of `kTVMFFISEqHashKind*`.
     #[must_use]
     pub fn structural(mut self, kind: i32) -> TypeDef {
         self.options.push(("structural", plain(kTVMFFIInt, kind as u64)));
         self
     }
 
-    /// Defines the type and returns its index, which is valid for the lifetime of the process. The same type may be
-    /// defined again.
+    /// Defines the type and returns its index, which is valid for the lifetime of the process. Defining the same type
+    /// again returns the same index.
     ///
     /// # Errors
     /// Returns `TypeError` if the key belongs to another type, the parent cannot be extended, or the type of a field is
@@ -187,8 +190,8 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
-    /// Creates the definition of a field. `schema` is a plain name, such as `int` or a type key, or JSON as in
-    /// signatures.
+    /// Creates the definition of a field. `schema` is the type of the field: a plain name, such as `int` or a type key,
+    /// or JSON as in signatures.
     pub fn new(name: &str, schema: &str) -> FieldDef {
         let told = [("name", crate::String::from(name).into()), ("type", crate::String::from(schema).into())];
         FieldDef { told: told.into(), flags: kTVMFFIFieldFlagBitMaskWritable }
@@ -239,28 +242,28 @@ impl FieldDef {
 pub enum FieldKind {
     /// Values of any type.
     Any,
-    /// Integers of any size; a bool is converted.
+    /// Integers of any size. A bool is converted.
     Int,
-    /// Floats; an int or bool is converted.
+    /// Floats. An int or bool is converted.
     Float,
-    /// Booleans; an int is converted.
+    /// Booleans. An int is converted.
     Bool,
     /// Strings of any length.
     Str,
     /// Bytes of any length.
     Bytes,
-    /// Values of one type that are not objects, such as None.
+    /// Values with this type index, which is not that of an object type, such as None.
     Exactly(i32),
-    /// Objects of a type or of a derived type.
+    /// Objects of the type with this index or of a derived type.
     Object(i32),
-    /// Values that one of these kinds accepts.
+    /// Values that at least one of these kinds accepts.
     Union(Vec<FieldKind>),
 }
 
 impl FieldKind {
     /// Parses a schema: JSON as in signatures, or a plain name. `index_of` finds object types by their keys.
     ///
-    /// The arguments of containers are ignored, since containers hold values of any type.
+    /// Element types of containers are ignored, because containers hold values of any type.
     ///
     /// # Errors
     /// Returns `TypeError` if the type is unknown.
@@ -320,7 +323,7 @@ impl FieldKind {
         }
     }
 
-    /// Returns true if a value is accepted without conversion.
+    /// Returns true if `value` is accepted without conversion.
     #[inline]
     fn is(&self, value: &Any) -> bool {
         let index = value.type_index();
@@ -380,14 +383,15 @@ impl FieldKind {
     }
 }
 
-/// Formats a schema for messages, such as `int` or `Optional<List>`. Returns a string that is not a schema unchanged.
+/// Formats a schema for messages, such as `int` or `Optional<List>`. Returns `schema` unchanged if it is not a valid
+/// schema.
 #[must_use]
 pub fn schema_text(schema: &str) -> StdString {
     let told = if schema.starts_with('{') { Json::parse(schema) } else { None };
     told.map_or_else(|| schema.into(), |schema| schema_of(&schema).to_string())
 }
 
-/// Returns a value of a type that owns nothing.
+/// Returns a value whose type is not an object type.
 fn plain(type_index: i32, bits: u64) -> Any {
     // SAFETY: the function is called only with types that own nothing, and with valid bits.
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
@@ -395,23 +399,24 @@ fn plain(type_index: i32, bits: u64) -> Any {
 
 // ---- Slots
 
-/// Storage for one value that threads may read while another thread sets it. The second word of the value holds a lock.
+/// Storage for one value that threads may read while another thread sets it. The second 32-bit word of the value
+/// contains a lock.
 #[repr(transparent)]
 #[allow(missing_debug_implementations, reason = "what it holds is read through a lock")]
 pub struct Slot(TVMFFIAny);
 
-/// Bit of a slot's second word that is set while a thread reads or writes the slot. Lengths of small strings are below
-/// 8.
+/// Bit of a slot's second 32-bit word that is set while a thread reads or writes the slot. The word otherwise holds the
+/// length of a small string, which is below 8.
 const LOCKED: u32 = 1 << 31;
 
 /// Payload of a slot whose field is not set.
 const UNSET: u64 = 0x756e_7365_7421;
 
 impl Slot {
-    /// The slot of a field that is not set.
+    /// Content of the slot of a field that is not set.
     pub const UNSET: Slot = Slot(TVMFFIAny::from_bits(kTVMFFINone, UNSET));
 
-    /// Locks a slot; returns the word that holds the lock, and its value before.
+    /// Locks a slot. Returns the word that contains the lock, and the value of the word before.
     ///
     /// # Safety
     /// `slot` must be a slot of a live object.
@@ -429,7 +434,7 @@ impl Slot {
         (word, wait(word))
     }
 
-    /// Returns the value of a field; `None` if the field is not set.
+    /// Returns the value in a slot; `None` if the field is not set.
     ///
     /// # Safety
     /// `slot` must be a slot of a live object.
@@ -450,7 +455,7 @@ impl Slot {
         (type_index != kTVMFFINone || copy.as_view().bits() != UNSET).then_some(copy)
     }
 
-    /// Sets a field.
+    /// Sets the value in a slot.
     ///
     /// # Safety
     /// `slot` must be a slot of a live object, and its field must accept the value.
@@ -461,7 +466,7 @@ impl Slot {
         drop(unsafe { Slot::swap(slot, value) });
     }
 
-    /// Sets a field and returns its previous value; None if the field was not set.
+    /// Sets the value in a slot and returns the previous value; None if the field was not set.
     ///
     /// # Safety
     /// The requirements of [`write`](Self::write) apply.
@@ -494,7 +499,7 @@ impl Slot {
     }
 }
 
-/// Returns the value in an immutable slot without adding a reference; `None` if the slot is not set.
+/// Returns the value in an immutable slot without adding a reference; `None` if the field is not set.
 ///
 /// This also works for 16-byte values in other memory.
 ///

@@ -20,7 +20,7 @@ const STRONG_MASK: u64 = 0xFFFF_FFFF;
 // Larger than what the registry's reserves may take (2^31), so that those fail first, with a specific error.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// Atomic operations that the protocol requires.
+/// Atomic operations on the combined count that the protocol requires.
 pub(crate) trait Counter {
     fn load(&self, order: Ordering) -> u64;
     fn fetch_add(&self, n: u64, order: Ordering) -> u64;
@@ -69,7 +69,7 @@ fn too_many(count: &impl Counter) -> ! {
     panic!("an object has too many references");
 }
 
-/// Releases a strong reference. Calls `delete` with the flags of what must be released.
+/// Releases a strong reference. If it was the last one, calls `delete` with the deleter flags of what must be released.
 ///
 /// `delete` may free the counter, so the counter is not accessed after a call with the weak flag.
 #[inline(always)]
@@ -103,7 +103,7 @@ fn too_many_weak(count: &impl Counter) -> ! {
     panic!("an object has too many weak references");
 }
 
-/// Releases a weak reference.
+/// Releases a weak reference. If it was the last one, calls `delete` with the deleter flag for the memory.
 #[inline(always)]
 pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     if count.fetch_sub(WEAK_ONE, Ordering::Release) >> 32 == 1 {

@@ -38,12 +38,12 @@ use crate::{Any, AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Schem
 pub struct TypeInfo(&'static SharedType);
 
 impl TypeInfo {
-    /// Returns the type with an index; `None` if it does not exist.
+    /// Returns the type with the index `type_index`; `None` if it does not exist.
     pub fn from_index(type_index: i32) -> Option<TypeInfo> {
         types::info(type_index).map(TypeInfo)
     }
 
-    /// Returns the type with a key; `None` if it does not exist.
+    /// Returns the type with the key `key`; `None` if it does not exist.
     pub fn from_key(key: &str) -> Option<TypeInfo> {
         types::type_index_of(key).and_then(TypeInfo::from_index)
     }
@@ -83,7 +83,7 @@ impl TypeInfo {
         self.0.metadata().is_some()
     }
 
-    /// Returns how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
+    /// Returns the treatment of objects of the type by structural equality and hash: one of `kTVMFFISEqHashKind*`.
     pub fn structural_kind(self) -> i32 {
         self.0.metadata().map_or(0, |metadata| metadata.structural_eq_hash_kind)
     }
@@ -121,7 +121,7 @@ impl TypeInfo {
         self.lineage().flat_map(TypeInfo::own_fields)
     }
 
-    /// Returns the field with a name. A field of the type itself takes precedence over a field of an ancestor.
+    /// Returns the field called `name`. A field of the type itself takes precedence over a field of an ancestor.
     pub fn field(self, name: &str) -> Option<Field> {
         self.lineage().rev().find_map(|info| info.own_fields().find(|field| field.name() == name))
     }
@@ -137,8 +137,8 @@ impl TypeInfo {
         self.lineage().flat_map(TypeInfo::own_methods)
     }
 
-    /// Returns the method with a name. A method of the type itself takes precedence over a method of an ancestor, and
-    /// the method registered last takes precedence within a type.
+    /// Returns the method called `name`. A method of the type itself takes precedence over a method of an ancestor.
+    /// Within a type, the method that was registered last takes precedence.
     pub fn method(self, name: &str) -> Option<Method> {
         self.lineage().rev().find_map(|info| info.own_methods().rev().find(|method| method.name() == name))
     }
@@ -148,14 +148,15 @@ impl TypeInfo {
         self.creator().is_some() || self.attribute("__ffi_new__").is_some_and(|new| !new.is_none())
     }
 
-    /// Creates an object of the type with the type's creator or its attribute `__ffi_new__`.
+    /// Creates an object of the type with the type's creator, or with the function in its attribute `__ffi_new__` if it
+    /// has no creator.
     ///
     /// The caller must set the fields before other code can access the object. Until all of them are set, the type of
     /// the object may be `ffi.Object`.
     ///
     /// # Errors
-    /// Returns `RuntimeError` if the type has neither, `TypeError` if the result is not a new object of the type with a
-    /// single reference, and otherwise the error of the function.
+    /// Returns `RuntimeError` if the type has neither a creator nor the attribute, `TypeError` if the result is not a
+    /// new object of the type with a single reference, and otherwise the error of the function.
     pub fn make(self) -> Result<ObjectRef> {
         if self.creator().is_some() {
             let _making = Making::begin();
@@ -184,8 +185,9 @@ impl TypeInfo {
         self.0.metadata().and_then(SharedMetadata::creator)
     }
 
-    /// Checks the object that the type's own function created: it must be new, so that its fields may be set. An object
-    /// from a creator gets its type once all its fields are set.
+    /// Checks the object that a creator or the function in `__ffi_new__` returned. It must have no other reference, so
+    /// that its fields may be set. An object from a creator may still be a plain `ffi.Object`, because it gets its type
+    /// once all its fields are set.
     fn made(self, object: Option<ObjectRef>, is_created: bool) -> Result<ObjectRef> {
         let is_own = |object: &ObjectRef| {
             object.is_instance(self.index()) || is_created && object.type_index() == kTVMFFIObject
@@ -210,20 +212,22 @@ impl TypeInfo {
 
 /// Flag of anyfn, not of the ABI: the field stores a 16-byte value that does not change once it is set.
 pub(crate) const LENDS_VALUE: i64 = 1 << 62;
-/// Flag of anyfn: the field stores the address of an object, or NULL, and does not change once it is set.
+/// Flag of anyfn, not of the ABI: the field stores the address of an object, or NULL, and does not change once it is
+/// set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// Flag of anyfn: the field has a representation that only its own getter and setter understand.
+/// Flag of anyfn, not of the ABI: the field has a representation that only its own getter and setter understand.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// Flag of anyfn: the setter converts values with code outside this crate, which may keep a reference to the value.
+/// Flag of anyfn, not of the ABI: the setter converts values with code outside this crate, which may keep a reference
+/// to the value.
 const RUNS_CODE: i64 = 1 << 59;
-/// Flag of anyfn: the setter is a function object, but it keeps only what the field stores.
+/// Flag of anyfn, not of the ABI: the setter is a function object, but it keeps only what the field stores.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
 /// Memory representation of a field of the Rust type `T` in its object.
 ///
-/// Readers of objects trust it without a check. Therefore only this crate can create a representation other than
-/// [`Lent::NOT`], and the constant of one type cannot be used for another type.
+/// Code that reads objects trusts the representation without a check. Therefore only this crate can create a
+/// representation other than [`Lent::NOT`], and the representation of one type cannot be used for another type.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
@@ -248,7 +252,8 @@ impl<T> Lent<T> {
         Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
     }
 
-    /// Returns the representation of an `Option<T>`, which is the same if both types have the same size.
+    /// Returns the representation of an `Option<T>`. An object reference keeps its representation if `Option<T>` has
+    /// the same size as `T`; otherwise the result is [`Lent::NOT`].
     pub(crate) const fn optional(&self) -> Lent<Option<T>> {
         if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() {
             Lent::OBJECT
@@ -272,17 +277,18 @@ impl<T: ?Sized> Conversion<T> {
     /// Conversion that runs only code of this crate.
     pub(crate) const BUILT_IN: Conversion<T> = Conversion(0, PhantomData);
 
-    /// Returns the conversion of a type that is composed of such values.
+    /// Returns the conversion of a type that is composed of values with this conversion.
     pub(crate) const fn within<U: ?Sized>(&self) -> Conversion<U> {
         Conversion(self.0, PhantomData)
     }
 
-    /// Returns the conversion of a type that is composed of values of both conversions.
+    /// Returns the conversion of a type that is composed of values with this conversion and of values with the
+    /// conversion `other`.
     pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
         Conversion(self.0 | other.0, PhantomData)
     }
 
-    /// Returns the representation of a slot that accepts such values.
+    /// Returns the representation of a field that stores a value in a slot and converts it with this conversion.
     pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
         Lent(self.0, PhantomData)
     }
@@ -354,8 +360,8 @@ impl Field {
         !self.0.setter().is_null()
     }
 
-    /// Returns true if setting the field runs code of its type that may keep a reference to the value: a setter that is
-    /// a function object, or the conversion of a Rust type outside this crate. Setters in C are trusted to keep only
+    /// Returns true if setting the field runs code that may keep a reference to the value. Such code is a setter that
+    /// is a function object, or the conversion of a Rust type outside this crate. Setters in C are trusted to keep only
     /// what the field stores.
     #[doc(hidden)]
     pub fn runs_own_code(self) -> bool {
@@ -363,8 +369,8 @@ impl Field {
         is_function || self.has(RUNS_CODE)
     }
 
-    /// Returns the default of the field: a value, or the result of a new call of its factory function; `None` if it has
-    /// no default.
+    /// Returns the default of the field; `None` if it has no default. The factory function, if the field has one, is
+    /// called each time.
     ///
     /// # Errors
     /// Returns the error of the factory function.
@@ -380,10 +386,10 @@ impl Field {
         Ok(Some(default.to_owned()))
     }
 
-    /// Returns the factory function that creates the default, if the field has one.
+    /// Returns the factory function that creates the default; `None` if the field has no factory.
     ///
     /// # Errors
-    /// Returns `TypeError` if the type has registered a value that is not a function.
+    /// Returns `TypeError` if the type has registered a factory that is not a function.
     pub fn factory(self) -> Result<Option<PackedFunc>> {
         if !self.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
             return Ok(None);
@@ -590,7 +596,7 @@ impl Method {
     /// Returns the function of the method. Unless the method is static, the first argument is the object.
     ///
     /// # Errors
-    /// Returns `TypeError` if the type has registered a value that is not a function.
+    /// Returns `TypeError` if the type has registered a value that is not a function as the method.
     pub fn function(self) -> Result<PackedFunc> {
         // SAFETY: a registered method lives for the lifetime of the process.
         unsafe { AnyView::from_raw(self.0.method) }.get::<PackedFunc>()

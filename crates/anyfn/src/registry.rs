@@ -217,7 +217,7 @@ impl Registration<'_> {
     }
 }
 
-/// Registers the functions that `#[register]` has collected in this program or library. Called once during
+/// Registers the functions that `#[register]` has collected in this executable or library. Called once during
 /// initialisation.
 ///
 /// # Errors
@@ -230,9 +230,9 @@ pub fn register_all(entries: &[crate::__private::Entry]) -> Result<()> {
     })
 }
 
-/// A handle of a global function that is looked up once, at the first use.
+/// A global function that is looked up at the first use of this value and then cached.
 ///
-/// [`crate::global!`] creates such handles. Later changes of the registration have no effect on them.
+/// [`crate::global!`] creates such values. Registering another function under the name later has no effect on them.
 pub struct Cached {
     name: &'static str,
     slot: core::sync::atomic::AtomicPtr<core::ffi::c_void>,
@@ -263,7 +263,8 @@ impl Cached {
     }
 }
 
-/// Looks up a global function once for each place of use in the source.
+/// Looks up a global function the first time that this expression is evaluated, and returns the same function each
+/// time.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -6,7 +6,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A type as signatures describe it: an origin with arguments, such as `ffi.Array` of `int`.
+/// Description of a type in signatures: a type name with arguments, such as `ffi.Array` with the argument `int`.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -24,12 +24,12 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Creates a type without arguments.
+    /// Creates the description of a type without arguments.
     pub const fn plain(origin: &'static str) -> Schema {
         Schema { origin: Cow::Borrowed(origin), args: Vec::new() }
     }
 
-    /// Creates a type with arguments.
+    /// Creates the description of a type with arguments.
     pub const fn of(origin: &'static str, args: Vec<Schema>) -> Schema {
         Schema { origin: Cow::Borrowed(origin), args }
     }
@@ -53,7 +53,8 @@ impl Schema {
     }
 }
 
-/// Returns the name of a type in messages of all languages: `str`, `Array`, `Function`; other types by their key.
+/// Returns the name that messages of all languages use for a type, such as `str`, `Array` or `Function`. Other types
+/// are named by their key.
 pub fn word(type_key: &str) -> &str {
     match type_key {
         "ffi.String" | "ffi.SmallStr" | "const char*" => "str",
@@ -74,7 +75,7 @@ pub fn word(type_key: &str) -> &str {
     }
 }
 
-/// Formats the short form that error messages use: `Array<int>`, `Map<str, int>`.
+/// Formats the description in the short form that error messages use, such as `Array<int>` or `Map<str, int>`.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(word(&self.origin))?;

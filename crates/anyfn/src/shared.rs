@@ -1,7 +1,8 @@
-//! Entries of the process's type table, as threads share them.
+//! Entries of the type table of the process, in a form that several threads can use at the same time.
 //!
-//! They have the same memory layout as the structs of the ABI. Here, everything that changes after an entry has been
-//! published is atomic, so a reference to an entry is sound while another thread registers, unloads or loads again.
+//! The structs have the same memory layout as those of the ABI. Here, everything that changes after an entry has been
+//! published is atomic. A reference to an entry is therefore sound while another thread registers a type, or loads or
+//! unloads a library.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -49,7 +50,7 @@ pub struct SharedField {
     pub name: TVMFFIByteArray,
     /// Documentation of the field.
     pub doc: TVMFFIByteArray,
-    /// Metadata as JSON; its key `type_schema` describes the type.
+    /// Metadata as JSON, whose key `type_schema` describes the type of the field.
     pub metadata: TVMFFIByteArray,
     /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
@@ -166,11 +167,11 @@ impl SharedType {
     }
 }
 
-/// Returns an array of a type that may grow at the same time.
+/// Returns an array of a type, to which another thread may append at the same time.
 ///
 /// # Safety
-/// An address must be stored before a number for which its array has enough elements. Arrays must live for the lifetime
-/// of the process.
+/// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger
+/// number of elements in `count`. Arrays must live for the lifetime of the process.
 unsafe fn published<T>(count: &AtomicI32, data: &AtomicPtr<T>) -> &'static [T] {
     // The number is read first, so the address that is read after it is that of the same array or of a longer one.
     let count = count.load(Ordering::Acquire);
@@ -209,7 +210,7 @@ impl SharedMetadata {
 }
 
 impl SharedColumn {
-    /// Returns the entry of a type if it is set. A set entry does not change any more.
+    /// Returns the entry of the type with this index; `None` if it is not set. An entry never changes once it is set.
     pub fn get(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
         let size = self.size.load(Ordering::Acquire);
         let at = type_index.checked_sub(self.begin_index).filter(|at| (0..size).contains(at))?;

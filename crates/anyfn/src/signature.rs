@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::json::Json;
 use crate::{Any, AnyView, Array, Error, IntoArgs, Map, PackedFunc, Result, Schema};
 
-/// A constant that a signature can represent: the default of an argument.
+/// A constant that a signature can represent, used as the default of an argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// The value None.
@@ -117,10 +117,12 @@ pub struct Signature {
     pub named: bool,
     /// True if the function takes further positional arguments.
     pub variadic: bool,
-    /// Names of arguments that only callers in the function's own language can pass, by name.
+    /// Names of arguments that can be passed only by name. Unless `takes_names` is true, only callers in the language
+    /// of the function can pass them.
     pub keyword_only: Vec<StdString>,
-    /// True if the function takes named arguments itself: after the object that `ffi.GetKwargsObject` returns, as
-    /// alternating names and values. Constructors that are generated from the fields of a type do.
+    /// True if the function accepts named arguments directly. The caller passes the object that `ffi.GetKwargsObject`
+    /// returns after the positional arguments, and after it alternating names and values. Constructors that are
+    /// generated from the fields of a type accept arguments in this form.
     pub takes_names: bool,
     /// True if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     pub is_unsafe: bool,
@@ -151,9 +153,9 @@ pub struct Param {
 pub enum Fallback {
     /// No value: the argument is required.
     Required,
-    /// This default value.
+    /// The default value in the signature.
     Value(Any),
-    /// A value that only the function knows: the argument may be omitted at the end.
+    /// A default value that is not in the signature. The argument may be omitted if no later argument is passed.
     Unknown,
 }
 
@@ -219,10 +221,11 @@ impl Signature {
         })
     }
 
-    /// Returns the origin of each argument of a call with `positional` positional arguments and some named ones.
+    /// Returns the origin of each argument of a call with `positional` positional arguments and with named arguments
+    /// called `named`.
     ///
-    /// Omitted arguments at the end are not part of the result: the function itself fills them in. `function` is the
-    /// name for messages.
+    /// Omitted arguments at the end are not part of the result, because the called function adds their defaults itself.
+    /// `function` is the name of the function for messages.
     ///
     /// # Errors
     /// Returns `TypeError`, which names the argument, if the arguments do not match the signature.
@@ -322,7 +325,7 @@ fn any() -> Schema {
     Schema::plain("Any")
 }
 
-/// Types of a function's parameters and result, from a `type_schema`.
+/// Types of the parameters and of the result of a function, parsed from a `type_schema`.
 struct Types {
     params: Option<Vec<Schema>>,
     result: Schema,
@@ -354,7 +357,7 @@ pub(crate) fn schema_of(json: &Json) -> Schema {
 impl PackedFunc {
     /// Calls the function with positional arguments, followed by named ones.
     ///
-    /// The names are those of the function's signature. An argument that is omitted gets its default.
+    /// The names are those in the signature of the function. An argument that is omitted gets its default.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -400,7 +403,7 @@ impl PackedFunc {
         })
     }
 
-    /// Calls a function that takes named arguments itself.
+    /// Calls a function that accepts named arguments directly; see [`Signature::takes_names`].
     fn call_behind_sentinel(&self, views: &[AnyView<'_>], named: &[(&str, Any)]) -> Result<Any> {
         let sentinel = crate::registry::get("ffi.GetKwargsObject")?.call(())?;
         let names = named.iter().map(|(name, _)| Any::new(*name)).collect::<Result<Vec<Any>>>()?;
@@ -413,7 +416,7 @@ impl PackedFunc {
     }
 }
 
-/// Returns the message of the error for named arguments of a function without a signature.
+/// Returns the error message for a call with named arguments of a function that has no signature.
 #[doc(hidden)]
 pub fn unsigned(function: &str) -> StdString {
     format!(

@@ -51,7 +51,7 @@ pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Opt
     small(bytes, small_index).or_else(|| BytesObject::try_allocate(bytes, object_index).map(Any::from))
 }
 
-/// Returns a value that stores `bytes` itself, if they fit.
+/// Returns a value that stores the bytes in itself; `None` if there are more than seven bytes.
 #[inline]
 fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {
@@ -66,7 +66,8 @@ fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     None
 }
 
-/// Returns the bytes of a string or bytes value, small or heap-allocated. The type index must be one of these four.
+/// Returns the bytes of a string or bytes value. The value must have one of the types small string, small bytes, String
+/// object and Bytes object.
 #[inline]
 pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
     let raw = view.as_raw();
@@ -241,7 +242,7 @@ impl PartialEq<&str> for String {
     }
 }
 
-/// Returns the bytes that a byte array of the ABI borrows as a string. Invalid UTF-8 is read as an empty string.
+/// Returns the bytes of a byte array of the ABI as a string. Invalid UTF-8 is read as an empty string.
 ///
 /// # Safety
 /// The requirements of [`TVMFFIByteArray::as_slice`] apply.

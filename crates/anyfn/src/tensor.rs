@@ -36,7 +36,8 @@ pub const NDIM_MAX: i32 = 64;
 #[repr(transparent)]
 pub struct Tensor(ObjectRef);
 
-/// A tensor that is borrowed for a call: that of a tensor object, or one that the caller describes.
+/// A tensor that is borrowed, usually for a call. It refers to a tensor object, or to a `DLTensor` that the caller
+/// describes.
 ///
 /// It describes the memory. Elements are read and written through [`read`](TensorView::read) and
 /// [`write`](TensorView::write).
@@ -57,7 +58,7 @@ pub struct Tensor(ObjectRef);
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// Tensor object whose content is this tensor, if the object is marked as read-only; else NULL.
+    /// The tensor object, if this is the tensor of an object that is marked as read-only; otherwise NULL.
     read_only: *const TVMFFIObject,
     /// True if the memory must not be written.
     is_read_only: bool,
@@ -191,6 +192,8 @@ impl<'a> TensorView<'a> {
         TensorView { tensor, read_only: ptr::null(), is_read_only: false }
     }
 
+    /// Creates a view of the tensor of a tensor object.
+    ///
     /// # Safety
     /// `header` must be the header of a tensor object that lives for `'a`.
     #[inline]
@@ -218,7 +221,8 @@ impl<'a> TensorView<'a> {
         self.tensor
     }
 
-    /// Returns true if the shape can be read. Everything else is checked where the tensor is used.
+    /// Returns true if the number of dimensions is valid and the shape is not NULL. Other properties are checked where
+    /// the tensor is used.
     #[inline]
     fn is_described(&self) -> bool {
         let ndim = self.tensor.ndim;
@@ -291,7 +295,8 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Returns the addresses of the first byte and one past the last byte; `None` if there are no elements.
+    /// Returns the range of addresses that the elements span: the address of the first byte, and the address after the
+    /// last byte. Returns `None` if there are no elements.
     pub(crate) fn span(&self) -> Option<(i128, i128)> {
         let element = (i128::from(self.tensor.dtype.bits) * i128::from(self.tensor.dtype.lanes) + 7) / 8;
         let (mut low, mut high, mut compact) = (0i128, 0i128, 1i128);
@@ -367,7 +372,8 @@ impl<'a> TensorView<'a> {
         Ok(bytes)
     }
 
-    /// Returns the address and number of the bytes of all elements, which must be stored in main memory without gaps.
+    /// Returns the address and the number of bytes of all elements. Returns an error unless the elements are stored in
+    /// main memory without gaps.
     pub(crate) fn checked_bytes(&self) -> Result<(*mut u8, usize)> {
         if self.tensor.device.device_type != kDLCPU || !self.is_contiguous() {
             crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
@@ -383,7 +389,8 @@ impl<'a> TensorView<'a> {
         Ok((data, size))
     }
 
-    /// Returns the address and number of all elements, which must be stored in main memory without gaps.
+    /// Returns the address and the number of all elements. Returns an error unless the elements are of type `T` and
+    /// stored in main memory without gaps.
     pub(crate) fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype() != T::DTYPE {
             crate::bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.dtype());
@@ -523,11 +530,12 @@ mod owned {
     use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
-    /// Alignment that every block of the allocator has. Large zeroed blocks are then zero pages of the operating
-    /// system; with a larger alignment they would be written byte by byte.
+    /// Alignment that is requested from the allocator. The elements are aligned within the block to `ALIGNMENT`. With
+    /// this small alignment, large zeroed blocks are zero pages of the operating system; with a larger one they would
+    /// be written byte by byte.
     const BASE: usize = 16;
 
-    /// A managed tensor with the data that it refers to.
+    /// A managed DLPack tensor, followed by its shape and its block of memory.
     #[repr(C)]
     struct Owned {
         managed: DLManagedTensorVersioned,
@@ -588,6 +596,8 @@ mod owned {
 
     live::deleter!(pub(super) fn delete(managed: *mut DLManagedTensorVersioned) by release);
 
+    /// Frees a managed tensor with its shape and its elements.
+    ///
     /// # Safety
     /// `managed` must come from `allocate` and not be used again.
     unsafe extern "C" fn release(managed: *mut DLManagedTensorVersioned) -> Ended {

@@ -1,7 +1,8 @@
 //! Operations on tensors of any device: creating, viewing and copying them.
 //!
-//! Each operation is a registered function of the runtime, which other languages call by its name. In a program that
-//! links no runtime, it returns a `ValueError` that names the function. `anyfn-runtime` contains examples that run.
+//! Each operation is a registered function of the runtime, which other languages call by its name. In an executable
+//! that links no runtime, it returns a `ValueError` that names the function. `anyfn-runtime` contains examples that
+//! run.
 
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
@@ -11,8 +12,8 @@ use crate::{AnyView, Bytes, DType, Device, Element, IntoArg, Result, Shape, Tens
 impl Tensor {
     /// Creates a tensor with unspecified elements, aligned to 64 bytes.
     ///
-    /// On a device without a driver in this process, the framework of the caller's arrays allocates the tensor, if it
-    /// offers an allocator.
+    /// If this process has no driver for the device, the framework whose arrays the caller has passed allocates the
+    /// tensor, provided that it offers an allocator.
     ///
     /// # Errors
     /// Returns `ValueError` if the shape is invalid, `RuntimeError` with the reason if the device is not available, and
@@ -21,8 +22,8 @@ impl Tensor {
         global!("anyfn.tensor_empty")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Creates a tensor like [`Tensor::empty`], with the allocator of the framework whose arrays the caller has passed,
-    /// if it offers one. Use it for tensors that a function returns.
+    /// Creates a tensor like [`Tensor::empty`]. If the framework whose arrays the caller has passed offers an
+    /// allocator, uses this allocator. Use this function for tensors that a function returns.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::empty`] or the error of the allocator.
@@ -47,7 +48,8 @@ impl Tensor {
         global!("anyfn.tensor_full")?.call((&Shape::from(shape), dtype, device, value))?.get::<Tensor>()
     }
 
-    /// Returns a tensor over the same memory in another shape. One extent may be -1.
+    /// Returns a tensor over the same memory in another shape. One extent may be -1; it is computed from the number of
+    /// elements.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of elements differs, or if a copy would be necessary.
@@ -55,7 +57,7 @@ impl Tensor {
         global!("anyfn.tensor_reshape")?.call((self, &Shape::from(shape)))?.get::<Tensor>()
     }
 
-    /// Returns part of the tensor along a dimension, over the same memory.
+    /// Returns the part of the tensor whose indices along the dimension `dim` are in `range`, over the same memory.
     ///
     /// # Errors
     /// Returns `ValueError` if the dimension does not exist, or if the first element does not begin at a byte boundary.
@@ -63,8 +65,8 @@ impl Tensor {
         self.slice_with_step(dim, range, 1)
     }
 
-    /// Returns every `step`-th element of a range along a dimension, over the same memory. A negative step traverses
-    /// the range backwards.
+    /// Returns the part of the tensor that consists of every `step`-th index of `range` along the dimension `dim`, over
+    /// the same memory. A negative step traverses the range backwards.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::slice`], and an error if the step is 0.
@@ -89,8 +91,8 @@ impl Tensor {
         global!("anyfn.tensor_slice")?.call((&part, dim, (), (), step))?.get::<Tensor>()
     }
 
-    /// Returns a tensor over the same memory with these extents and strides. It begins `offset` elements after the
-    /// first element.
+    /// Returns a tensor over the same memory with these extents, and with these strides in elements. Its first element
+    /// is `offset` elements after the first element of this tensor.
     ///
     /// # Errors
     /// Returns `ValueError` if an element is outside the memory that the elements of this tensor span.
@@ -116,7 +118,7 @@ impl Tensor {
         global!("runtime.TVMTensorCopyFromTo")?.call((self, to))?.get::<()>()
     }
 
-    /// Returns a tensor with these elements on a device: this tensor if it is already there, else a copy.
+    /// Returns a tensor with the same elements on `device`: this tensor if it is already there, and otherwise a copy.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::empty`].
@@ -124,8 +126,8 @@ impl Tensor {
         global!("anyfn.tensor_to_device")?.call((self, device))?.get::<Tensor>()
     }
 
-    /// Returns a tensor with these elements in row-major order without gaps: this tensor if it is contiguous, else a
-    /// copy.
+    /// Returns a tensor with the same elements in row-major order without gaps: this tensor if it is contiguous, and
+    /// otherwise a copy.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -133,10 +135,12 @@ impl Tensor {
         global!("anyfn.tensor_contiguous")?.call((self,))?.get::<Tensor>()
     }
 
-    /// Returns a copy with elements of another data type, each converted to the nearest value.
+    /// Returns a copy with elements of another data type. Values are rounded to the nearest value of a floating-point
+    /// data type; an integer data type requires exact values.
     ///
     /// # Errors
-    /// Returns `ValueError` if the data type cannot represent a value.
+    /// Returns `ValueError` if the data type cannot represent a value, such as 300 or 1.5 for `int8`. Returns
+    /// `TypeError` if elements of the data type cannot be converted one by one, such as complex numbers to real ones.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         global!("anyfn.tensor_cast")?.call((self, dtype))?.get::<Tensor>()
     }
@@ -168,7 +172,7 @@ impl Tensor {
         global!("anyfn.tensor_to_bytes")?.call((self,))?.get::<Bytes>()
     }
 
-    /// Copies bytes to the elements, in row-major order.
+    /// Replaces the bytes of all elements, in row-major order.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of bytes differs or the memory is read-only.
@@ -191,8 +195,8 @@ impl Tensor {
 }
 
 impl TensorView<'_> {
-    /// Returns a tensor object over the same memory, for functions that keep an argument beyond the call. `None` if no
-    /// frontend can keep the memory alive.
+    /// Returns a tensor object over the same memory, for functions that keep an argument beyond the call. Returns
+    /// `None` if no frontend can keep the memory alive.
     ///
     /// # Errors
     /// This function does not return an error.

@@ -54,7 +54,7 @@ impl<S> From<TypedPackedFunc<S>> for PackedFunc {
     }
 }
 
-/// Properties of a function that its Rust type does not contain.
+/// Properties of a function that are not part of its Rust type: names, documentation and defaults.
 #[derive(Clone, Copy, Default)]
 pub struct Names {
     /// Name of the function; empty if it has none.
@@ -70,14 +70,14 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the index of the first argument that has a default, and the defaults.
+    /// Returns the index of the first argument that has a default, and the defaults of this and the later arguments.
     fn optional(&self) -> (usize, &'static [Literal]) {
         let count = self.defaults.len().min(self.args.len());
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
     }
 
-    /// Returns the arguments with tensors that the function only reads marked as read-only. The function must not write
-    /// them or pass them on to be written, because the caller may have described read-only memory.
+    /// Returns the arguments, with those tensors marked as read-only that the function only reads. The caller may have
+    /// described read-only memory, so the function must not write to these tensors or pass them on to be written.
     #[inline(never)]
     fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
         let mut marked = *args;
@@ -269,7 +269,7 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     json
 }
 
-/// Writes `,"key":["a","b"]`.
+/// Appends `,"key":["a","b"]` to `out`, with the key `key` and the strings `names`.
 fn write_names(key: &str, names: &[&str], out: &mut StdString) {
     // Writing to a string cannot fail.
     let _ = write!(out, ",\"{key}\":");
@@ -280,7 +280,7 @@ fn write_names(key: &str, names: &[&str], out: &mut StdString) {
     out.push_str(if names.is_empty() { "[]" } else { "]" });
 }
 
-/// Formats the signature for error messages: `` `name(0: int, 1: str) -> int` ``.
+/// Formats the signature for error messages, such as `name(0: int, 1: str) -> int`.
 fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
     let mut text = StdString::new();
     text.push_str(names.function);
@@ -296,8 +296,7 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
     text
 }
 
-/// Calls a function whose number of parameters differs from the number of arguments: adds the defaults of omitted
-/// arguments.
+/// Adds the defaults of omitted arguments and calls the function. `expected` is the number of its parameters.
 #[cold]
 fn call_with_defaults<F: PackableFn<S>, S>(
     body: &F,
@@ -356,7 +355,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
 }
 
 impl<S> TypedPackedFunc<S> {
-    /// Gives a function of any language a Rust signature.
+    /// Adds a Rust signature to a function of any language.
     pub fn from_packed(packed: PackedFunc) -> Self {
         TypedPackedFunc { packed, signature: PhantomData }
     }
@@ -369,7 +368,8 @@ impl<S> TypedPackedFunc<S> {
         Self::named(Names::default(), body)
     }
 
-    /// Creates a function like [`TypedPackedFunc::from_fn`], with the names that error messages and frontends show.
+    /// Creates a function like [`TypedPackedFunc::from_fn`]. `names` contains the names that error messages and
+    /// frontends show.
     pub fn named<F: PackableFn<S>>(names: Names, body: F) -> Self
     where
         S: 'static,
@@ -377,7 +377,7 @@ impl<S> TypedPackedFunc<S> {
         Self::from_packed(PackedFunc::from_callable(Typed { names, body, signature: PhantomData::<fn() -> S> }))
     }
 
-    /// Returns the function without its Rust signature, borrowed.
+    /// Returns a borrowed reference to the function without its Rust signature.
     pub fn as_packed(&self) -> &PackedFunc {
         &self.packed
     }

@@ -52,7 +52,7 @@ fn is_derived(derived: i32, base: i32) -> bool {
     core::ptr::eq(ancestor, base)
 }
 
-/// Returns an attribute that a type has registered; `None` if it has not.
+/// Returns the value that a type has registered for an attribute; `None` if it has not registered one.
 ///
 /// Other threads may register attributes at the same time.
 pub(crate) fn attribute(name: &str, type_index: i32) -> Option<&'static TVMFFIAny> {

@@ -1,7 +1,7 @@
 //! User-defined value types.
 
-/// Makes a Rust type a value type: it crosses the boundary to other languages by conversion to another type that
-/// already does.
+/// Makes a Rust type a value type: its values cross the boundary to other languages by conversion to another Rust type
+/// that can already cross it.
 ///
 /// `value_type!(Mine as Other)` implements [`FromArg`](crate::FromArg) and [`IntoAny`](crate::IntoAny). It requires
 /// `Other: From<Mine>` and `Mine: TryFrom<Other>` (which `From` implies). `Mine` can then be an argument, a result, an

@@ -97,10 +97,10 @@ impl fmt::Display for AttachError {
 
 impl std::error::Error for AttachError {}
 
-/// File that is attached. The lock also makes concurrent first calls wait for each other.
+/// Path of the runtime that is attached, or `None`. The lock also makes concurrent first calls wait for each other.
 static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Opens the runtime and fills the function table. An extension does this first, once per process.
+/// Opens the runtime at `path` and fills the function table with its functions. An extension does this first, once per process.
 ///
 /// The library stays loaded for the lifetime of the process, and its symbols stay invisible to other libraries.
 ///
@@ -119,9 +119,9 @@ pub fn attach(path: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Fills the function table from that of the runtime which loads this library. For plugins that must work in any process,
-/// including one in which another runtime exposes its functions to all libraries. Such a plugin exports `__anyfn_attach`, which
-/// the loader calls first, and passes its argument on.
+/// Fills the function table from the table `api` of the runtime that loads this library. This is for plugins that must work in
+/// any process, including one in which another runtime exposes its functions to all libraries. Such a plugin exports the function
+/// `__anyfn_attach`, which the loader calls first and which passes its argument to this function.
 ///
 /// # Errors
 /// Returns [`AttachError`] if `api` is null, or the table of a runtime that this library cannot use.
@@ -139,7 +139,7 @@ pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Returns the table of the library at `path`, which stays loaded.
+/// Opens the library at `path`, which stays loaded, and returns its function table.
 fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| load_error("NUL in its path".into()))?;
@@ -169,7 +169,7 @@ fn linker_message() -> String {
     text(message).unwrap_or_else(|| "unknown reason".into())
 }
 
-/// Returns the table if this extension can use it.
+/// Checks that this extension can use the function table `api`, and returns it. `path` is the file that errors mention.
 fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachError> {
     // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
     let size = unsafe { (*api).size };
@@ -196,14 +196,14 @@ fn text(text: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Returns the address of a symbol that the process has loaded globally, such as one of its interpreter, or NULL if there is
-/// none.
+/// Returns the address of a symbol that is globally visible in the process, such as one of its interpreter, or NULL if it is not
+/// found.
 pub fn process_symbol(name: &CStr) -> *mut c_void {
     // SAFETY: this looks up a name in the global scope; nothing is loaded or run.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Returns the file of the extension that contains this crate, as the dynamic linker knows it.
+/// Returns the path of the extension that contains this crate, as the dynamic linker reports it.
 pub fn own_file() -> Option<PathBuf> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the linker only looks up the address; `info` is writable.

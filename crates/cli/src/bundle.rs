@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::runtime::bundle::{Bundle, read_file};
 
-/// Bytes of a file as a module of a kind whose loader is not needed here.
+/// Module of a given kind that consists of the bytes of a file. The loader of that kind is not needed to write the module to a
+/// bundle.
 struct Carried {
     kind: String,
     bytes: Vec<u8>,
@@ -31,7 +32,7 @@ impl ModuleKind for Carried {
     }
 }
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     match write(words) {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
 use serde_json::Value;
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let [file, name, args @ ..] = words else {
         return crate::wrong("`call` needs a file and the name of a function");
@@ -28,7 +28,7 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
     shown(&function.call_views(Any::as_views(&args))?)
 }
 
-/// Converts a word to a value: JSON if it can be parsed, otherwise a string.
+/// Converts a command-line argument to a value: JSON if it can be parsed, otherwise a string.
 fn argument(word: &str) -> Result<Any> {
     match serde_json::from_str::<Value>(word) {
         Ok(value) => value_of(&value),
@@ -59,7 +59,7 @@ fn value_of(value: &Value) -> Result<Any> {
     }
 }
 
-/// Formats the result as text.
+/// Formats the result of the call for the terminal.
 fn shown(value: &Any) -> Result<String> {
     if value.is_none() {
         return Ok("None".into());

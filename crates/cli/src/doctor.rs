@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{inspect, output};
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let as_json = match words {
         [] => false,

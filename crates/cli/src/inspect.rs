@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::output;
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let as_json = options.contains(&"--json");
@@ -61,7 +61,7 @@ pub(crate) fn json(value: &Any) -> Result<Value> {
     }
 }
 
-/// Titles of the fields, in the order in which they are shown.
+/// Fields of the report on a file with their titles, in the order in which they are shown.
 const TITLES: &[(&str, &str)] = &[
     ("format", "format"),
     ("machine", "machine"),
@@ -83,7 +83,7 @@ const TITLES: &[(&str, &str)] = &[
     ("traits", "traits"),
 ];
 
-/// Formats the fields as text, one per line, without those that are empty.
+/// Formats the report on a file as text, with the fields that are not empty. A blank line precedes it if `follows` is true.
 fn shown(found: &Value, follows: bool) -> String {
     let mut text = if follows { "\n".to_owned() } else { String::new() };
     text.push_str(found["file"].as_str().unwrap_or_default());

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Name and content of each file of one kind of plugin; `@..@` marks what is filled in.
+/// Name and content of each file of one kind of plugin. Placeholders have the form `@..@`.
 struct Template {
     option: &'static str,
     /// Library that the plugin builds.
@@ -48,7 +48,7 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {

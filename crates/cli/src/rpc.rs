@@ -8,7 +8,7 @@ use anyfn_host::rpc::keys::Key;
 use anyfn_host::rpc::server::{self, ServerConfig};
 use serde_json::{Map, Value, json};
 
-/// Runs the command with the words after its name.
+/// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let done = match words {
         ["server", options @ ..] => match parse(options) {
@@ -59,7 +59,7 @@ fn write(text: &str) -> Result<()> {
 /// Options that may be given more than once.
 const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker", "--writable"];
 
-/// Returns the program of session processes, and the options of the server.
+/// Returns the command line of session processes, and the options of the server.
 fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
@@ -153,8 +153,8 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     Ok((worker, Value::Object(options)))
 }
 
-/// Returns the words of a command, with the absolute path of its program. Links are not followed, since many programs may be
-/// links to the same file.
+/// Splits a command line into its words and replaces the program by its absolute path. Links are not followed, since many
+/// programs may be links to the same file.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("`--runner` needs a command")?;

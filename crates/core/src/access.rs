@@ -1,17 +1,20 @@
-//! Makes the access table visible to all libraries of the process; the table itself is part of `anyfn`.
+//! Publishes the access table of this copy of `anyfn` as a type attribute, so that all libraries of the process share
+//! it.
 
 use core::ffi::c_void;
 
 use anyfn::access;
 
-/// Returns the name and value of the attribute of the tensor type that other libraries read.
+/// Returns the name of the type attribute of `ffi.Tensor` through which other libraries find the access table, and its
+/// value: the address of the table's functions.
 pub(crate) fn attribute() -> (&'static str, *mut c_void) {
     watch_forks();
     let (name, functions) = access::functions();
     (name, core::ptr::from_ref(functions).cast_mut().cast())
 }
 
-/// Registers fork handlers: a child process has one thread, so its table must not keep the accesses of other threads.
+/// Registers fork handlers. After a fork only one thread exists in the child process, so the accesses of the other
+/// threads are removed from its table.
 #[cfg(all(feature = "std", unix))]
 fn watch_forks() {
     extern "C" fn before() {

@@ -17,7 +17,7 @@ use crate::sync::{NameTable, Start};
 use crate::sys::Mutex;
 use crate::type_table;
 
-/// Columns that clients expect to exist.
+/// Names of the attributes whose columns exist from the start.
 const WELL_KNOWN: &[&str] = &[
     "__ffi_new__",
     "__ffi_init__",
@@ -43,17 +43,17 @@ const WELL_KNOWN: &[&str] = &[
 
 const FIRST_CAPACITY: usize = 256;
 
-/// A column, of which clients see the first field.
+/// Column of a type attribute. Clients see only its first field, `shown`.
 #[repr(C)]
 struct Column {
     shown: SharedColumn,
-    /// All arrays so far, for writers. [`Column::shown`] holds the last one. Readers may still use earlier ones, which
-    /// are kept here so that leak checkers find them.
+    /// Arrays that have held the entries of this column. The last one is the current one, to which [`Column::shown`]
+    /// refers. Readers may still use the others; they are kept here so that leak checkers find them.
     arrays: Mutex<Vec<Entries>>,
 }
 
-/// An array of entries that is never freed. It is accessed through its address alone, because readers hold references
-/// to entries that are set while other entries are written.
+/// Address of an array of entries that is never freed. No reference to the whole array is formed, because readers hold
+/// references to single entries while other entries are written.
 #[derive(Clone, Copy)]
 struct Entries(*mut [TVMFFIAny]);
 
@@ -104,14 +104,15 @@ fn column_of(name: &[u8]) -> &'static Column {
     })
 }
 
-/// Returns the column of an attribute, if anything has registered it.
+/// Returns the column of the attribute called `name`, or `None` if nothing has registered such an attribute.
 #[inline]
 pub(crate) fn column(name: &[u8]) -> Option<&'static SharedColumn> {
     START.ensure(make_well_known);
     COLUMNS.get(name).map(|column| &column.shown)
 }
 
-/// Sets an attribute of a type, which can be set once; type index 0 only creates the column.
+/// Sets the attribute `name` of a type. An attribute that is already set cannot be changed. With the type index 0
+/// (`None`), only the column is created.
 ///
 /// # Safety
 /// `value` must be valid.
@@ -144,13 +145,14 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     Ok(())
 }
 
-/// Returns the attribute of a type, if it is set.
+/// Returns the attribute `name` of a type, or `None` if it is not set.
 pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
     column(name)?.get(type_index)
 }
 
 impl Column {
-    /// Returns entry `at` of the current array, which grows if necessary.
+    /// Returns the address of the entry of the type with index `at`. Replaces the current array by a larger one if it
+    /// is too short.
     fn entry(&self, arrays: &mut Vec<Entries>, at: usize) -> *mut TVMFFIAny {
         let none = || ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0);
         let mut array = arrays.last().map_or_else(none, |Entries(array)| *array);

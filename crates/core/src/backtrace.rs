@@ -13,19 +13,19 @@ use anyfn::abi::TVMFFIByteArray;
 
 use crate::sys::{self, per_thread};
 
-/// A thread's buffer and the byte array that refers to it.
+/// Text of the backtrace that a thread requested most recently, and the byte array by which C code reads it.
 struct Buffer {
     text: String,
     shown: TVMFFIByteArray,
 }
 
 per_thread! {
-    /// Result of the last call on this thread.
+    /// Backtrace that was returned most recently on this thread.
     static BUFFER: UnsafeCell<Buffer> =
         UnsafeCell::new(Buffer { text: String::new(), shown: TVMFFIByteArray::EMPTY });
 }
 
-/// Returns true if native frames are requested; the environment is read once.
+/// Returns true if the environment variable `ANYFN_BACKTRACE` requests native frames. The variable is read only once.
 fn wants_native_frames() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -41,7 +41,8 @@ fn wants_native_frames() -> bool {
     }
 }
 
-/// Describes the current location: the given one first, then the native frames if they are requested.
+/// Returns a backtrace of the current location: one line for `place` if it is given, then the native frames if they are
+/// requested.
 pub(crate) fn text(place: Option<(&str, i32, &str)>) -> String {
     let mut text = String::new();
     if let Some((file, line, function)) = place {
@@ -54,7 +55,8 @@ pub(crate) fn text(place: Option<(&str, i32, &str)>) -> String {
     text
 }
 
-/// Rewrites frames such as `4: name` / `at file:line:column` in the format of all backtraces.
+/// Appends native frames to `out` in the format of all backtraces. `frames` is the output of the standard library, in
+/// which each frame is a line such as `4: name` and a line such as `at file:line:column`.
 fn append_native(out: &mut String, frames: &str) {
     let mut lines = frames.lines().peekable();
     while let Some(line) = lines.next() {
@@ -73,7 +75,8 @@ fn append_native(out: &mut String, frames: &str) {
     }
 }
 
-/// Returns true if a frame belongs to the creation of the backtrace or lies below `main`.
+/// Returns true if the function `name` is left out of backtraces: it creates the backtrace, or it starts the thread or
+/// program.
 fn ours(name: &str) -> bool {
     const HIDDEN: &[&str] = &[
         "std::backtrace",
@@ -91,7 +94,7 @@ fn ours(name: &str) -> bool {
     HIDDEN.iter().any(|hidden| name.trim_start_matches('<').starts_with(hidden))
 }
 
-/// Splits `file:line:column` or `file:line`.
+/// Splits `file:line:column` or `file:line` into the file and the line. The line is 0 if the string has neither form.
 fn file_and_line(place: &str) -> (&str, u32) {
     let mut parts = place.rsplitn(3, ':');
     let (last, middle, first) = (parts.next(), parts.next(), parts.next());
@@ -102,7 +105,8 @@ fn file_and_line(place: &str) -> (&str, u32) {
     }
 }
 
-/// Stores the result of [`text`] in this thread's buffer, where it is valid until the next call on this thread.
+/// Stores the result of [`text`] in this thread's buffer and returns the address of its byte array. It is valid until
+/// the next call on this thread.
 pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteArray {
     static NOTHING: Nothing = Nothing(TVMFFIByteArray::EMPTY);
     let text = text(place);

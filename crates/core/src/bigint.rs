@@ -14,7 +14,8 @@ use anyfn::{Any, IntoAny, ObjectRef, Result, bail};
 
 use crate::value::out_of_memory;
 
-/// Header and word count. The words follow in two's complement, least significant word first.
+/// Start of the memory of a BigInt: header and number of words. The words follow directly, as one integer in two's
+/// complement with the least significant word first.
 #[repr(C)]
 struct BigInt {
     header: TVMFFIObject,
@@ -82,7 +83,8 @@ fn word(bytes: &[u8], at: usize) -> i64 {
     i64::from_ne_bytes(buffer)
 }
 
-/// Creates an integer from whole words: an int if it fits, else a BigInt without words that only repeat the sign.
+/// Creates an integer from `bytes`, which must be whole 64-bit words in two's complement, least significant first.
+/// Returns an int if the integer fits into 64 bits, and otherwise a BigInt without redundant words of sign bits.
 pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
     if !bytes.len().is_multiple_of(WORD) {
         bail!("ValueError", "BigInt content must contain whole 64-bit words");
@@ -102,7 +104,8 @@ pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
     }
 }
 
-/// Returns the words of an int or a BigInt, borrowed from the value; empty for other types.
+/// Returns the 64-bit words of an int or a BigInt as bytes borrowed from `value`. The result is empty for values of
+/// other types.
 ///
 /// # Safety
 /// The value must be valid.
@@ -122,7 +125,7 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
     }
 }
 
-/// Returns the native hooks that hash and compare BigInts as map keys, with the names of their attributes.
+/// Returns the names and addresses of the type attributes that hash and compare BigInts as map keys.
 pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
     [("__any_hash__", hash as *mut c_void), ("__any_equal__", equal as *mut c_void)]
 }

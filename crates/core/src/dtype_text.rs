@@ -13,10 +13,12 @@ use anyfn::abi::{
 };
 use anyfn::{Error, PackedFunc, Result, bail};
 
-/// First code of custom data types, whose names the global functions `dtype.get_custom_type_*` provide.
+/// Smallest type code of custom data types. The global functions `dtype.get_custom_type_*` translate between their
+/// codes and names.
 const CUSTOM_BEGIN: u8 = 129;
 
-/// Floating-point types whose name states their width: name after `float`, code, bits.
+/// Floating-point types of 8, 6 and 4 bits. Each element holds the part of the name after `float`, the type code and
+/// the number of bits.
 const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("8_e3m4", kDLFloat8_e3m4, 8),
     ("8_e4m3", kDLFloat8_e4m3, 8),
@@ -31,7 +33,8 @@ const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("4_e2m1fn", kDLFloat4_e2m1fn, 4),
 ];
 
-/// Long and short type names: name, code, default number of bits (0: the number must be given).
+/// Names with which a string form may begin, the long names before the short ones. Each element holds the name, the
+/// type code and the default number of bits; 0 means that the string must specify the number.
 const NAMES: &[(&str, u8, u8)] = &[
     ("uint", kDLUInt, 32),
     ("int", kDLInt, 32),
@@ -45,10 +48,10 @@ const NAMES: &[(&str, u8, u8)] = &[
     ("f", kDLFloat, 0),
 ];
 
-/// Default number of bits of a custom data type.
+/// Number of bits of a custom data type whose string form does not specify it.
 const CUSTOM_BITS: u8 = 32;
 
-/// Data type that represents no value.
+/// Data type with the string forms `void` and the empty string.
 const VOID: DLDataType = DLDataType { code: kDLOpaqueHandle, bits: 0, lanes: 0 };
 
 /// Returns the string form of a data type, such as `float32x4`.
@@ -126,7 +129,7 @@ fn unknown(text: &str) -> Error {
     }
 }
 
-/// Returns a global function that translates custom data types.
+/// Returns the global function `name`, which translates between the codes and names of custom data types.
 fn custom(name: &str) -> Result<PackedFunc> {
     match anyfn::registry::find(name) {
         Some(function) => Ok(function),
@@ -134,12 +137,13 @@ fn custom(name: &str) -> Result<PackedFunc> {
     }
 }
 
-/// Parses a data type.
+/// Parses the string form of a data type, such as `float32x4`.
 pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if text.is_empty() || text == "void" {
         return Ok(VOID);
     }
-    /// Maximum length in bytes: no name is longer, and error messages quote the string.
+    /// Maximum length of a string form in bytes. Longer strings are refused at once, because error messages quote the
+    /// string.
     const LONGEST: usize = 200;
     if text.len() > LONGEST {
         return Err(unknown(text));
@@ -180,7 +184,8 @@ fn parse_small_float(text: &str) -> Option<Result<DLDataType>> {
     Some(parse_lanes(text, lanes).map(|lanes| DLDataType { code, bits, lanes }))
 }
 
-/// Parses `custom[<name>]<bits>`; a global function provides the code of the name.
+/// Parses `custom[<name>]<bits>`, optionally followed by lanes. A global function provides the type code for the name.
+/// `rest` is the part of `text` after the opening bracket.
 fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
     let find_code = custom("dtype.get_custom_type_code")?;
     let Some((name, rest)) = rest.split_once(']') else { return Err(unknown(text)) };
@@ -189,7 +194,8 @@ fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
     Ok(DLDataType { code, bits: bits.unwrap_or(CUSTOM_BITS), lanes: parse_lanes(text, rest)? })
 }
 
-/// Splits the number of bits off `rest`, if there is one.
+/// Splits the digits off the start of `rest` and parses them as a number of bits. Returns `None` for the number if
+/// there are no digits.
 fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
     if digits.is_empty() {
@@ -201,7 +207,8 @@ fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     }
 }
 
-/// Parses an empty string, `x<lanes>`, or `xvscalex<lanes>`.
+/// Parses the lanes at the end of a string form: an empty string for one lane, `x<lanes>`, or `xvscalex<lanes>` for a
+/// scalable vector.
 fn parse_lanes(text: &str, rest: &str) -> Result<u16> {
     if rest.is_empty() {
         return Ok(1);

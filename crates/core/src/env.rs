@@ -1,4 +1,5 @@
-//! Environment of a call: the current stream of each device, the tensor allocator, the signals of the host language.
+//! State that belongs to the environment of a call: the current stream of each device, the allocator of tensors, and
+//! the functions by which a frontend is asked for signals, source locations and the like.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
@@ -13,7 +14,7 @@ use anyfn::{Error, ObjectRef, Result, bail};
 
 use crate::sys::per_thread;
 
-/// The current stream of one device.
+/// A device and its current stream.
 #[derive(Clone, Copy)]
 struct Current {
     device_type: i32,
@@ -22,11 +23,11 @@ struct Current {
 }
 
 per_thread! {
-    /// Current streams of the devices that this thread has used; few enough for a linear search.
+    /// Current streams of the devices for which this thread has set one. They are few enough for a linear search.
     static STREAMS: RefCell<Vec<Current>> = RefCell::new(Vec::new());
 }
 
-/// Sets the current stream of a device on this thread; returns the previous one.
+/// Sets the current stream of a device for this thread and returns the previous one, which is NULL if none was set.
 pub(crate) fn set_stream(device_type: i32, device_id: i32, stream: TVMFFIStreamHandle) -> TVMFFIStreamHandle {
     let old = STREAMS.with(|streams| {
         let mut streams = streams.borrow_mut();
@@ -56,13 +57,14 @@ pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
 type Allocator = Option<DLPackManagedTensorAllocator>;
 
 per_thread! {
-    /// Tensor allocator of this thread.
+    /// Allocator of tensors that this thread has set.
     static ALLOCATOR: Cell<Allocator> = Cell::new(None);
 }
-/// Allocator of threads that have not set their own; a function pointer or NULL.
+/// Allocator of tensors for all threads that have not set their own; a function pointer or NULL.
 static GLOBAL_ALLOCATOR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets this thread's allocator and, if `global`, also the global one; returns the previous allocator of this thread.
+/// Sets the allocator of this thread and, if `global` is true, also that of all threads that have not set their own.
+/// Returns the previous allocator of this thread.
 pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     let old = ALLOCATOR.with(|own| own.replace(allocator)).flatten();
     if global {
@@ -72,7 +74,7 @@ pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     old
 }
 
-/// Returns this thread's allocator, else the global one.
+/// Returns the allocator of this thread or, if it has not set one, the global one.
 pub(crate) fn allocator() -> Allocator {
     if let Some(own) = ALLOCATOR.with(Cell::get).flatten() {
         return Some(own);
@@ -98,7 +100,7 @@ static CHECK_CANCELLED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Registers a function of the host language.
+/// Registers a function that a frontend provides, such as `PyErr_CheckSignals`, under its name.
 pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     let cell = match name {
         b"PyErr_CheckSignals" => &CHECK_SIGNALS,
@@ -114,7 +116,8 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     Ok(())
 }
 
-/// Creates a tensor object for a borrowed tensor, if it is borrowed from a frontend that can keep its memory alive.
+/// Returns a tensor object for `tensor` if a frontend knows the owner of its memory and can keep it alive; otherwise
+/// returns `None`.
 pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     let owner = TENSOR_OWNER.load(Ordering::Acquire);
     if owner.is_null() || tensor.is_null() {
@@ -131,7 +134,8 @@ pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     Ok(unsafe { ObjectRef::from_owned_or_null(out) })
 }
 
-/// Returns the source location in a frontend's code from which this thread called native code, if a frontend knows it.
+/// Returns the source location at which this thread's frontend code called native code, or `None` if no frontend knows
+/// it.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only the ledger asks"))]
 pub(crate) fn place() -> Option<String> {
     let place = PLACE.load(Ordering::Acquire);
@@ -144,7 +148,8 @@ pub(crate) fn place() -> Option<String> {
     text(|out, capacity| unsafe { place(out, capacity) })
 }
 
-/// Returns the frontend's name of a function that the frontend created; `None` for other functions.
+/// Returns the name that a frontend gives to a function which it created, or `None` if no frontend created the
+/// function.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only a profile asks"))]
 pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
     let name = FUNCTION_NAME.load(Ordering::Acquire);
@@ -157,7 +162,8 @@ pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
     text(|out, capacity| unsafe { name(function.as_handle(), out, capacity) })
 }
 
-/// Returns the string that `write` writes, if it writes anything.
+/// Passes a buffer of 512 bytes to `write`, which returns the length of what it has written. Returns the bytes as a
+/// string, or `None` if it has written nothing.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the two above"))]
 fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     let mut text = [0; 512];
@@ -166,8 +172,8 @@ fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// Checks whether the call that this thread runs was cancelled, and lets the host language handle pending signals. A
-/// code other than 0 means that one of the two raised an error.
+/// Checks whether the call that this thread runs was cancelled, then lets the host language handle pending signals. A
+/// result other than 0 means that an error was raised by one of the two.
 pub(crate) fn check_signals() -> Result<c_int> {
     let cancelled = CHECK_CANCELLED.load(Ordering::Acquire);
     if !cancelled.is_null() {

@@ -1,4 +1,4 @@
-//! Functions created from a C function pointer and its data.
+//! Functions created from a C function pointer and an optional context pointer.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -10,20 +10,21 @@ use crate::module::{Kind, Lease};
 
 type Deleter = unsafe extern "C" fn(*mut c_void);
 
-/// Content of a function without data, which receives the function object as its first argument.
+/// Content of a function without a context pointer. Its `safe_call` receives the function object as the first argument.
 #[repr(C)]
 struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// Content of a function without data whose library can be unmapped or is being opened.
+/// Content of a function without a context pointer that needs a lease: its code lies in a library that can be unmapped,
+/// or in one that is being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,
     _lease: Lease,
 }
 
-/// Content of a function with data.
+/// Content of a function with a context pointer, `data`, or with a deleter for it.
 #[repr(C)]
 struct Closure {
     cell: TVMFFIFunctionCell,
@@ -50,7 +51,7 @@ impl Drop for Closure {
     }
 }
 
-/// The `safe_call` of a [`Closure`].
+/// Calls the C function of a [`Closure`] with its context pointer. This is the `safe_call` of its function object.
 unsafe extern "C" fn call_closure(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -65,8 +66,8 @@ unsafe extern "C" fn call_closure(
     unsafe { (closure.call)(closure.data, args, num_args, result) }
 }
 
-/// Creates a function that calls `safe_call(data, ..)`; without `data` and `deleter`, it passes the function object
-/// instead.
+/// Creates a function that calls `safe_call(data, ..)`. If both `data` and `deleter` are NULL, `safe_call` receives the
+/// function object in place of `data`. `deleter` is called with `data` when the function is released.
 ///
 /// # Safety
 /// `safe_call` must follow the ABI. Any thread may call `safe_call` and `deleter`.
@@ -101,7 +102,7 @@ pub(crate) unsafe fn create(
     }))
 }
 
-/// Creates a function like [`create`], as a [`PackedFunc`].
+/// Creates a function in the same way as [`create`], but returns it as a [`PackedFunc`].
 ///
 /// # Safety
 /// The requirements of [`create`] apply.

@@ -1,7 +1,7 @@
-//! Finds another copy of this implementation in the process.
+//! Detection of a second copy of this implementation in the process.
 //!
-//! Two copies have two type tables and two registries, and objects of one copy are unknown to the other. This cannot be
-//! made to work, but it can be reported.
+//! Two copies have two type tables and two registries, and one copy does not know the objects of the other. They cannot
+//! work together, so the conflict is reported.
 
 use core::ffi::{CStr, c_void};
 
@@ -11,15 +11,16 @@ use alloc::string::String;
 
 use crate::sys::objects;
 
-/// Location of this copy and the conflict with another one.
+/// File that holds this copy of the implementation, and its conflict with another copy.
 pub(crate) struct Instance {
     /// Absolute path of the file that holds this copy.
     pub(crate) path: Option<CString>,
-    /// Reason why this copy must not be used.
+    /// Reason why this copy must not be used; `None` if no other copy was found.
     pub(crate) conflict: Option<CString>,
 }
 
-/// Searches for another copy; `own` is an address inside this copy, exported under the name `symbol`.
+/// Searches all loaded files for another copy of the implementation. `own` must be the address at which this copy
+/// exports `symbol`.
 pub(crate) fn find(symbol: &CStr, own: *const c_void) -> Instance {
     let path = objects::file_of(own);
     let other = objects::symbols_named(symbol).into_iter().find(|address| *address != own);

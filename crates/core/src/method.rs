@@ -1,8 +1,8 @@
-//! Functions of types that Rust code defines, methods and default factories: objects of the runtime around code
-//! addresses of a library.
+//! Functions that Rust code defines for its types: methods, constructors and factories of default values. Each is an
+//! object of the runtime that calls an address in the code of a library.
 //!
-//! The type table keeps the functions for the lifetime of the process. Their code addresses are removed when the
-//! library is unmapped, and set again when it is loaded again. Nothing here may keep an object of the library.
+//! The type table keeps these functions for the lifetime of the process. The code addresses in them are removed when
+//! the library is unmapped, and set again when it is loaded again. So nothing here may keep an object of the library.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -21,19 +21,21 @@ use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, U
 use crate::sys::Mutex;
 use crate::{attributes, globals, type_table, unload};
 
-/// Content of such a function; the ABI fixes the first two fields.
+/// Content of a function object that calls the code of a library. The ABI fixes the first two fields.
 #[repr(C)]
 struct Method {
     cell: TVMFFIFunctionCell,
     ext: &'static AnyfnFunctionExt,
-    /// A `TVMFFISafeCallType`; NULL while the library is not loaded.
+    /// Address of the library's code, a `TVMFFISafeCallType`; NULL while the library is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls that are running. The leases of the arguments do not suffice: an object that a call receives
-    /// keeps the library of its creator, which need not be the library of the code, and arguments may be wrong.
+    /// Number of calls of the target that are running. It keeps the library mapped during a call. The leases of the
+    /// arguments do not suffice for this: an argument keeps mapped the library that has created it, which need not be
+    /// the library of the target. Also, the arguments may be wrong.
     running: AtomicUsize,
-    /// True if a newer build of the library has stored its own target.
+    /// True if a newer build of the library has replaced the target while the older one was still loaded.
     renewed: AtomicBool,
-    /// True if a newer build has another method of this name, with other parameters.
+    /// True if a newer build of the library has a method of the same name with other parameters, so that this function
+    /// can no longer be called.
     replaced: AtomicBool,
     name: String,
     signature: Mutex<anyfn::String>,
@@ -47,13 +49,13 @@ unsafe impl Send for Method {}
 enum Kind {
     Method,
     Static,
-    /// The constructor, of which there is one, under any name.
+    /// The constructor. A type has only one, whatever its name.
     Init,
-    /// Factory of the default of the field with that name.
+    /// Factory of a field's default value. The function has the name of the field.
     Default,
 }
 
-/// Identity of a function, and the function itself, which is never released.
+/// A registered function with the properties by which it is found. The function is never released.
 #[derive(Clone)]
 struct Known {
     type_index: i32,
@@ -63,8 +65,8 @@ struct Known {
     function: PackedFunc,
 }
 
-/// All known functions. Nothing is created, released or called while it is locked, because it may be locked under the
-/// locks of libraries.
+/// All functions that were registered, in this order. While the list is locked, nothing may be created, released or
+/// called, because a thread that locks it may already hold the locks of libraries.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
@@ -77,7 +79,7 @@ static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
     signature: Some(signature),
 };
 
-/// Registers the functions that register methods.
+/// Registers the global functions by which libraries register their methods and factories.
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
@@ -91,7 +93,8 @@ impl Known {
         unsafe { content(self.function.as_object().as_handle()) }
     }
 
-    /// Returns true if callers that know the parameters of this function may call one with the given signature.
+    /// Returns true if this function may call code with the properties `kind`, `blocking` and `signature` from now on:
+    /// callers that know the parameters of the function must be able to call that code, too.
     fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
@@ -108,7 +111,8 @@ impl Known {
         }
     }
 
-    /// Returns true if this is the function of that name; methods and static methods share their names.
+    /// Returns true if this function has the given type, name and role. A method and a static method of the same name
+    /// count as the same function. A constructor is identified by its type alone.
     fn is(&self, type_index: i32, name: &str, kind: Kind) -> bool {
         let same_kind = match kind {
             Kind::Method | Kind::Static => {
@@ -120,7 +124,7 @@ impl Known {
         same_kind && self.type_index == type_index
     }
 
-    /// Replaces the code of the function; the old code may still run.
+    /// Makes the function call the code at `call` from now on. Calls of the old code may still be running.
     fn renew(&self, call: *mut c_void, signature: &str) {
         let method = self.method();
         let signature = anyfn::String::from(signature);
@@ -134,8 +138,8 @@ impl Known {
     }
 }
 
-/// Returns the function that creates the default of a field, from code without data. An existing function is renewed
-/// with this code.
+/// Returns the function that creates the default value of `field`. `call` is the address of its code, which must not
+/// use its first argument. If the function already exists, it calls this code from now on.
 fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<PackedFunc> {
     let call = call.as_ptr();
     let key = anyfn::type_key(type_index);
@@ -153,7 +157,7 @@ fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<Pack
     Ok(keep(Known { type_index, name, kind, blocking: false, function }))
 }
 
-/// Returns the function of a name that was added last.
+/// Returns the function with the given type, name and role that was registered most recently.
 fn find(type_index: i32, name: &str, kind: Kind) -> Option<Known> {
     KNOWN.lock().iter().rev().find(|known| known.is(type_index, name, kind)).cloned()
 }
@@ -165,10 +169,11 @@ fn keep(new: Known) -> PackedFunc {
     function
 }
 
-/// Adds a method to a type, or renews an existing one with the code of a library that was loaded again.
+/// Adds a method to a type. If the type already has this method, from a library that is now loaded again, the method
+/// calls the new code from now on.
 ///
-/// `call` is a `TVMFFISafeCallType` that does not use its first argument. The constructor becomes the attribute
-/// `__ffi_init__`, whose callers may pass named arguments after the keyword sentinel.
+/// `call` must be the address of a `TVMFFISafeCallType` that does not use its first argument. A constructor is also
+/// registered as the attribute `__ffi_init__`; its callers may pass named arguments after the keyword sentinel.
 #[allow(clippy::too_many_arguments, reason = "the arguments of a registered function")]
 fn add(
     type_index: i32,
@@ -257,7 +262,7 @@ unsafe fn content<'a>(handle: *mut c_void) -> &'a Method {
     unsafe { &*method }
 }
 
-/// Calls the target, or raises an error if there is none.
+/// Calls the target of a function, or raises an error if the target is NULL.
 ///
 /// # Safety
 /// The arguments must follow the ABI. While the target runs, its library must stay mapped.
@@ -305,7 +310,8 @@ unsafe extern "C" fn call_counted(
     code
 }
 
-/// Calls a constructor, which may receive named arguments after the keyword sentinel.
+/// Calls a constructor, whose arguments may include named ones after the keyword sentinel. This is the `safe_call` of
+/// constructors.
 unsafe extern "C" fn call_init(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -323,7 +329,8 @@ unsafe extern "C" fn call_init(
     unsafe { call_counted(handle, args, count, result) }
 }
 
-/// Performs the call, if there are named arguments.
+/// Calls the constructor if `views` contains the keyword sentinel, with the arguments after it as named ones. Otherwise
+/// returns `None`.
 #[cold]
 fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIAny) -> Option<c_int> {
     let sentinel = globals::kwargs().ok()?;
@@ -358,8 +365,9 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     0
 }
 
-/// Revokes the method implementations that live in a library about to be unmapped. Returns false if one of them is
-/// running or the library is no longer idle; the implementations are then restored.
+/// Revokes all functions whose code lies in libraries that are about to be unmapped: those for whose code addresses
+/// `is_gone` returns true. If a call of one of them is running, or if `is_idle` then returns false, the functions are
+/// restored and the result is false.
 #[cfg(feature = "std")]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();

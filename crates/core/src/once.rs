@@ -33,7 +33,8 @@ impl State {
         self.making.iter().find(|claim| claim.handle == handle).map(|claim| claim.thread)
     }
 
-    /// Returns true if waiting for `handle` would mean waiting for the thread `me`.
+    /// Returns true if the thread `me` would wait for itself by waiting for `handle`: the thread that constructs the
+    /// handle waits, directly or through further threads, for a handle that `me` constructs.
     fn would_wait_for(&self, me: usize, handle: usize) -> bool {
         let mut handle = handle;
         // Each thread waits for at most one handle, so the chain is no longer than the list.
@@ -51,7 +52,7 @@ impl State {
     }
 }
 
-/// Guard that ends a claim, whether the construction succeeds or fails.
+/// Guard that removes a handle from the list of handles under construction, whether its construction succeeds or fails.
 struct Making(usize);
 
 impl Drop for Making {
@@ -61,10 +62,11 @@ impl Drop for Making {
     }
 }
 
-/// Initialises the handle at `cell` with `init`, once; returns the code of `init` if it is not 0.
+/// Initialises the handle at `cell` by calling `init`, unless it is initialised already. Returns the code of `init`, or
+/// 0 if it was not called.
 ///
 /// # Safety
-/// `cell` must live as long as any thread may use it, and only these functions may change it.
+/// `cell` must live as long as any thread may use it. Only this function and `TVMFFIHandleDeinitOnce` may change it.
 pub(crate) unsafe fn init(
     cell: &AtomicPtr<c_void>,
     init: unsafe extern "C" fn(*mut *mut c_void) -> c_int,

@@ -27,7 +27,7 @@ impl Drop for Opaque {
     }
 }
 
-/// Creates an object that holds `handle` and calls the deleter when the object is released.
+/// Creates an object that holds `handle`. When the object is released, `deleter` is called with the handle.
 pub(crate) fn create(
     handle: *mut c_void,
     type_index: i32,

@@ -8,16 +8,16 @@ use anyfn::ObjectRef;
 use crate::sys::per_thread;
 
 per_thread! {
-    /// The raised error, released when the thread ends.
+    /// Error that was raised on this thread and not taken yet. It is released when the thread ends.
     static RAISED: Cell<Option<ObjectRef>> = Cell::new(None);
 }
 
 per_thread! {
-    /// Error of a call during the end of the thread or the process, when [`RAISED`] has been destroyed.
+    /// Error that was raised while the thread or the process ends, after [`RAISED`] has been destroyed.
     static LATE: Cell<Option<ManuallyDrop<ObjectRef>>> = Cell::new(None);
 }
 
-/// Takes the error out of the slot.
+/// Removes the raised error of this thread and returns it.
 pub(crate) fn take() -> Option<ObjectRef> {
     match RAISED.with(Cell::take) {
         Some(error) => error,
@@ -25,7 +25,7 @@ pub(crate) fn take() -> Option<ObjectRef> {
     }
 }
 
-/// Stores an error in the slot; the previous error is released.
+/// Sets or clears the raised error of this thread. The previous one is released.
 pub(crate) fn set(error: Option<ObjectRef>) {
     let mut error = error;
     let old = RAISED.with(|slot| slot.replace(error.take()));

@@ -1,4 +1,4 @@
-//! Global functions by name.
+//! The registry: global functions by name.
 //!
 //! A name keeps its entry for the lifetime of the process. The function in the entry, its documentation and its
 //! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly
@@ -18,21 +18,23 @@ use crate::sync::{NameTable, Slot, Start};
 use crate::sys::{self, Mutex};
 use crate::{globals, value};
 
-/// Slots of one registered name.
+/// Function that is registered under a name, with its documentation and metadata. The slots are empty if no function is
+/// registered.
 struct Entry {
     function: Slot,
-    /// String object, or empty; `metadata` likewise.
+    /// Documentation: a string object, or empty. `metadata` has the same form.
     doc: Slot,
     metadata: Slot,
 }
 
 static ENTRIES: NameTable<Entry> = NameTable::new();
-/// Held while an entry is changed, so that one of two threads that register the same name fails.
+/// Lock that is held while an entry is changed. If two threads register the same name at the same time, it makes one of
+/// them fail.
 static WRITER: Mutex<()> = Mutex::new(());
 static START: Start = Start::new();
 
 /// Registers the functions of the runtime itself, then the functions and types that `#[register]` and
-/// `#[derive(Object)]` have collected in the same library.
+/// `#[derive(Object)]` have collected in the library that contains the runtime.
 fn register_own() {
     let registered = anyfn::__private::catch(globals::register).and_then(|()| {
         anyfn::__private::REGISTRATIONS.iter().try_for_each(|entry| {
@@ -46,21 +48,22 @@ fn register_own() {
     let _ = anyfn::__private::define_types(false);
 }
 
-/// Returns a new reference to the function of a name. Takes no lock.
+/// Returns a new reference to the function that is registered under `name`. Takes no lock.
 #[inline]
 pub(crate) fn get(name: &[u8]) -> Option<ObjectRef> {
     START.ensure(register_own);
     ENTRIES.get(name)?.function.get()
 }
 
-/// Strings that are registered together with a function.
+/// Documentation and metadata that are registered together with a function.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Description<'a> {
     pub(crate) doc: &'a [u8],
     pub(crate) metadata: &'a [u8],
 }
 
-/// Registers a function under a name.
+/// Registers a function under `name`. If the name is taken, `overrides` decides between replacing the function and
+/// returning an error.
 pub(crate) fn set(
     name: &[u8],
     function: ObjectRef,
@@ -93,18 +96,18 @@ pub(crate) fn set(
     Ok(())
 }
 
-/// Content of an entry at some moment.
+/// Content of a registry entry at the time of [`save`]: function, documentation and metadata.
 #[cfg(feature = "std")]
 pub(crate) struct Saved([Option<ObjectRef>; 3]);
 
-/// Returns the current content of the entry of a name.
+/// Returns the current content of the registry entry for `name`.
 #[cfg(feature = "std")]
 pub(crate) fn save(name: &[u8]) -> Saved {
     let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
     Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
 }
 
-/// Restores the saved content of an entry, which may be empty.
+/// Sets the registry entry for `name` back to content that [`save`] has returned. The content may be empty.
 #[cfg(feature = "std")]
 pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     let Some(entry) = ENTRIES.get(name) else { return };
@@ -115,7 +118,7 @@ pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     drop(replaced);
 }
 
-/// Removes a function; returns true if there was one.
+/// Removes the function that is registered under `name`. Returns true if a function was registered.
 pub(crate) fn remove(name: &[u8]) -> bool {
     START.ensure(register_own);
     let Some(entry) = ENTRIES.get(name) else { return false };
@@ -126,9 +129,10 @@ pub(crate) fn remove(name: &[u8]) -> bool {
     removed[0].is_some()
 }
 
-/// Removes a function if it is `function`; returns true if it was.
+/// Removes the function that is registered under `name` if it is `function`. Returns true if it was removed.
 ///
-/// Modules remove their registrations this way: a later registration by other code stays.
+/// Modules remove their registrations in this way, so that a function which other code has registered under the same
+/// name since stays registered.
 #[allow(dead_code, reason = "used where modules take their registrations back")]
 pub(crate) fn remove_if_same(name: &[u8], function: &ObjectRef) -> bool {
     let Some(entry) = ENTRIES.get(name) else { return false };
@@ -144,13 +148,14 @@ pub(crate) fn remove_if_same(name: &[u8], function: &ObjectRef) -> bool {
     removed[0].is_some()
 }
 
-/// Returns the names of all registered functions, in the order in which the names were first used.
+/// Returns the names of all registered functions, in the order of the first registration of each name.
 pub(crate) fn names() -> Vec<&'static [u8]> {
     START.ensure(register_own);
     ENTRIES.iter().filter(|(_, entry)| entry.function.is_set()).map(|(name, _)| name).collect()
 }
 
-/// Returns the name of a function; if it has several, the one that was used first.
+/// Returns the name under which a function is registered. If it has several names, returns the one whose first
+/// registration is the oldest.
 #[cfg(feature = "std")]
 pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     START.ensure(register_own);
@@ -158,8 +163,8 @@ pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
 }
 
-/// Returns the metadata of a function: the registered metadata, else its signature, else a schema that only states
-/// `ffi.Function`.
+/// Returns the metadata of the function that is registered under `name`: the metadata that was registered with it or,
+/// without any, its signature. A function with neither has a schema that only states the type `ffi.Function`.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
         bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
@@ -172,7 +177,7 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
 }
 
-/// Returns the documentation of a function, if it has any.
+/// Returns the documentation of the function that is registered under `name`, if it has any.
 #[allow(dead_code, reason = "asked for by frontends that list functions")]
 pub(crate) fn doc(name: &[u8]) -> Option<anyfn::String> {
     let text = ENTRIES.get(name)?.doc.get()?;
@@ -183,7 +188,7 @@ fn entry_of(name: &[u8]) -> &'static Entry {
     ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }
 
-/// Returns a name as error messages show it.
+/// Returns `name` in the form in which error messages show it: shortened, and with invalid UTF-8 replaced.
 fn lossy(name: &[u8]) -> String {
     shorten(&String::from_utf8_lossy(name)).into_owned()
 }

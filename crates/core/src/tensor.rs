@@ -19,18 +19,19 @@ use crate::env;
 use crate::module::{Kind, Lease};
 use crate::value::out_of_memory;
 
-/// Content of a tensor object, of which clients know the first field.
+/// Content of a tensor object. Clients know only its first field, `tensor`.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
     owner: Owner,
-    /// Shape or strides that the tensor points to and nothing else keeps.
+    /// Storage of the strides, or of the shape and strides, to which `tensor` points. Empty if `owner` keeps them
+    /// alive.
     _extents: Box<[i64]>,
     /// Lease on the library that releases the memory; released after the memory.
     _lease: Lease,
 }
 
-/// Owner of a tensor's memory.
+/// Owner of the memory of a tensor: a DLPack tensor that another library has exported, or another object.
 enum Owner {
     Managed(*mut DLManagedTensor),
     Versioned(*mut DLManagedTensorVersioned),
@@ -62,7 +63,7 @@ impl Drop for Owner {
     }
 }
 
-/// Requirements of the consumer of a tensor.
+/// Requirements of the caller on a tensor that it imports.
 #[derive(Clone, Copy)]
 pub(crate) struct Require {
     /// Minimum alignment of the data in bytes; 0 for none.
@@ -74,7 +75,8 @@ impl Require {
     pub(crate) const NOTHING: Require = Require { alignment: 0, contiguous: false };
 }
 
-/// Creates a tensor from `from` and takes ownership of it; on an error it stays with the caller.
+/// Creates a tensor object from a DLPack tensor in the format before 1.0. On success the object owns `from`; on an
+/// error the caller still owns it.
 ///
 /// # Safety
 /// `from` must be a valid DLPack tensor.
@@ -86,10 +88,12 @@ pub(crate) unsafe fn from_managed(from: *mut DLManagedTensor, require: Require) 
     Ok(new_tensor(tensor, Owner::Managed(from), extents, false))
 }
 
-/// Creates a tensor from `from` and takes ownership of it; on an error it stays with the caller.
+/// Creates a tensor object from a DLPack tensor in the format since 1.0. On success the object owns `from`; on an error
+/// the caller still owns it.
 ///
 /// # Safety
-/// `from` must be a DLPack tensor. It must be valid if its major version is the supported one.
+/// `from` must point to a `DLManagedTensorVersioned`, which must be valid if its major version is the supported one. In
+/// any other major version only the field `version` is read.
 pub(crate) unsafe fn from_versioned(
     from: *mut DLManagedTensorVersioned,
     require: Require,
@@ -147,10 +151,11 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
     })
 }
 
-/// Checks the description of a tensor and adds strides if it has none.
+/// Checks a tensor against the rules of DLPack and against `require`. Returns the tensor and the storage of its
+/// strides: if the tensor has no strides, those of a compact tensor are added.
 ///
 /// # Safety
-/// Shape and strides must be readable for `ndim` elements, if `ndim` is not negative and they are not NULL.
+/// Unless `ndim` is negative, the shape and the strides must each be NULL or readable for `ndim` elements.
 unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, Box<[i64]>)> {
     // SAFETY: the caller guarantees the shape.
     let shape = unsafe { shape_of(&tensor) }?;
@@ -182,13 +187,13 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
 }
 
 /// # Safety
-/// The tensor must have `ndim` strides.
+/// The strides of the tensor must be readable for `ndim` elements.
 unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
     // SAFETY: the caller guarantees the strides.
     unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
 }
 
-/// Refuses tensors whose elements lie beyond the address space.
+/// Returns an error if elements of the tensor lie beyond the address space.
 fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     let dtype = tensor.dtype;
     if shape.contains(&0) {
@@ -236,7 +241,8 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
     Ok(unsafe { core::slice::from_raw_parts(tensor.shape, ndim) })
 }
 
-/// Returns the strides of a compact tensor, in row-major order.
+/// Returns the strides of a compact tensor of shape `shape`, or an error if an extent is negative or the tensor is too
+/// large.
 fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
     let mut strides = Vec::new();
     if strides.try_reserve_exact(shape.len()).is_err() {
@@ -274,7 +280,8 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     true
 }
 
-/// Returns the address of the first element; for devices with handles instead of addresses, its byte offset.
+/// Returns the address of the first element. On devices whose data pointers are handles and not addresses, returns the
+/// byte offset of the first element.
 fn first_byte(tensor: &DLTensor) -> u64 {
     let base = match tensor.device.device_type {
         kDLCPU | kDLCUDA | kDLCUDAHost | kDLCUDAManaged | kDLROCM | kDLROCMHost => tensor.data.addr() as u64,
@@ -321,7 +328,7 @@ pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
     Ok(Box::into_raw(Box::new(managed)))
 }
 
-/// Exports a tensor in the DLPack format since 1.0.
+/// Exports a tensor object in the DLPack format since 1.0, including the mark of read-only memory.
 pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVersioned> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensorVersioned) {
         // SAFETY: the struct was created by `Box` below; the consumer calls this function once.
@@ -342,7 +349,8 @@ pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVers
     })))
 }
 
-/// Creates a tensor that views the memory of `source` as `prototype` describes it.
+/// Creates a tensor that refers to the memory of `source`, with the data pointer, byte offset, device, data type, shape
+/// and strides of `prototype`.
 ///
 /// # Safety
 /// Shape and strides of `prototype` must be readable for `ndim` elements.
@@ -369,7 +377,8 @@ pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<Obj
     Ok(new_tensor(tensor, Owner::Object(source), extents, read_only))
 }
 
-/// Returns a read-only tensor object of the same memory, or the object itself if it is read-only already or of another type.
+/// Returns a read-only tensor object that refers to the same memory. An object that is read-only already, or that is
+/// not a tensor, is returned unchanged.
 pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
     if object.type_index() != kTVMFFITensor || is_read_only(&object) {
         return object;
@@ -380,10 +389,10 @@ pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
     new_tensor(tensor, Owner::Object(object), Box::default(), true)
 }
 
-/// Allocates a tensor like `prototype` with the current allocator.
+/// Calls the current allocator for a tensor with the shape, data type and device of `prototype`.
 ///
 /// # Safety
-/// `prototype` must be valid except for its data.
+/// `prototype` must be a valid tensor, except that its data pointer is not used.
 pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     let Some(allocator) = env::allocator() else {
         bail!(
@@ -417,7 +426,8 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     result
 }
 
-/// Stores the error of an allocator.
+/// Stores the error that an allocator reports. The allocator calls this function with the context that it received from
+/// [`allocate`].
 unsafe extern "C" fn set_error(context: *mut c_void, kind: *const c_char, message: *const c_char) {
     let text = |text: *const c_char| {
         if text.is_null() {

@@ -30,42 +30,44 @@ use crate::{module, unload};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
 
-/// Maximum number of type indices.
+/// Number of type indices that can be allocated at most.
 const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
 
 type Chunk = [AtomicPtr<Entry>; CHUNK];
 
-/// Type table entry, of which clients see the first field.
+/// Entry of the type table. Clients see only its first field, `info`.
 #[repr(C)]
 struct Entry {
     info: SharedType,
-    /// Number of indices, starting with its own, that belong to the type and its descendants.
+    /// Number of consecutive indices, beginning with the type's own, that are reserved for the type and its
+    /// descendants.
     num_slots: i32,
     can_overflow: bool,
 }
 
-/// State that only writers use.
+/// State that is used only while types are registered or changed, under the lock.
 struct Writer {
-    /// First dynamic index that no type has reserved.
+    /// Smallest dynamic index that is not reserved for any type.
     next: i32,
-    /// The writers' part of each entry, by its index.
+    /// State of each type that readers do not see, by type index.
     details: BTreeMap<i32, Details>,
 }
 
-/// The writers' part of an entry.
+/// State of a type that readers do not see.
 struct Details {
-    /// Number of the type's slots that are in use, including its own.
+    /// Number of indices reserved for the type that are in use, including its own.
     allocated: i32,
     fields: Growing<SharedField>,
     methods: Growing<TVMFFIMethodInfo>,
 }
 
-/// An array that only grows. Its old versions are kept, because readers may still use them. Readers hold shared
-/// references to published elements, while elements after those are written.
+/// An array that only grows and whose elements clients read without a lock. If it is full, a larger array replaces it,
+/// and the old one is kept because readers may still use it. Readers hold shared references to published elements while
+/// further elements are written.
 struct Growing<T: 'static> {
-    /// All arrays but the last one are full.
+    /// The current array, which is the last one, and those that it has replaced, which are full.
     arrays: Vec<&'static [Element<T>]>,
-    /// Number of elements in the last array.
+    /// Number of elements in the current array.
     len: usize,
 }
 
@@ -80,7 +82,7 @@ impl<T: 'static> Growing<T> {
         Growing { arrays: Vec::new(), len: 0 }
     }
 
-    /// Appends an element; the address of the array may change.
+    /// Appends an element. A larger array replaces the current one if that is full.
     fn push(&mut self, item: T) {
         let capacity = self.arrays.last().map_or(0, |array| array.len());
         if self.len == capacity {
@@ -101,24 +103,25 @@ impl<T: 'static> Growing<T> {
         }
     }
 
-    /// Returns the first `len` elements of an array.
+    /// Returns the first `len` elements of an array as a slice. They must be initialised.
     fn slice(array: &'static [Element<T>], len: usize) -> &'static [T] {
         // SAFETY: `len` elements are initialised; `UnsafeCell` and `MaybeUninit` are transparent.
         unsafe { core::slice::from_raw_parts(array.as_ptr().cast::<T>(), len) }
     }
 
-    /// Returns the current elements.
+    /// Returns the elements of the current array.
     fn items(&self) -> &'static [T] {
         self.arrays.last().map_or(&[], |array| Self::slice(array, self.len))
     }
 
-    /// Iterates over all elements, including those of old versions.
+    /// Iterates over the elements of the current array and of all arrays that it has replaced.
     fn all(&self) -> impl Iterator<Item = &'static T> {
         let old = self.arrays.split_last().map_or(&[][..], |(_, old)| old);
         old.iter().flat_map(|array| Self::slice(array, array.len())).chain(self.items())
     }
 
-    /// Makes the elements visible to readers: the address first, then the number.
+    /// Stores the address of the current array in `data`, then its number of elements in `count`. From then on clients
+    /// see all elements.
     fn publish(&self, data: &AtomicPtr<T>, count: &AtomicI32) {
         let items = self.items();
         data.store(items.as_ptr().cast_mut(), Ordering::Release);
@@ -131,10 +134,10 @@ static KEYS: NameTable<AtomicPtr<Entry>> = NameTable::new();
 static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: BTreeMap::new() });
 static START: Start = Start::new();
 
-/// Description of a type to be registered.
+/// Properties of a type that is to be registered.
 pub(crate) struct NewType<'a> {
     pub(crate) key: &'a [u8],
-    /// Index of a type with a static index, or -1 to allocate one now.
+    /// Index that is fixed for the type, or -1 to allocate an index.
     pub(crate) static_index: i32,
     /// Number of ancestors, or -1 to derive it from the parent.
     pub(crate) depth: i32,
@@ -144,7 +147,7 @@ pub(crate) struct NewType<'a> {
     pub(crate) parent: i32,
 }
 
-/// Registers the types that exist in every process.
+/// Registers the built-in types, which have the same indices in every process.
 fn register_static_types() {
     for &(index, key) in STATIC_TYPE_KEYS {
         let parent = if index > kTVMFFIObject { kTVMFFIObject } else { -1 };
@@ -171,7 +174,7 @@ fn lossy(bytes: &[u8]) -> alloc::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Returns the entry with an index.
+/// Returns the entry with the type index `type_index`, if it exists.
 #[inline]
 fn find(type_index: i32) -> Option<&'static Entry> {
     let at = usize::try_from(type_index).ok()?;
@@ -182,7 +185,7 @@ fn find(type_index: i32) -> Option<&'static Entry> {
     unsafe { chunk[at % CHUNK].load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the type info of an index.
+/// Returns the type info of the type with the index `type_index`, if it exists.
 #[inline]
 pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     if let Some(entry) = find(type_index) {
@@ -193,7 +196,7 @@ pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     find(type_index).map(|entry| &entry.info)
 }
 
-/// Returns the index of the type with a key.
+/// Returns the index of the type with the key `key`, if it is registered.
 pub(crate) fn index_of(key: &[u8]) -> Option<i32> {
     start();
     // SAFETY: the pointer refers to an entry that is never freed, or is NULL while the type is being registered.
@@ -207,7 +210,8 @@ pub(crate) fn keys() -> Vec<&'static [u8]> {
     KEYS.iter().filter(|(_, entry)| !entry.load(Ordering::Acquire).is_null()).map(|(key, _)| key).collect()
 }
 
-/// Registers a type. If its key is known, returns the known index and ignores the other properties.
+/// Registers a type and returns its index. If a type with this key is registered already, returns its index and ignores
+/// the other properties.
 pub(crate) fn get_or_register(new: &NewType<'_>) -> Result<i32> {
     if let Some(known) = index_of(new.key) {
         return Ok(known);
@@ -274,7 +278,7 @@ fn register(new: &NewType<'_>) -> Result<i32> {
 }
 
 impl Writer {
-    /// Allocates an index for a new type.
+    /// Allocates an index for a new type and reserves `num_slots` consecutive indices, beginning with it.
     fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&Entry>, num_slots: i32) -> Result<i32> {
         if new.static_index >= 0 {
             if new.static_index >= kTVMFFIDynObjectBegin {
@@ -320,7 +324,8 @@ impl Writer {
     }
 }
 
-/// Returns the chunk of an index, creating it for its first entry. The caller holds the lock.
+/// Returns the chunk of the table that contains a type index. Creates the chunk if it does not exist. The caller must
+/// hold the lock of the type table.
 fn chunk_of(index: i32) -> &'static Chunk {
     let cell = &CHUNK_TABLE[index as usize / CHUNK];
     // SAFETY: the pointer is NULL or refers to a chunk that is never freed.
@@ -332,7 +337,8 @@ fn chunk_of(index: i32) -> &'static Chunk {
     chunk
 }
 
-/// Returns the ancestors of a type with this parent, the root first; the array is never freed.
+/// Returns the address of an array with the ancestors of a type whose parent is `parent`, the root first. The array is
+/// never freed.
 fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
     let mut all: Vec<*const SharedType> = Vec::new();
@@ -351,8 +357,8 @@ fn keep(bytes: &[u8]) -> &'static [u8] {
     Box::leak(bytes.into())
 }
 
-/// Returns a copy of a string that is never freed. A NUL that is not counted terminates it; an empty string has no
-/// address.
+/// Returns a copy of a string that is never freed. In memory the copy ends with a NUL, which is not part of its size.
+/// The copy of an empty string has the address NULL.
 ///
 /// # Safety
 /// The requirements of [`TVMFFIByteArray::as_slice`] apply.
@@ -367,7 +373,7 @@ unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
     TVMFFIByteArray::from_slice(&copy.leak()[..text.len()])
 }
 
-/// Returns the type info of an index, or an error if the type does not exist.
+/// Returns the type info of the type with the index `type_index`, or an error if the type does not exist.
 pub(crate) fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
     match info(type_index) {
         Some(info) => Ok(info),
@@ -394,11 +400,12 @@ pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'stati
     ancestors.chain(core::iter::once(info))
 }
 
-/// Adds a field to a type.
+/// Adds a field to a type. A field that exists already can only be added again by a Rust plugin, whose code then
+/// replaces the old code.
 ///
 /// # Safety
-/// The strings must be readable. Getter and setter must follow the ABI and stay callable for the lifetime of the
-/// process.
+/// The strings must be readable, and the default must be a valid value. Getter and setter must follow the ABI. They
+/// must stay callable for the lifetime of the process, or until they are revoked.
 pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Result<()> {
     let info = info_or_error(type_index)?;
     // SAFETY: the caller guarantees the strings.
@@ -451,12 +458,15 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Renews a field that a Rust plugin registers again: the same field, whose code belongs to a plugin or was
-    /// unloaded. The latest build of a plugin takes precedence, as for functions. It stays mapped as long as older
-    /// builds, whose objects its code reads ([`module::take_over`]). Returns false if the field is another one.
+    /// Replaces the getter and setter of a field that a Rust plugin registers again, unless the old ones must stay (see
+    /// [`module::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
+    /// belong to a plugin and was not unloaded.
     ///
-    /// Another build of the same type may have other defaults and attributes, and so other flags. The first ones stay,
-    /// but the code is renewed: it also serves the objects of that build.
+    /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also reads the
+    /// objects of older builds, so it stays mapped as long as those.
+    ///
+    /// Other builds of a plugin may declare other flags, defaults and attributes. Those of the first registration are
+    /// kept.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;
@@ -483,12 +493,12 @@ impl Writer {
     }
 }
 
-/// Metadata of all types with a creator. It may be locked under the locks of libraries, so nothing is created or called
-/// while it is locked.
+/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because a thread
+/// that locks it may already hold the locks of libraries.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators of a library that is about to be unmapped. Returns false if `is_idle` then reports that the
-/// library is in use; the creators are restored.
+/// Revokes the creators of libraries that are about to be unmapped: those for whose addresses `is_gone` returns true.
+/// If `is_idle` then returns false, the creators are restored and the result is false.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
@@ -511,8 +521,8 @@ pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn(
     false
 }
 
-/// Revokes the getters and setters of a library that is about to be unmapped: functions that raise an error replace
-/// them.
+/// Revokes the getters and setters of a library that is about to be unmapped. Functions that raise an error replace
+/// those for whose getters `is_gone` returns true.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
@@ -551,12 +561,12 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
     Ok(())
 }
 
-/// Returns the metadata of a type, if it is set.
+/// Returns the metadata of the type with the index `type_index`, if it is set.
 pub(crate) fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
     info(type_index)?.metadata()
 }
 
-/// Returns true if a type has a method with this name.
+/// Returns true if a type itself, and not only an ancestor, has a method called `name`.
 pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
     let writer = WRITER.lock();
     let methods = writer.details.get(&type_index).map_or(&[][..], |details| details.methods.items());
@@ -564,10 +574,11 @@ pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
     methods.iter().any(|known| unsafe { known.name.as_slice() } == name)
 }
 
-/// Sets the metadata of a type, once.
+/// Sets the metadata of a type. Metadata that is already set cannot be changed, except that a plugin which registers
+/// the same type again may replace the creator.
 ///
 /// # Safety
-/// The string must be readable. The creator must stay callable for the lifetime of the process.
+/// The string must be readable. The creator must stay callable for the lifetime of the process, or until it is revoked.
 pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata) -> Result<()> {
     let info = info_or_error(type_index)?;
     let writer = WRITER.lock();
@@ -605,8 +616,8 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
 
 /// Returns the hash of a type key.
 ///
-/// Clients combine it with hashes that they compute themselves, so it equals the hash of the C++ clients' standard
-/// library on 64-bit targets: MurmurHash64A with that library's seed.
+/// Clients combine it with hashes that they compute with the C++ standard library, so both functions must agree. On
+/// 64-bit targets that library uses MurmurHash64A with this seed.
 fn hash(key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     const SEED: u64 = 0xc70f_6907;

@@ -1,7 +1,8 @@
-//! Types whose library has been unmapped: their fields and constructors fail until the library is loaded again.
+//! Behaviour of types whose library has been unmapped: their fields cannot be used and no objects can be created until
+//! the library is loaded again.
 //!
-//! A type stays in the type table for the lifetime of the process, with the addresses of the functions that read and
-//! write its fields. Before a library is unmapped, functions of this file replace them.
+//! A type stays in the type table for the lifetime of the process, and with it the addresses of its getters, setters
+//! and creator. Before a library is unmapped, functions of this file replace those addresses.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -20,23 +21,23 @@ fn gone() -> Result<()> {
     Err(Error::new("RuntimeError", TEXT))
 }
 
-/// Getter of a field whose library was unloaded.
+/// Raises an error. This function replaces the getter of a field whose library is unmapped.
 pub(crate) unsafe extern "C" fn get(_field: *mut c_void, _result: *mut TVMFFIAny) -> c_int {
     trampoline(gone)
 }
 
-/// Setter of a field whose library was unloaded.
+/// Raises an error. This function replaces the setter of a field whose library is unmapped.
 #[cfg(any(feature = "std", test))]
 pub(crate) unsafe extern "C" fn set(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(gone)
 }
 
-/// Creator of a type whose library was unloaded.
+/// Raises an error. This function replaces the creator of a type whose library is unmapped.
 pub(crate) unsafe extern "C" fn create(_result: *mut TVMFFIObjectHandle) -> c_int {
     trampoline(gone)
 }
 
-/// Returns true if the library of a field was unloaded.
+/// Returns true if the library that contains the getter of the field was unmapped.
 pub(crate) fn is_gone(field: &SharedField) -> bool {
     code_of(field) == get as *const () as usize
 }
@@ -46,13 +47,13 @@ pub(crate) fn code_of(field: &SharedField) -> usize {
     field.getter.load(Ordering::Acquire).addr()
 }
 
-/// Returns a getter as the type table stores it.
+/// Returns the address of a getter in the form in which the type table stores it: NULL for none.
 pub(crate) fn address_of_getter(getter: Option<TVMFFIFieldGetter>) -> *mut c_void {
     getter.map_or(core::ptr::null_mut(), |getter| getter as *mut c_void)
 }
 
-/// Replaces the getter and setter of a field while other threads read them. A setter that is a function object stays.
-/// The caller holds the lock of the type table.
+/// Replaces the getter and setter of a field while other threads may read them. A setter is kept if it is a function
+/// object or NULL. The caller must hold the lock of the type table.
 pub(crate) fn store_code(field: &SharedField, getter: Option<TVMFFIFieldGetter>, setter: *mut c_void) {
     field.getter.store(address_of_getter(getter), Ordering::Release);
     if field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0 && !field.setter().is_null() {
@@ -60,7 +61,7 @@ pub(crate) fn store_code(field: &SharedField, getter: Option<TVMFFIFieldGetter>,
     }
 }
 
-/// Returns a creator as the type table stores it.
+/// Returns the address of a creator in the form in which the type table stores it: NULL for none.
 pub(crate) fn address_of_creator(creator: Option<TVMFFIObjectCreator>) -> *mut c_void {
     creator.map_or(core::ptr::null_mut(), |creator| creator as *mut c_void)
 }
@@ -70,7 +71,7 @@ pub(crate) fn creator_of(metadata: &SharedMetadata) -> usize {
     metadata.creator.load(Ordering::Acquire).addr()
 }
 
-/// Returns true if `creator` replaces a creator whose library was unloaded.
+/// Returns true if `creator` is the address of the function that replaces the creators of unmapped libraries.
 pub(crate) fn is_gone_creator(creator: usize) -> bool {
     creator == create as *const () as usize
 }

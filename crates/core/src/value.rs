@@ -24,7 +24,8 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_bytes(bytes).ok_or_else(|| out_of_memory("bytes"))
 }
 
-/// Creates a string object, whatever its length; returns `None` if `bytes` is empty.
+/// Creates a string object on the heap with a copy of `bytes`, even if they are few enough to be stored in a value.
+/// Returns `None` if `bytes` is empty.
 pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     if bytes.is_empty() {
         return Ok(None);
@@ -35,7 +36,8 @@ pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     }
 }
 
-/// Returns an owned value for a view: borrowed strings are copied, and an r-value reference is moved out of its slot.
+/// Returns an owned value for a view. A borrowed string is copied, and the object of an r-value reference is moved out
+/// of the slot to which the reference points.
 ///
 /// # Safety
 /// The view must be valid.

@@ -9,7 +9,7 @@ use syn::{
     PathArguments, Receiver, Signature, Token, Type, UnOp,
 };
 
-/// Returns the doc comment, with one line for each of its lines.
+/// Returns the text of a doc comment, with the same lines as in the source.
 pub(crate) fn doc(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -21,25 +21,25 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The information about a function's arguments.
+/// Names, defaults and attributes of the arguments of a function.
 pub(crate) struct Arguments {
     names: Vec<String>,
     /// Defaults of the last arguments, as `::anyfn::Literal` values.
     defaults: Vec<TokenStream>,
     read_only: Vec<String>,
-    /// Items with which the compiler checks the types of the defaults.
+    /// Generated items with which the compiler checks the types of the defaults.
     checks: Vec<TokenStream>,
 }
 
 impl Arguments {
-    /// Reads the arguments of a function and removes the attributes of these macros.
+    /// Reads the arguments of a function, and removes the attributes of these macros from them.
     pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
         Arguments::read(&mut function.sig, |this| {
             Err(syn::Error::new_spanned(this, "a method cannot be registered by itself; see #[methods]"))
         })
     }
 
-    /// Reads the arguments of a method, whose receiver is an argument named `self`.
+    /// Reads the arguments of a method. Its receiver becomes an argument called `self`.
     pub(crate) fn of_method(signature: &mut Signature) -> syn::Result<Arguments> {
         Arguments::read(signature, |this| match (&this.reference, &this.mutability, &this.colon_token) {
             (Some(_), None, None) => Ok(()),
@@ -64,7 +64,7 @@ impl Arguments {
         Ok(taken)
     }
 
-    /// Renames the first argument to `self`, the name that callers in other languages know.
+    /// Renames the first argument to `self`, the name of the receiver for callers in other languages.
     pub(crate) fn first_is_self(&mut self) {
         if let Some(first) = self.names.first_mut() {
             *first = "self".into();
@@ -124,13 +124,13 @@ impl Arguments {
         (names, quote!(#(#checks)*))
     }
 
-    /// Creates the arguments of a function of which only the path is known.
+    /// Creates the value for a function whose arguments are not known, because only its path is.
     pub(crate) fn unknown() -> Arguments {
         Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
     }
 }
 
-/// Converts a default to an `::anyfn::Literal`.
+/// Converts the expression of a default to an `::anyfn::Literal`.
 pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     let class = quote!(::anyfn::Literal);
     let is_number = |value: &Expr| matches!(value, Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }));
@@ -160,8 +160,8 @@ pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     ))
 }
 
-/// Generates an item that compiles only if the default has the argument's type, or `None` for types that are not
-/// simple.
+/// Generates an item that compiles only if the default has the type of the argument. Returns `None` if there is nothing
+/// to check, or if the type is not a number, a bool, `&str` or an `Option` of one of these.
 pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
     let is_none = matches!(default, Expr::Path(_));
     let (ty, optional) = match optional(ty) {
@@ -183,7 +183,7 @@ pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream
     Ok(Some(quote!(const _: #ty = #default;)))
 }
 
-/// Returns the `T` of an `Option<T>`.
+/// Returns the `T` if the type is an `Option<T>`, and otherwise `None`.
 fn optional(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;

@@ -67,21 +67,22 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
-            /// Sets the function that counts the ends of objects: code of the process, which stays when this library
-            /// is unmapped.
+            /// Sets the function that counts the ends of objects. It is code of the process that loads this library, so
+            /// it stays mapped when this library is unmapped.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
                 // SAFETY: the loader passes a function of the runtime.
                 unsafe { ::anyfn::use_count_end(count) };
             }
 
-            /// Sets the ledger of the process, which records the objects that code of this library creates.
+            /// Sets the ledger of the process, an optional record of live objects. It is notified of the objects that
+            /// code of this library creates.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_use_ledger(ledger: &'static ::anyfn::Ledger) {
                 ::anyfn::use_ledger(ledger);
             }
 
-            /// Returns the address of the pointer through which this library finds the observer of calls.
+            /// Returns the address of the variable that points to the observer of this library's calls.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_observer_place() -> *mut ::core::ffi::c_void {
                 // SAFETY: the loader stores only observers there that live as long as the process.
@@ -89,7 +90,8 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::core::ptr::from_ref(place).cast_mut().cast()
             }
 
-            /// The ABI version and the core that the library was built for, read before any of its code runs.
+            /// Note with the ABI version and the version of the core for which the library was built. The loader reads
+            /// it before any code of the library runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]
             static NOTE: ::anyfn::__private::Note = ::anyfn::__private::NOTE;
@@ -98,7 +100,8 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     Ok(out)
 }
 
-/// Refuses names whose symbols the loader interprets differently: `__tvm_ffi__library_ctx` is data that it writes to.
+/// Returns an error for names whose symbols the loader interprets differently. For example, `__tvm_ffi__library_ctx` is
+/// a variable that the loader writes.
 fn check_name(name: &str, at: &impl quote::ToTokens) -> syn::Result<()> {
     let reserved = ["_library_", "_metadata_", "_doc_"];
     if name.is_empty() || reserved.iter().any(|begin| name.starts_with(begin)) {

@@ -20,10 +20,11 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 ///
 /// - An argument with `#[default(2)]` may be omitted by callers of any language. The arguments after it need a
 ///   default, too.
-/// - `#[read_only]` declares that the function only reads a tensor, so that arrays that must not change are accepted.
+/// - `#[read_only]` on a tensor argument declares that the function only reads the tensor. Callers can then pass
+///   read-only arrays.
 /// - `#[register("name", override)]` replaces a function of the same name.
 /// - With `blocking`, callers release the locks of their language during the call. A function that waits for other
-///   threads needs it.
+///   threads needs `blocking`.
 /// - With `unsafe`, the function is an `unsafe fn` that trusts the addresses that its callers pass. Safe Rust code
 ///   and remote peers cannot look it up.
 ///
@@ -66,8 +67,8 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused: after the prefix `__tvm_ffi_`, the loader
-/// takes them for data.
+/// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused. With the prefix `__tvm_ffi_`, the loader
+/// would interpret their symbols as data and not as functions.
 ///
 /// ```compile_fail
 /// anyfn::export! {
@@ -82,10 +83,10 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// Implements an object type for a Rust type and registers its fields for all languages: `#[derive(Object)]`.
 ///
 /// The named fields become reflected fields, which every language reads by name and whose doc comments it sees. Every
-/// language can construct objects from arguments for these fields. The type of a field must be one that functions
-/// take and return, an atomic number or a `Cell`. Atomic numbers and `Cell`s can be set at any time; other fields do
-/// not change after the object is constructed. A function that returns the type itself returns a new object.
-/// [`macro@methods`] adds methods.
+/// language can construct objects from arguments for these fields. The type of a field must be one that functions take
+/// and return, an atomic number or a `Cell`. Atomic numbers and `Cell`s can be set at any time; other fields do not
+/// change after the object is constructed. If a function returns a value of the Rust type, its caller receives a new
+/// object. [`macro@methods`] adds methods.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -118,14 +119,14 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// - `parent = Base`: the type derives from another one. The first field holds the parent, and the struct is
 ///   `#[repr(C)]`. An object of the type is accepted wherever one of the parent is expected, and dereferences to the
 ///   parent.
-/// - `final`: no type derives from this one. `child_slots = N`: reserves type indices for derived types.
-/// - `structural = "tree"`, `"dag"`, `"var"`, `"const_tree"` or `"unique"`: how structural equality and structural
-///   hash treat the type.
+/// - `final`: no type can derive from this one. `child_slots = N`: reserves `N` type indices for derived types.
+/// - `structural = "tree"`, `"dag"`, `"var"`, `"const_tree"` or `"unique"`: the treatment of the type by structural
+///   equality and structural hash.
 /// - `init = false`: only Rust code constructs objects. `opaque`: only the type key is registered.
 ///
 /// Options of a field, in `#[field(..)]`:
-/// - `default = value`, or `default` for the default of its type: the field may be omitted. A value that is not a
-///   constant is computed anew each time.
+/// - `default = value`, or `default` for the `Default` of its type: the argument for the field may be omitted. A value
+///   that is not a constant is computed anew for each object.
 /// - `skip`: other languages do not see the field. If it has a `default`, they can still construct objects.
 /// - `kw_only`, `init = false`, `repr = false`, `compare = false`, `hash = false`, `name = ".."`.
 /// - `structural = "ignore"`, `"def"` (the field defines variables) or `"def_simple"`.
@@ -153,11 +154,11 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// **A type that is recompiled** while the process runs, in a library that is reloaded, continues to work if it
-/// consists of the same bytes. This can be determined for reflected fields, and for fields of types of the standard
-/// library and of `anyfn`. If the type has a field of another type that has no name or is skipped, the new library is
-/// refused, because that type may have changed. It is accepted only if both builds have the same `SOURCE_DATE_EPOCH`
-/// in their environment.
+/// **A type that is recompiled** while the process runs, in a library that is reloaded, continues to work if its
+/// objects have the same memory layout. The layout is known for reflected fields, and for fields whose types belong to
+/// the standard library or to `anyfn`. It is not known for unnamed and skipped fields of other types, because those
+/// types may have changed. A library with such a type is accepted only if both builds had the same `SOURCE_DATE_EPOCH`
+/// in their environment, and refused otherwise.
 #[proc_macro_derive(Object, attributes(object, field))]
 pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))

@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, ExprLit, FnArg, ImplItem, ImplItemFn, ItemImpl, Lit, 
 
 use crate::attributes::{Arguments, doc};
 
-/// The options in front of a method.
+/// The options of a method, from the attributes in front of it.
 #[derive(Default)]
 struct Options {
     name: Option<LitStr>,

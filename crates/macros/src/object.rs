@@ -72,9 +72,10 @@ fn structural_kind(name: &LitStr) -> syn::Result<Ident> {
 struct FieldOptions {
     skip: bool,
     name: Option<LitStr>,
-    /// Default of the field. The inner `None` means the default of the field's type.
+    /// Default of the field; the outer `None` means that the field has no default. The inner `None` means the default
+    /// of the field's type.
     default: Option<Option<Expr>>,
-    /// Suffixes of flags, which follow `kTVMFFIFieldFlagBitMask`.
+    /// Names of the field's flags, without their prefix `kTVMFFIFieldFlagBitMask`.
     flags: Vec<&'static str>,
 }
 
@@ -151,7 +152,8 @@ impl<'a> Field<'a> {
         Ok(Field { member, ty: &field.ty, name, doc: doc(&field.attrs), options })
     }
 
-    /// Generates the `FieldDef` of the reflected field with this number.
+    /// Generates the `FieldDef` of a reflected field. `number` is its index among the reflected fields of the type
+    /// itself.
     fn definition(&self, this: &Ident, number: usize) -> syn::Result<TokenStream> {
         let Field { member, ty, name, doc, options } = self;
         let offset = quote!((__p::content_offset::<#this>() + ::core::mem::offset_of!(#this, #member)));
@@ -195,7 +197,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Returns true if a default is a number, a bool, a string or `None`, which can be registered as a constant.
+/// Returns true if a default is a number, a bool, a string or `None`. Such a default is registered as a constant.
 fn is_constant(expr: &Expr) -> bool {
     !matches!(expr, Expr::Array(_)) && literal(expr).is_ok()
 }
@@ -274,7 +276,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
             }
             #parent_index
         }
-        /// Converts the value to a new object.
+        /// Converts the value into a new object that contains it.
         impl ::anyfn::IntoAny for #this {
             fn schema() -> ::anyfn::Schema {
                 ::anyfn::Schema::plain(#key)
@@ -381,10 +383,10 @@ fn definition(
     Ok(quote! {
         const _: () = {
             use ::anyfn::__private as __p;
-            /// Number of the first reflected field of the type itself.
+            /// Index of the first reflected field of the type itself; the fields of its ancestors come before it.
             const FIRST: usize = #parents_count;
             #aligned
-            /// Initial values of the fields that are not reflected.
+            /// Functions that return the initial values of the fields that are not reflected.
             trait Begin {
                 #(#begins)*
             }
@@ -431,8 +433,8 @@ fn definition(
     })
 }
 
-/// Refuses structs whose fields are not aligned, because fields are accessed by reference. The attributes before the
-/// derive do not suffice for this check: others may be added after it.
+/// Generates checks that refuse a struct whose fields are not aligned, because fields are accessed by reference.
+/// Looking for `#[repr(packed)]` would not suffice, because other macros may add it after this one runs.
 fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -> TokenStream {
     let fields = fields.iter().map(|field| (field.ty, &field.member)).chain(base);
     let asserts = fields.map(|(ty, member)| {
@@ -447,7 +449,7 @@ fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -
     quote!(#(#asserts)*)
 }
 
-/// Generates the implementation of `Define::digest`.
+/// Generates the function `Define::digest`. `told` are the reflected fields and `left` the other fields.
 fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -> TokenStream {
     // The schema of a reflected field describes its content.
     let told = told.iter().map(|Field { member, ty, .. }| {

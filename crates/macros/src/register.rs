@@ -7,7 +7,7 @@ use syn::{FnArg, ItemFn, LitStr, Token};
 
 use crate::attributes::{Arguments, doc};
 
-/// The keywords that may follow the name.
+/// Keywords that may follow the name in `#[register("name", ..)]`.
 mod kw {
     syn::custom_keyword!(blocking);
 }
@@ -73,8 +73,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// Generates a function `call` that passes its arguments on to an `unsafe fn`. It is reachable only through the
-/// registry, where the function is marked as unsafe.
+/// Generates a safe function `call` that passes its arguments on to an `unsafe fn`. Only the registry refers to `call`,
+/// and it marks the function as unsafe.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {

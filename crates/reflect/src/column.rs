@@ -73,13 +73,13 @@ impl Column {
         Some(unsafe { &*entry })
     }
 
-    /// Returns true if the type has registered a value.
+    /// Returns true if the type itself has registered a value for this attribute.
     #[inline]
     pub(crate) fn has(&self, type_index: i32) -> bool {
         self.entry(type_index).is_some()
     }
 
-    /// Returns the hook that the type has registered.
+    /// Returns the hook that the type itself has registered; `None` if it has registered none.
     ///
     /// # Errors
     /// Returns `TypeError` if the registered value is not a function.

@@ -27,17 +27,21 @@ static EQUAL: Column = Column::new("__any_equal__");
 ///
 /// # Errors
 /// Returns `RuntimeError` for an object whose type has no `__ffi_shallow_copy__`; the error of this hook or of a
-/// field's setter; `InternalError` for a tensor that is not contiguous in main memory; `ValueError` for an object with
-/// read-only fields on a cycle that passes through a key whose type has its own hash or equality, or through a field
-/// whose setter runs code of its type, because this code would see a copy before it is complete. After an error, the
-/// copies made so far are released: the copied Lists and Dicts are emptied and the writable fields of copies are set to
-/// the values of the originals, so that no cycle remains.
+/// field's setter; `InternalError` for a tensor that is not contiguous in main memory.
+///
+/// Returns `ValueError` for an object with read-only fields on a cycle, if the cycle passes through a key whose type
+/// has its own hash or equality, or through a field whose setter runs code of its type. This code would see a copy
+/// before it is complete.
+///
+/// After an error, the copies made so far are released: the copied Lists and Dicts are emptied and the writable fields
+/// of copies are set to the values of the originals, so that no cycle remains.
 pub fn deep_copy(value: &Any) -> Result<Any> {
     let mut copier = Copier::default();
     copier.run_to_end(value).inspect_err(|_| copier.take_apart())
 }
 
-/// Returns a copy of a container or an object with the same elements and fields. An immutable value is its own copy.
+/// Returns a copy of a container or an object with the same elements or field values. An immutable value is returned as
+/// it is.
 ///
 /// # Errors
 /// Returns the errors of [`deep_copy`].
@@ -54,19 +58,20 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
     }
 }
 
-/// Returns a deep copy of a value.
+/// Returns a deep copy of a value: containers, tensors and objects are copied, immutable values are kept.
 #[anyfn::register("ffi.DeepCopy")]
 fn deep_copy_global(value: Any) -> Result<Any> {
     deep_copy(&value)
 }
 
-/// Returns a copy of a container or an object with the same elements and fields.
+/// Returns a copy of a container or an object with the same elements or field values. An immutable value is returned as
+/// it is.
 #[anyfn::register("anyfn.ShallowCopy")]
 fn shallow_copy_global(value: Any) -> Result<Any> {
     shallow_copy(&value)
 }
 
-/// Returns true if an object is its own copy.
+/// Returns true if an object is immutable, so that it is its own copy.
 fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
     Ok(match object.type_index() {
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,
@@ -83,7 +88,7 @@ fn tensor(value: &Any) -> Result<Any> {
     Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), &bytes)?.into_object()))
 }
 
-/// Returns the copy that the type's hook creates.
+/// Returns the copy that the hook `__ffi_shallow_copy__` of an object's type creates.
 fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle) -> TVMFFIAny;
     let _nested = Nested::enter()?;
@@ -138,7 +143,7 @@ fn is_seen(made: &ObjectRef, field: Field) -> Error {
     Error::new("ValueError", &message)
 }
 
-/// Returns true if foreign code runs when a value becomes a key.
+/// Returns true if the insertion of `key` into a Map or Dict runs foreign code: a hook for its hash or equality.
 fn is_hooked(key: &Any) -> bool {
     let index = key.type_index();
     value::is_object(index)
@@ -146,11 +151,12 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// The location of a missing copy, whose original was still being copied.
+/// Location at which a copy is stored later, because its original was still being copied when the location was reached.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// Alternating keys and values of a Dict that stays empty until then, because its order depends on the keys.
+    /// All keys and values of a Dict, alternating. The Dict stays empty until they are inserted, because its order
+    /// depends on the keys.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -158,21 +164,21 @@ enum Holder {
 // Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
 // reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
 // on a cycle with it), or one of these constants.
-/// Reach of a copy that refers to a part that is filled at the end only.
+/// Reach of a copy that refers, directly or indirectly, to a part that is filled in only at the end of the operation.
 const END: u32 = 0;
 /// Reach of a copy all of whose parts are complete and do not change any more.
 const COMPLETE: u32 = u32::MAX;
 /// Entry of `Copier::reaches` for a copy that is still being made.
 const OPEN: u32 = u32::MAX - 1;
 
-/// State of an object.
+/// State of an object during a copy.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
     /// An Array or Map whose elements are being copied.
     Open,
-    /// Index of its copy.
+    /// The object has been copied. The number is the index of its copy in `Copier::copies`.
     Copied(u32),
 }
 
@@ -180,7 +186,7 @@ enum Known {
 enum Content {
     Array(Array, Vec<Any>),
     List(Vec<Any>, List),
-    /// Keys and values copied so far, alternating.
+    /// Pairs of the original, and the copies of their keys and values so far, alternating.
     Map(Vec<(Any, Any)>, Vec<Any>),
     Dict(Vec<(Any, Any)>, Dict, Option<Any>),
     Object {
@@ -199,12 +205,14 @@ struct Frame {
     shared: bool,
     /// True if an element (in a Dict: a key) is still the original, so that all elements must be copied again later.
     unfinished: bool,
-    /// One more than the number of copies remembered before. A copy that is remembered at once has index `number - 1`.
+    /// One more than the number of copies that had been remembered when this copy was begun. If this copy is remembered
+    /// at its beginning, its index in `Copier::copies` is `number - 1`.
     number: u32,
-    /// Reach of the parts.
+    /// Reach of the parts copied so far: the smallest number of an incomplete copy to which they refer, or [`END`] or
+    /// [`COMPLETE`].
     reach: u32,
-    /// Reach of the parts that were passed to foreign code, as keys or to setters of fields. That code may know the
-    /// copies of all frames from this number on.
+    /// Reach of only those parts that were passed to foreign code, as keys or to setters of fields. That code may know
+    /// the copies of all frames from this number on.
     seen: u32,
 }
 
@@ -214,14 +222,15 @@ struct Copier {
     known: Table<usize, Known>,
     /// Originals and their copies.
     copies: Vec<(ObjectRef, Any)>,
-    /// Indices of copies to which other references exist, because a hook returned an existing object.
+    /// Indices in `copies` of copies to which other references exist, because a hook returned an existing object.
     foreign: Vec<usize>,
-    /// Reach of each copy: [`END`], [`OPEN`], [`COMPLETE`] or a number, which is one more than an index.
+    /// Reach of each copy in `copies`: [`END`], [`OPEN`], [`COMPLETE`], or one more than the index of the copy up to
+    /// which it reaches.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// Reach of the copy that was made or found last.
+    /// Reach of the copy that was made or found most recently; see `Frame::reach`.
     reach: u32,
-    /// True if foreign code may know copies that are filled at the end.
+    /// True if foreign code may refer to copies that are filled in only at the end.
     seen: bool,
 }
 
@@ -241,7 +250,7 @@ impl Default for Copier {
     }
 }
 
-/// Result of examining a value.
+/// Result of beginning or continuing a copy.
 enum Look {
     Copy(Any),
     /// The original, in place of its copy, which does not exist yet.
@@ -303,7 +312,8 @@ impl Copier {
         }
     }
 
-    /// Copies a value, or begins to copy it.
+    /// Copies a value without parts, or begins to copy a value that has parts. `own` is the number of references to the
+    /// value that no other code holds.
     fn open(&mut self, value: Any, own: usize) -> Result<Look> {
         self.reach = COMPLETE;
         let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
@@ -375,8 +385,8 @@ impl Copier {
         }
     }
 
-    /// Returns the reach of a remembered copy: the smallest number of a copy that is being made, [`END`] or
-    /// [`COMPLETE`].
+    /// Returns the reach of the remembered copy at index `at`: the smallest number of a copy that is being made,
+    /// [`END`] or [`COMPLETE`].
     fn reach_of(&mut self, at: usize) -> u32 {
         let mut last = at;
         let reach = loop {
@@ -421,7 +431,7 @@ impl Copier {
         }
     }
 
-    /// Adds the copy of an element to the innermost copy. A hole is an original whose copy follows later.
+    /// Adds a part to the innermost copy. If `hole` is true, `part` is an original whose copy follows later.
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
@@ -487,7 +497,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Stores a copy where it was missing.
+    /// Stores the copy `part` at the location at which it was missing.
     fn fill(&mut self, holder: Holder, part: Any) -> Result<()> {
         match holder {
             Holder::Element(list, at) => list.set(at, part),
@@ -508,7 +518,7 @@ impl Copier {
         }
     }
 
-    /// Ends the innermost copy.
+    /// Completes the innermost copy.
     fn close(&mut self) -> Result<Look> {
         let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
         let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));

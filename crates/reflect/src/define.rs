@@ -14,15 +14,15 @@ use anyfn::{Any, AnyView, Error, FromArg, ObjectRef, PackedFunc, Result, String,
 /// Getter and setter of a field.
 pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter);
 
-/// Accessors of a field that holds any value.
+/// Getter and setter of a field that holds any value.
 pub(crate) const VALUE: Access = (get_any, set_any);
-/// Accessors of a field that holds a string as a value.
+/// Getter and setter of a field that holds a string as an [`Any`].
 pub(crate) const TEXT: Access = (get_any, set_text);
-/// Accessors of a field that is an object or null.
+/// Getter of a field that is an object or null, with a setter that always fails.
 pub(crate) const OBJECT: Access = (get_object, refuse);
-/// Accessors of a field of 32 bits.
+/// Getter and setter of a field that is a 32-bit integer.
 pub(crate) const I32: Access = (get_i32, set_i32);
-/// Accessors of a field of 64 bits.
+/// Getter and setter of a field that is a 64-bit integer.
 pub(crate) const I64: Access = (get_i64, set_i64);
 
 /// A type that is being registered.
@@ -37,8 +37,8 @@ impl Type {
     /// constructed.
     ///
     /// # Safety
-    /// Every object of the type must have, at the offset counted from the end of its header, the data that the
-    /// accessors read and write.
+    /// Every object of the type must have, at the offset `place.0` from the end of its header, the data that the
+    /// functions in `access` read and write.
     pub(crate) unsafe fn field(
         &self,
         texts: (&str, &str),
@@ -79,7 +79,7 @@ impl Type {
         check(unsafe { TVMFFITypeRegisterField(self.0, &info) })
     }
 
-    /// Registers the size of the content and how objects are compared.
+    /// Registers the documentation of the type, the size of its content in bytes, and its structural kind.
     pub(crate) fn metadata(&self, doc: &str, size: usize, structural_kind: i64) -> Result<()> {
         let metadata = TVMFFITypeMetadata {
             doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
@@ -91,7 +91,7 @@ impl Type {
         check(unsafe { TVMFFITypeRegisterMetadata(self.0, &metadata) })
     }
 
-    /// Adds a method; a static method takes no object.
+    /// Adds a method to the type. A method receives the object as its first argument unless `is_static` is true.
     pub(crate) fn method(&self, name: &str, is_static: bool, function: &PackedFunc) -> Result<()> {
         let metadata = function.signature();
         let info = TVMFFIMethodInfo {
@@ -258,7 +258,8 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Setter of a field that only the code of its type sets, because this code relies on the type of the object in it.
+/// Setter that always fails, for a field that only the code of its type sets. This code relies on the type of the
+/// object in the field.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(|| bail!("TypeError", "cannot set the field: only its own type makes objects that have it"))
 }

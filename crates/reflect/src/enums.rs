@@ -16,7 +16,7 @@ use anyfn::{Any, Dict, List, ObjectRef, Result, String};
 
 use crate::define::{self, Type};
 
-/// Objects of an enumeration.
+/// State of an enumeration, which lists its objects.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
@@ -24,7 +24,7 @@ struct State {
     /// All objects, in order.
     #[field(default)]
     entries: List<ObjectRef>,
-    /// Each object by its number and by its name.
+    /// Objects by number and by name; each object has both keys.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
     /// Further attributes of objects, by the name of the attribute and the object.
@@ -39,12 +39,13 @@ struct Entry {
     name: String,
 }
 
-/// Flag of the number, which has no meaning for the represented value.
+/// Flag of the field `_int_index`, which structural comparison ignores.
 const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
-/// Flags of an alias of a field, which is not an argument of the constructor either.
+/// Flags of the field `value`, an alias. Structural comparison ignores it, and the constructor takes no argument for
+/// it.
 const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
-/// Registers a type of objects with this content.
+/// Registers the type `key`, whose objects have the content [`Entry`].
 fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
     anyfn::__private::claim_key(key, depth, parent, CONTENT_OF_FIELDS).map(Type)
 }

@@ -1,7 +1,7 @@
 //! Limit of the nesting depth of hooks, and access of hooks to the operation that calls them.
 //!
 //! An operation itself does not recurse. However, a hook receives a callback that continues the operation for its
-//! argument, and this may call a hook again.
+//! argument, and the operation may then call a further hook.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct Nested {
 }
 
 impl Nested {
-    /// Begins a hook.
+    /// Records that a hook begins to run.
     ///
     /// # Errors
     /// Returns `RecursionError` if hooks are nested too deeply.
@@ -85,8 +85,8 @@ fn too_deep() -> Error {
     )
 }
 
-/// The state of an operation while a hook's callback may use it. A caller that takes it out has exclusive access. After
-/// the hook it is empty, so that a callback that was kept only fails.
+/// State of an operation, passed to the callback of a hook. A call of the callback takes the state out and has
+/// exclusive access to it. After the hook has returned, the state is absent, so that later calls of the callback fail.
 struct Loan<S>(AtomicPtr<S>);
 
 impl<S> Loan<S> {
@@ -107,7 +107,7 @@ impl<S> Drop for Loan<S> {
     }
 }
 
-/// Runs a hook with a callback that works on `state`.
+/// Calls `hook` with a packed function that runs `callback` on `state`.
 ///
 /// # Errors
 /// Returns the error of the hook; `RecursionError` if hooks are nested too deeply; `RuntimeError` if another thread

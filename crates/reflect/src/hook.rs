@@ -3,13 +3,13 @@
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, PackedFunc};
 
-/// Returns the attribute that the type, or its nearest ancestor that has one, has registered under a name.
+/// Returns the attribute `name` of a type, or of its nearest ancestor that has registered one.
 pub fn attribute(info: TypeInfo, name: &str) -> Option<Any> {
     info.lineage().rev().find_map(|info| info.attribute(name))
 }
 
-/// Returns an attribute as [`attribute`] does if it is a function. Compiled code may register the address of a native
-/// function instead, which does not count.
+/// Returns the attribute that [`attribute`] finds if it is a packed function. Returns `None` for other values, such as
+/// the address of a native function, which compiled code may register instead.
 pub fn function(info: TypeInfo, name: &str) -> Option<PackedFunc> {
     attribute(info, name)?.get::<PackedFunc>().ok()
 }

@@ -9,7 +9,7 @@ use anyfn::{Error, ObjectRef, Result};
 use crate::column::Column;
 use crate::table::Table;
 
-/// A type, as one operation uses it.
+/// Information about a type for one operation.
 pub(crate) struct Plan {
     pub(crate) info: TypeInfo,
     /// One of the constants `kTVMFFISEqHashKind*`.
@@ -30,17 +30,17 @@ pub(crate) struct Plans {
     hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,
-    /// Type index that was looked up last, and the index of its plan.
+    /// Type index that was looked up most recently, and the index of its plan.
     last: (i32, u32),
 }
 
 impl Plans {
-    /// Creates an empty list. Fields with one of the flags `skip` do not take part.
+    /// Creates an empty list of plans. Fields with one of the flags `skip` do not take part in the operation.
     pub(crate) fn new(skip: i64) -> Plans {
         Plans { skip, hooks: None, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
     }
 
-    /// Creates an empty list for an operation for which types may have hooks.
+    /// Creates an empty list of plans for an operation for which types may register hooks under the attribute `hooks`.
     pub(crate) fn with_hooks(skip: i64, hooks: &'static Column) -> Plans {
         Plans { hooks: Some(hooks), ..Plans::new(skip) }
     }
@@ -48,7 +48,7 @@ impl Plans {
     /// Returns the index of the plan for an object's type.
     ///
     /// # Errors
-    /// Returns `RuntimeError` if the type is not in the type table, so that this is not a valid object.
+    /// Returns `RuntimeError` if the type is not in the type table, which does not occur for a valid object.
     #[inline]
     pub(crate) fn of(&mut self, object: &ObjectRef) -> Result<u32> {
         let index = object.type_index();
@@ -86,14 +86,14 @@ impl Plans {
         &self.list[at as usize]
     }
 
-    /// Returns the field of a plan by its number, if it exists.
+    /// Returns the field at index `number` of the plan at index `at`; `None` if the plan has fewer fields.
     #[inline]
     pub(crate) fn field(&self, at: u32, number: u32) -> Option<Field> {
         self.list[at as usize].fields.get(number as usize).copied()
     }
 }
 
-/// Reads a field of an object whose type has it.
+/// Reads a field of an object. The field must belong to the object's type.
 ///
 /// # Errors
 /// Returns the error of the getter.
@@ -103,7 +103,7 @@ pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
     unsafe { field.get_unchecked(object) }
 }
 
-/// Borrows the value of a field that never changes from the object; `None` for other fields.
+/// Borrows the value of a field from the object if the field never changes; returns `None` for other fields.
 ///
 /// # Safety
 /// The result may be used only as long as the object lives.
@@ -113,7 +113,7 @@ pub(crate) unsafe fn lend(field: Field, object: &ObjectRef) -> Option<ManuallyDr
     unsafe { field.lend_unchecked(object) }
 }
 
-/// Reads a field as [`read`] does into `value`, which must own nothing.
+/// Reads a field as [`read`] does and writes the result to `value`, which must not own an object.
 ///
 /// # Errors
 /// Returns the error of the getter.

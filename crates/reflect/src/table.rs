@@ -44,7 +44,8 @@ impl<K, V> Default for Table<K, V> {
 }
 
 impl<K: Key, V: Copy + Default> Table<K, V> {
-    /// Returns the slot of a key: the one that contains it, or the empty one where it belongs.
+    /// Returns the index of the slot that contains `key`, or of the empty slot into which it belongs. The table must
+    /// have slots.
     #[inline]
     fn place(&self, key: K) -> usize {
         let mask = self.slots.len() - 1;

@@ -11,7 +11,8 @@ use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, TensorRead, T
 
 pub(crate) use anyfn::__private::{bytes_of, hash_bytes, hash_combine};
 
-/// Returns all bits of a value that is not an object, except the length of a small string.
+/// Returns the 8-byte payload of a value that is not an object. The payload of a small string does not include its
+/// length.
 #[inline]
 pub(crate) fn bits(value: &Any) -> u64 {
     value.as_view().bits()
@@ -52,7 +53,7 @@ pub(crate) fn address_of(object: &ObjectRef) -> usize {
     object.as_handle().addr()
 }
 
-/// Returns the words of an int or a BigInt, as bytes.
+/// Returns an int or BigInt as bytes: 64-bit words in two's complement, least significant word first.
 pub(crate) fn words(value: &Any) -> Vec<u8> {
     let view = value.as_view();
     // SAFETY: a valid value, from which the result borrows.
@@ -66,7 +67,7 @@ pub(crate) fn extents(value: &Any) -> Result<anyfn::Shape> {
     value.get::<anyfn::Shape>()
 }
 
-/// Parts of a value.
+/// Parts of an object.
 pub(crate) enum Node {
     Array(Array),
     /// Snapshot of the elements of a List.
@@ -76,7 +77,7 @@ pub(crate) enum Node {
     Object(ObjectRef),
 }
 
-/// Opens an object that may have parts.
+/// Returns the parts of an object. The parts of a List, Map or Dict are a snapshot.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -95,12 +96,12 @@ fn not_a(what: &str) -> Error {
     Error::new("InternalError", &alloc::format!("an object of the type {what} is none"))
 }
 
-/// Converts an object of type Array.
+/// Converts an object of type `ffi.Array` to an [`Array`].
 pub(crate) fn array(object: ObjectRef) -> Result<Array> {
     Array::try_from_object(object).map_err(|_| not_a("ffi.Array"))
 }
 
-/// Converts an object of type List.
+/// Converts an object of type `ffi.List` to a [`List`].
 pub(crate) fn list(object: ObjectRef) -> Result<List> {
     List::try_from_object(object).map_err(|_| not_a("ffi.List"))
 }
@@ -112,7 +113,7 @@ pub(crate) enum Mapping {
 }
 
 impl Mapping {
-    /// Converts an object of type Map or Dict.
+    /// Converts an object of type `ffi.Map` or `ffi.Dict`.
     pub(crate) fn of(object: ObjectRef) -> Result<Mapping> {
         if object.type_index() == kTVMFFIMap {
             return Map::try_from_object(object).map(Mapping::Map).map_err(|_| not_a("ffi.Map"));
@@ -134,7 +135,7 @@ impl Mapping {
         }
     }
 
-    /// Returns a snapshot of the pairs.
+    /// Returns a snapshot of the key-value pairs.
     pub(crate) fn pairs(&self) -> Result<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
@@ -148,7 +149,7 @@ impl Mapping {
     }
 }
 
-/// Returns a snapshot of the pairs of a Map or Dict.
+/// Returns a snapshot of the key-value pairs of a Map or Dict.
 pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
     Mapping::of(object.clone())?.pairs()
 }
@@ -156,8 +157,8 @@ pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
 /// Reads the bytes of a tensor's elements in place.
 ///
 /// # Errors
-/// Returns `InternalError` if the elements are not contiguous in main memory, with `verb` as the operation that is not
-/// possible; `RuntimeError` if this thread is writing the elements.
+/// Returns `InternalError` if the elements are not contiguous in main memory; its message names the operation by
+/// `verb`. Returns `RuntimeError` if this thread is writing the elements.
 pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorRead<'a, u8>> {
     use anyfn::abi::kDLCPU;
     if tensor.device().0.device_type != kDLCPU {
@@ -172,7 +173,7 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorR
 /// An object that is being processed, either with an owned reference, or through the reference in an Array that is
 /// being processed.
 ///
-/// Reference counting dominates the run time of operations that do little else.
+/// Borrowing matters because reference counting dominates the run time of operations that do little else.
 pub(crate) struct Held {
     object: ManuallyDrop<ObjectRef>,
     /// 1 if the reference is owned, otherwise 0. A whole word, so that a moved value is not read back across several
@@ -197,7 +198,8 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 0 }
     }
 
-    /// Returns the number of references that belong to the holder of the value and to this operation.
+    /// Returns the number of references to the object that no other code holds: that of its container and, if it is
+    /// owned, that of this value.
     #[inline]
     pub(crate) fn own(&self) -> usize {
         1 + self.owned

@@ -15,12 +15,12 @@ const TAG: usize = 16;
 /// Maximum size of the content of one record, in bytes.
 const RECORD_MAX: usize = u16::MAX as usize - TAG;
 
-/// Encoder of outgoing bytes.
+/// Encoder of outgoing bytes, which encrypts them if the connection is encrypted.
 #[derive(Debug)]
 pub enum Sealer {
     /// Bytes sent without encryption.
     Plain,
-    /// Encrypted records, with the number of the next one.
+    /// Bytes sent as encrypted records: state of the encryption, and sequence number of the next record.
     Noise(Arc<StatelessTransportState>, u64),
 }
 
@@ -32,7 +32,7 @@ const SEALED_MAX: usize = 2 + u16::MAX as usize;
 pub enum Opener {
     /// Bytes received without encryption.
     Plain,
-    /// Encrypted records.
+    /// Bytes received as encrypted records.
     Noise(NoiseOpener),
 }
 
@@ -41,13 +41,13 @@ pub enum Opener {
 pub struct NoiseOpener {
     state: Arc<StatelessTransportState>,
     next: u64,
-    /// Bytes of the next records that have arrived, from `start` to `end`.
+    /// Buffer of received bytes. Those from `start` to `end` have not been decrypted.
     arrived: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-/// Record that was not created with the key, or that is out of order.
+/// Error for a record that was not created with the key, that is out of order, or that exceeds the number of records for one key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forged;
 
@@ -79,8 +79,8 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Returns buffer space to receive bytes into. Report with [`Opener::received`] how many were received. `frames` must be the
-    /// same on each call.
+    /// Returns buffer space to receive bytes into. The caller reports with [`Opener::received`] how many bytes were received.
+    /// Each call must pass the same `frames`.
     pub fn room<'a>(&'a mut self, frames: &'a mut Frames) -> &'a mut [u8] {
         match self {
             Opener::Plain => frames.room(),
@@ -152,7 +152,7 @@ impl NoiseOpener {
     }
 }
 
-/// Returns both directions of an encrypted connection.
+/// Returns the encoder and the decoder of an encrypted connection.
 pub(crate) fn encrypted(state: StatelessTransportState) -> (Sealer, Opener) {
     let state = Arc::new(state);
     let opener = NoiseOpener { state: state.clone(), next: 0, arrived: Vec::new(), start: 0, end: 0 };

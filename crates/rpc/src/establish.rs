@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::service::Services;
 use crate::socket::{LOOK, Socket};
 
-/// Connected pair of directions before calls begin.
+/// Connection whose handshake is complete and on which calls have not begun.
 struct Line {
     socket: Socket,
     sealer: Sealer,
@@ -89,7 +89,8 @@ impl Line {
         }
     }
 
-    /// Returns the payload of the first message, which must be of the given kind.
+    /// Waits for the greeting of the peer, a message of kind `kind`, and returns its payload. A client skips the `Queued`
+    /// messages before it.
     fn greeting(&mut self, kind: Kind, deadline: Instant) -> Result<Vec<u8>> {
         let mut place = None;
         loop {
@@ -179,7 +180,7 @@ fn longest(welcome: &[u8], own: usize) -> usize {
     usize::try_from(taken).map_or(own, |taken| taken.min(own))
 }
 
-/// Client that has named its key.
+/// Client that has sent its first message, which contains the name of its key if it has one.
 pub struct Arrival {
     socket: Socket,
     handshake: Server,
@@ -187,7 +188,7 @@ pub struct Arrival {
     deadline: Instant,
 }
 
-/// Client that has proved its key and waits for admission.
+/// Client that has proved its key, if it needs one, and waits for admission.
 pub struct Guest(Line, u8);
 
 const CLIENT: &str = "client";
@@ -196,8 +197,8 @@ impl Arrival {
     /// Reads the client's first message. `wait` is the time limit of the whole handshake.
     ///
     /// # Errors
-    /// Returns an error if the peer is not a client of this protocol, or too slow. A refusal has been sent if the protocol has
-    /// one for it.
+    /// Returns an error if the peer is not a client of this protocol, or too slow. Before that, the client is sent the reason if
+    /// the protocol has a message for it.
     pub fn new(fd: OwnedFd, wait: Duration) -> Result<Arrival> {
         let deadline = Instant::now() + wait;
         let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{CLIENT}: {error}"))?;
@@ -209,7 +210,7 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// Returns the name of the key that the client claims to have.
+    /// Returns the name of the key that the client claims to have, or `None` for a client without a key.
     pub fn key_name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -238,7 +239,7 @@ impl Arrival {
         self.no(why);
     }
 
-    /// Makes the client prove its key; without a key there is nothing to prove.
+    /// Accepts the client and waits until it has proved that it has `key`. If `key` is `None`, the client has nothing to prove.
     ///
     /// # Errors
     /// Returns an error if the client cannot prove it, or not in time.
@@ -267,7 +268,7 @@ impl Guest {
         let _ = self.0.send(Kind::Bye, why.as_bytes(), Instant::now() + LOOK);
     }
 
-    /// Sends the client its position in the queue, 1 for the next.
+    /// Sends the client its position `place` in the queue; position 1 is the front.
     ///
     /// # Errors
     /// Returns an error if the client has disconnected, or does not read.
@@ -281,7 +282,8 @@ impl Guest {
         self.0.socket.is_closed()
     }
 
-    /// Begins the session under `policy`, with files in `folder`. `audit` receives the name of each event, and its subject.
+    /// Begins the session under `policy`; the files that the client uploads are stored in `folder`. `audit` is called with the
+    /// name of each event and its subject, such as the name of a function.
     ///
     /// # Errors
     /// Returns an error if the client has disconnected.

@@ -11,7 +11,7 @@ pub const HEADER: usize = 16;
 /// Maximum size of one frame's payload, in bytes.
 pub const PAYLOAD_MAX: usize = 256 << 10;
 
-/// Flag: the message continues in a later frame.
+/// Flag of a frame whose message continues in a later frame.
 const MORE: u8 = 1;
 
 /// Maximum number of incomplete messages at one time.
@@ -43,7 +43,7 @@ pub enum Kind {
     Pong = 10,
     /// End of the session; the payload states the reason.
     Bye = 11,
-    /// Server to client, any number of times before `Welcome`: the client's position in the queue, 1 for the next.
+    /// Server to client, any number of times before `Welcome`: the client's position in the queue; position 1 is the front.
     Queued = 12,
 }
 
@@ -118,7 +118,8 @@ pub fn write_message<E>(
     }
 }
 
-/// Returns the header of a frame. `length` must be at most [`PAYLOAD_MAX`].
+/// Returns the header of a frame. `more` is true if the message continues in a later frame. `length` is the length of the payload
+/// and must be at most [`PAYLOAD_MAX`].
 pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
     let mut out = [0; HEADER];
     out[..4].copy_from_slice(&(length as u32).to_le_bytes());
@@ -156,7 +157,8 @@ pub struct Frames {
     kept: usize,
     /// Maximum number of bytes in `partial`.
     message_max: usize,
-    /// Message that was returned last, if it had several frames.
+    /// Content of the most recent message that consisted of several frames. The message that [`Frames::next`] has returned
+    /// borrows it.
     whole: Vec<u8>,
 }
 
@@ -185,7 +187,8 @@ impl Frames {
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns buffer space for at least `count` bytes that have arrived, otherwise like [`Frames::room`].
+    /// Returns buffer space for at least `count` bytes, otherwise like [`Frames::room`]. The bytes must have arrived already,
+    /// since the buffer may grow for them.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -208,7 +211,7 @@ impl Frames {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// Returns the number of bytes that have arrived and were not returned in a message.
+    /// Returns the number of received bytes that are not part of a message returned so far.
     pub fn waiting(&self) -> usize {
         self.end - self.start
     }
@@ -224,7 +227,7 @@ impl Frames {
         }
     }
 
-    /// Returns the next complete message, or `None` if it has not arrived.
+    /// Returns the next complete message, or `None` if none has arrived completely.
     ///
     /// # Errors
     /// Returns [`Malformed`] if the bytes are not frames; the stream cannot recover from that.

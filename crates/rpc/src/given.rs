@@ -11,10 +11,11 @@ use anyfn::{Result, bail, error};
 
 use crate::socket::is_socket;
 
-/// Environment variable of a process started to serve a session: process id of its parent.
+/// Name of the environment variable that contains, in a process started to serve a session, the process id of its parent.
 pub(crate) const PARENT: &str = "ANYFN_RPC_PARENT";
 
-/// Environment variable of such a process: inode numbers of its sockets, in the order of their descriptors.
+/// Name of the environment variable that contains, in a process started to serve a session, the inode numbers of its sockets.
+/// They are separated by commas, in the order of the descriptors.
 pub(crate) const SOCKETS: &str = "ANYFN_RPC_SOCKETS";
 
 /// Returns the value of [`SOCKETS`] for the sockets that the parent passes to a child.
@@ -35,8 +36,8 @@ fn number(fd: RawFd) -> io::Result<u64> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.st_ino) }
 }
 
-/// Takes ownership of the sockets that the parent placed at `places`, once per process, and marks them close-on-exec. `parents`
-/// names what starts such processes, for the error message.
+/// Takes ownership of the sockets that the parent placed at the descriptor numbers `places`, and marks them close-on-exec. It
+/// succeeds once per process. `parents` describes in the error message what starts such processes.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this process was not started to serve a session, if `places` hold other descriptors, or if they were

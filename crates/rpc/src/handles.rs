@@ -14,7 +14,8 @@ struct Entry {
     object: Any,
     /// Number of times that the handle was sent, minus the number of times that it was released.
     sent: u64,
-    /// True for memory borrowed by the call in progress: only its content may be read and written, and only during the call.
+    /// True for a tensor whose memory is borrowed by the call in progress. The peer may only read and write its elements, and
+    /// only during the call.
     lent: bool,
 }
 
@@ -35,7 +36,7 @@ const GENERATIONS: u32 = (1 << 30) - 1;
 pub(crate) struct Handles {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Slots by address of the object, so that an object has only one handle.
+    /// Index of the slot of each object, by the address of the object, so that an object that is sent twice keeps its handle.
     known: HashMap<usize, u32>,
     limit: u32,
 }
@@ -67,7 +68,8 @@ impl Handles {
         loan | u64::from(found.generation) << 32 | u64::from(place + 1)
     }
 
-    /// Returns the handle of an object that is being sent.
+    /// Returns the handle of an object that is being sent. `lent` is true for a tensor whose memory is borrowed by the call in
+    /// progress.
     pub(crate) fn give(&mut self, class: Class, object: Any, lent: bool) -> Result<u64> {
         let address = address(&object);
         if !lent
@@ -111,7 +113,7 @@ impl Handles {
         }
     }
 
-    /// Releases `count` of the peer's references to a handle. Returns the object if none is left.
+    /// Releases `count` of the peer's references to a handle. Returns the object if the peer has no reference left.
     pub(crate) fn release(&mut self, handle: u64, count: u64) -> Result<Option<Any>> {
         if handle & LOAN != 0 {
             return Ok(None);

@@ -23,8 +23,8 @@ pub const VERSION: u8 = 2;
 /// Oldest protocol version that this end supports.
 pub const OLDEST: u8 = 1;
 
-/// First version in which values may refer to earlier values of their message, and in which `Welcome` contains the server's
-/// limit.
+/// First protocol version in which values may refer to earlier values of their message, and in which `Welcome` contains the
+/// maximum length of a message that the server accepts.
 pub const SHARING: u8 = 2;
 
 const MAGIC: &[u8; 8] = b"anyfnRPC";
@@ -41,11 +41,12 @@ const NOISE_MAX: usize = 256;
 pub enum Refused {
     /// Peer that does not speak this protocol.
     Foreign,
-    /// Peer that speaks other versions of the protocol: first, last.
+    /// Peer that supports only other versions of the protocol, with the first and the last version that it supports.
     Version(u8, u8),
     /// Client without a key, at a server that requires one.
     NoKey,
-    /// Server without keys: the client would send its secrets to a peer that cannot prove its identity.
+    /// Client with a key, at a server without keys. The client must not continue, since it would send its secrets to a peer that
+    /// cannot prove its identity.
     KeyNotTaken,
     /// Peer that does not have the same key.
     WrongKey,
@@ -85,13 +86,14 @@ pub enum Step {
     Wait,
     /// Send these bytes, then continue.
     Send(Vec<u8>),
-    /// Server only: name of the client's key, or `None`. Continue with [`Server::accept`] or [`Server::refusal`].
+    /// Server only: name of the client's key, or `None` for a client without a key. Continue with [`Server::accept`] or
+    /// [`Server::refusal`].
     Named(Option<String>),
-    /// Handshake complete, with both directions of the connection.
+    /// End of the handshake, with the encoder and the decoder of the connection.
     Done(Sealer, Opener),
 }
 
-/// Bytes that have arrived and have not been used.
+/// Received bytes that the handshake has not processed yet.
 #[derive(Debug, Default)]
 struct Arrived(Vec<u8>);
 
@@ -100,7 +102,8 @@ impl Arrived {
         (self.0.len() >= count).then(|| self.0.drain(..count).collect())
     }
 
-    /// Takes `u16 length | bytes`, with at most `most` bytes.
+    /// Takes bytes that are preceded by their length (`u16 length | bytes`), at most `most` of them. Returns `None` if they have
+    /// not all arrived.
     fn take_sized(&mut self, most: usize) -> Result<Option<Vec<u8>>, Refused> {
         let Some(size) = self.0.first_chunk::<2>() else { return Ok(None) };
         let size = usize::from(u16::from_le_bytes(*size));
@@ -143,7 +146,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the handshake, and the bytes to send first.
+    /// Begins a handshake. Returns it and the bytes to send first.
     pub fn new(key: Option<Key>) -> (Client, Vec<u8>) {
         let name = key.as_ref().map_or("", Key::name);
         let mut first = MAGIC.to_vec();
@@ -221,8 +224,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Processes bytes that have arrived, and returns the next step. Must also be called without bytes after each step, until it
-    /// waits.
+    /// Processes bytes that have arrived, and returns the next step. After each step it must be called again, without bytes if
+    /// none have arrived, until it returns [`Step::Wait`].
     ///
     /// # Errors
     /// Returns the reason if the connection cannot be established; [`Server::refusal`] returns the bytes to send then.
@@ -271,7 +274,8 @@ impl Server {
         Ok(Step::Named(name))
     }
 
-    /// Accepts the client, and returns the bytes to send. The client has to prove `key`, if there is one.
+    /// Accepts the client, and returns the bytes to send. If `key` is not `None`, the client must then prove that it has this
+    /// key.
     ///
     /// # Errors
     /// Returns an error if the key exchange cannot begin.
@@ -289,8 +293,8 @@ impl Server {
         self.version
     }
 
-    /// Returns both directions, and the bytes that have already arrived, not yet decrypted. Must be called after the last message
-    /// was sent.
+    /// Returns the encoder and the decoder of the connection, and the bytes that have already arrived, not yet decrypted. Must be
+    /// called after the last message of the handshake was sent.
     ///
     /// # Errors
     /// Returns an error if the key exchange is not complete.
@@ -302,8 +306,8 @@ impl Server {
         Ok((sealer, opener, self.arrived.0))
     }
 
-    /// Returns the bytes to send to a client that is refused, if any. A client without the key does not learn which part of it
-    /// was wrong.
+    /// Returns the bytes to send to a client that is refused, or `None` if it receives no answer. A client with a wrong key
+    /// receives none, so that it does not learn which part of the key is wrong.
     pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
         let version = if self.version == 0 { VERSION } else { self.version };
         match refused {

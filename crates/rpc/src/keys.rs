@@ -47,13 +47,14 @@ impl Secret {
         }
     }
 
-    /// Reads 43 characters of base64url.
+    /// Parses a secret, which consists of 43 characters of base64url. Returns `None` if `text` is not a secret.
     fn parse(text: &str) -> Option<Secret> {
         let bytes = base64_decode(text)?;
         bytes.try_into().ok().map(Secret)
     }
 
-    /// Returns the secret as a string. Code that prints it must know who can read the output.
+    /// Returns the secret as 43 characters of base64url. A caller that prints it reveals the secret to everyone who can read the
+    /// output.
     pub fn to_text(&self) -> String {
         base64_encode(&self.0)
     }
@@ -90,7 +91,7 @@ impl Key {
         Ok(Key { name: name.into(), secret })
     }
 
-    /// Reads the only key in a file that no other user may read.
+    /// Reads a key from a file that contains nothing else and that no other user may access.
     ///
     /// # Errors
     /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
@@ -140,12 +141,12 @@ impl FromStr for Key {
     }
 }
 
-/// Limits of a key in addition to its [`Policy`]: the resources of its session processes, and their number.
+/// Limits of a key in addition to its [`Policy`]: resources of each session process, and number and duration of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of sessions at one time; others wait in a queue.
+    /// Maximum number of sessions with this key at one time; further sessions wait in a queue.
     pub sessions: u32,
-    /// Maximum number of bytes that a session process may map; it dies when it needs more.
+    /// Maximum size of the address space of a session process, in bytes. A process that needs more dies.
     pub process_bytes: u64,
     /// Maximum processor time of a session process, in seconds.
     pub cpu_seconds: u64,
@@ -168,7 +169,7 @@ impl Limits {
         files: 1024,
     };
 
-    /// Sets the limit with this name. Returns false if it does not exist.
+    /// Sets the limit called `name`. Returns false if no limit has this name.
     fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
         let (place, least, most) = match name {
             "sessions" => {
@@ -187,14 +188,14 @@ impl Limits {
     }
 }
 
-/// Key as a server stores it, with what it grants.
+/// Entry of a server for one key: the secret, and what the key allows.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// Secret that the client has to prove it knows; `None` if the server accepts clients without a key.
     pub secret: Option<Secret>,
     /// Permissions and limits of sessions with this key.
     pub policy: Policy,
-    /// Resource limits of the processes of these sessions.
+    /// Limits on the processes, number and duration of these sessions.
     pub limits: Limits,
 }
 
@@ -215,8 +216,8 @@ impl Keys {
     /// Reads a file of keys, which no other user may read.
     ///
     /// The file is `{"keys": {"alice": {"secret": "...", "functions": ["demo.*"], "upload": true, ...}}}`. The entries of a key
-    /// are those of [`Policy`] and [`Limits`]. Missing entries are as in `policy` and `limits`, except that functions and uploads
-    /// are only allowed if the key grants them.
+    /// are those of [`Policy`] and [`Limits`]. An entry that is missing has the value in `policy` or `limits`, except that a key
+    /// without the entries `functions` and `upload` may call no functions and upload nothing.
     ///
     /// # Errors
     /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and a `ValueError` that
@@ -264,7 +265,7 @@ impl Keys {
         self.grants.values().any(|grant| grant.policy.upload)
     }
 
-    /// Returns the highest limits that any of the keys allows a process.
+    /// Returns, for each resource limit of a process, the highest value among all keys.
     pub(crate) fn widest(&self) -> Limits {
         let mut widest =
             Limits { sessions: 0, process_bytes: 0, cpu_seconds: 0, seconds: 0, file_bytes: 0, files: 0 };
@@ -277,7 +278,7 @@ impl Keys {
         widest
     }
 
-    /// Returns what the key with this name grants.
+    /// Returns the grant of the key called `name`, or `None` if the key does not exist.
     pub fn get(&self, name: &str) -> Option<&Grant> {
         self.grants.get(name)
     }
@@ -304,7 +305,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
     Ok(Grant { secret: Some(secret), policy, limits })
 }
 
-/// Sets one entry of a grant: an entry of [`Limits`] or of [`Policy`].
+/// Sets the entry called `name` of a grant, which is a field of [`Limits`] or of [`Policy`].
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
     // The name of the key cannot be chosen here.
     if name == "key" {
@@ -381,7 +382,7 @@ pub(crate) fn base64_encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes the output of [`base64_encode`]; only one string is accepted for each value.
+/// Decodes the output of [`base64_encode`]. Returns `None` for any other string, so that each value has only one encoding.
 pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.as_bytes().chunks(4) {

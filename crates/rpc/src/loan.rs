@@ -18,8 +18,8 @@ struct Loan {
 /// Returns a tensor over the memory of `view`.
 ///
 /// # Safety
-/// The tensor and everything created from it must be dropped before the memory becomes invalid, at the latest when the call ends
-/// to which `view` was passed.
+/// The tensor and everything created from it must be dropped before the memory becomes invalid, which is no later than the end of
+/// the call to which `view` was passed.
 pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let shape: Box<[i64]> = view.shape().into();
     let strides: Option<Box<[i64]>> = view.strides().map(Into::into);

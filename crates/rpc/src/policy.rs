@@ -3,7 +3,7 @@
 use anyfn::{Result, bail};
 use serde_json::{Value, json};
 
-/// Permissions and limits of a session. Whatever is not listed here is denied.
+/// Permissions and limits of a session. Everything that the fields do not allow is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Name of the client's key; `None` without a key.
@@ -14,7 +14,7 @@ pub struct Policy {
     pub upload: bool,
     /// Devices that may be used, such as `cpu` or `cuda:1`. A kind without an index allows all its devices; `*` allows all.
     pub devices: Vec<String>,
-    /// Maximum number of handles at one time.
+    /// Maximum number of handles that the peer may hold at one time.
     pub handles: u32,
     /// Maximum number of bytes in tensors that the client has allocated.
     pub memory_bytes: u64,
@@ -26,13 +26,13 @@ pub struct Policy {
     pub calls: u32,
     /// Time limit of a call in seconds, after which the session ends; 0 for no limit.
     pub call_seconds: u64,
-    /// Time without a message in seconds, after which the session ends; 0 for no limit.
+    /// Time limit in seconds for an idle session, which receives no messages. After that time the session ends; 0 for no limit.
     pub idle_seconds: u64,
 }
 
 impl Policy {
-    /// Returns a policy that allows everything, for a process of one's own. Its only limits keep a mistake from exhausting the
-    /// machine.
+    /// Returns a policy that allows everything, for a peer that is trusted completely, such as a child process. Its only limits
+    /// keep a mistake from exhausting the machine.
     pub fn trusted() -> Policy {
         Policy {
             key: None,
@@ -49,12 +49,13 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of a client for its server, which may call the functions that it was given.
+    /// Returns the policy that a client applies to its server: the server may call the functions that the client has passed to
+    /// it, and nothing else.
     pub(crate) fn of_client() -> Policy {
         Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
     }
 
-    /// Returns a policy that allows nothing but the use of the CPU's memory, with the default limits of a server.
+    /// Returns a policy that allows nothing but the use of host memory, with the default limits of a server.
     pub fn closed() -> Policy {
         Policy {
             key: None,
@@ -71,7 +72,7 @@ impl Policy {
         }
     }
 
-    /// Returns true if a global function may be looked up.
+    /// Returns true if the global function called `name` may be looked up.
     pub fn allows_function(&self, name: &str) -> bool {
         self.functions.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -95,7 +96,7 @@ impl Policy {
         })
     }
 
-    /// Reads the output of [`Policy::to_json`]. Missing entries are as in `base`.
+    /// Reads the output of [`Policy::to_json`]. An entry that is missing has the value in `base`.
     ///
     /// # Errors
     /// Returns a `ValueError` that names the first entry which is unknown or has a wrong value.
@@ -151,13 +152,13 @@ impl Policy {
     }
 }
 
-/// Minimum limit on messages in bytes, which suffices for the calls of a session.
+/// Minimum value of the limit [`Policy::message_bytes`], which suffices for the calls of a session.
 const MESSAGE_MIN: u64 = 4096;
 
 /// Maximum time limit in seconds (34 years), so that no deadline overflows.
 pub(crate) const SECONDS_MAX: u64 = 1 << 30;
 
-/// Reads a limit, a number from `least` to `most`.
+/// Reads the limit called `name` from JSON. It must be an integer from `least` to `most`.
 ///
 /// # Errors
 /// Returns a `ValueError` that names the entry, its value and what is expected.

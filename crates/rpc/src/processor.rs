@@ -2,7 +2,8 @@
 
 use anyfn::register;
 
-/// Returns the names, as Rust spells them, of the features that this processor has beyond the baseline of its architecture.
+/// Returns the names of the features that this processor has in addition to the baseline of its architecture, in the spelling of
+/// Rust.
 #[register("rpc.processor_features")]
 pub(crate) fn features() -> Vec<&'static str> {
     macro_rules! detected {

@@ -13,10 +13,10 @@ use crate::connection::{Connection, Target, Transfer};
 use crate::service::code;
 use crate::value::{Class, Given, TensorInfo};
 
-/// Size in bytes from which a tensor is released immediately, and not with the next message.
+/// Minimum size in bytes of a remote tensor whose release is sent immediately, and not with the next message.
 const LARGE: usize = 1 << 20;
 
-/// Handles of all proxies in this process, by the address of the proxy.
+/// Connection and handle of each proxy in this process, by the address of the proxy.
 static PROXIES: Mutex<BTreeMap<usize, (Weak<Connection>, u64)>> = Mutex::new(BTreeMap::new());
 
 fn proxies() -> MutexGuard<'static, BTreeMap<usize, (Weak<Connection>, u64)>> {
@@ -35,11 +35,11 @@ fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> u
     address
 }
 
-/// Handle of the peer, which is released when dropped.
+/// Handle of an object of the peer, which is released when this value is dropped.
 pub(crate) struct Handle {
     pub(crate) connection: Arc<Connection>,
     pub(crate) number: u64,
-    /// Address of the proxy.
+    /// Memory address of the proxy; 0 until the proxy exists.
     address: AtomicUsize,
     large: bool,
 }
@@ -70,7 +70,8 @@ impl Drop for Handle {
     }
 }
 
-/// Tensor in the memory of the peer. Functions of the peer take it as an argument; the session copies its elements.
+/// Tensor in the memory of the peer. Functions of the peer take it as an argument. Its methods copy its elements from and to
+/// other tensors.
 #[derive(Object)]
 #[object(key = "rpc.Tensor", init = false, final)]
 pub struct RemoteTensor {
@@ -80,13 +81,13 @@ pub struct RemoteTensor {
     pub dtype: DType,
     /// Device of the memory, at the peer.
     pub device: Device,
-    /// Size of the elements in bytes.
+    /// Size of all elements together, in bytes.
     pub nbytes: i64,
     #[field(skip)]
     pub(crate) handle: Arc<Handle>,
 }
 
-/// Object of the peer that cannot be copied. Its fields and methods are used through the session.
+/// Object of the peer that cannot be sent by value. Its fields are read through the session.
 #[derive(Object)]
 #[object(key = "rpc.Object", init = false, final)]
 pub struct RemoteObject {
@@ -98,7 +99,7 @@ pub struct RemoteObject {
 
 #[methods]
 impl RemoteObject {
-    /// Returns the value of a field.
+    /// Returns the value of the field called `field`.
     #[blocking]
     fn get(&self, field: &str) -> Result<Any> {
         self.handle.ask(code::FIELD, (field,))
@@ -225,7 +226,7 @@ pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     Ok(value)
 }
 
-/// Creates a function that calls the peer.
+/// Creates a local function whose calls run the peer's function with this handle.
 fn function(handle: &Arc<Handle>) -> PackedFunc {
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
     let handle = handle.clone();
@@ -233,9 +234,9 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// Second proxy for the handle of a function, with its signature.
+/// Proxy for a remote function that reports the function's signature. It shares the handle of a proxy without a signature.
 struct Alias {
-    /// First proxy, which owns the handle.
+    /// Proxy without a signature, which owns the handle.
     _plain: PackedFunc,
     connection: Arc<Connection>,
     number: u64,
@@ -248,7 +249,7 @@ impl Drop for Alias {
     }
 }
 
-/// Returns the function of an answer with two values: the function (or None) and its signature (or None).
+/// Converts the answer of a service to a function. The answer consists of the function (or None) and its signature (or None).
 pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Option<PackedFunc>> {
     let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<std::string::String>)>()?;
     let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };
@@ -262,7 +263,8 @@ pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Op
     Ok(Some(function))
 }
 
-/// Bytes of a tensor: borrowed if they are compact and in host memory, else copied. They do not change until they are sent.
+/// Bytes of a tensor: borrowed if they are compact and in host memory, otherwise copied. No other code can change them until they
+/// are sent.
 enum Bytes<'a> {
     There(TensorRead<'a, u8>),
     Copied(Any),

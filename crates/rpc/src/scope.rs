@@ -9,18 +9,20 @@ use crate::connection::{Connection, Decoding};
 use crate::value::{Class, Given, Names};
 use crate::{loan, remote};
 
-/// Handle scope of one message. Dropping it invalidates the handles of the tensors that it borrowed.
+/// Handle scope of one message. Dropping it invalidates the handles of tensors that the message passed for the duration of a
+/// call.
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,
     /// Handles that the message being written gives to the peer.
     given: RefCell<Vec<u64>>,
-    /// Decoding of the message that is read; `None` for a message that is written.
+    /// State of decoding a message that is read; `None` for a message that is written.
     decoding: Option<&'a Decoding<'a>>,
 }
 
 impl<'a> Scope<'a> {
-    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping it releases its handles.
+    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping the scope releases the
+    /// handles that the message gives to the peer.
     pub(crate) fn new(connection: &'a Arc<Connection>) -> Scope<'a> {
         Scope { connection, loans: RefCell::default(), given: RefCell::default(), decoding: None }
     }
@@ -32,7 +34,7 @@ impl<'a> Scope<'a> {
         scope
     }
 
-    /// Keeps the handles of the message, which is complete and will be sent.
+    /// Records that the message is complete and will be sent, so that dropping the scope does not release its handles.
     pub(crate) fn is_written(&self) {
         self.given.take();
     }

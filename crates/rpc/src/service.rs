@@ -1,4 +1,5 @@
-//! Services of a session besides the functions that were given: looking functions up, loading libraries, memory.
+//! Services that a server offers in a session, in addition to the functions that it has passed to the client: looking up
+//! functions, loading libraries, allocating and copying tensors.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,70 +19,75 @@ use crate::value::TensorInfo;
 
 /// Codes by which calls select a service. The numbers are part of the protocol.
 pub(crate) mod code {
-    /// Returns a global function by name: the function and its signature, or two Nones.
+    /// Request for a global function. Argument: name. Result: the function and its signature. Both are None if the function does
+    /// not exist.
     pub(crate) const GLOBAL: u16 = 1;
-    /// Returns a function of a module by handle and name: the same as `GLOBAL`.
+    /// Request for a function of a module. Arguments: handle of the module, name of the function. Result: as for [`GLOBAL`].
     pub(crate) const MODULE_FUNCTION: u16 = 2;
-    /// Returns the names of a module's functions, by handle.
+    /// Request for the names of a module's functions. Argument: handle of the module.
     pub(crate) const MODULE_NAMES: u16 = 3;
-    /// Allocates a tensor of zeros: shape, data type, device.
+    /// Request to allocate a tensor of zeros. Arguments: shape, data type, device.
     pub(crate) const EMPTY: u16 = 4;
-    /// Writes to a tensor: handle, first byte, number of bytes; the bytes follow.
+    /// Request to write to a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes follow
+    /// the arguments.
     pub(crate) const WRITE: u16 = 5;
-    /// Reads from a tensor: handle, first byte, number of bytes; the bytes precede the result.
+    /// Request to read from a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes
+    /// precede the result.
     pub(crate) const READ: u16 = 6;
-    /// Returns an array with true for each digest whose file exists.
+    /// Request to find out which files exist. Argument: array of digests. Result: an array with true for each digest whose file
+    /// exists, and false for each other digest.
     pub(crate) const HAS: u16 = 7;
-    /// Uploads a file: digest, number of bytes; the bytes follow.
+    /// Request to upload a file. Arguments: digest, number of bytes. The bytes follow the arguments.
     pub(crate) const PUT: u16 = 8;
-    /// Returns the sizes of the uploaded files in bytes, by digest.
+    /// Request for the sizes of the uploaded files. Result: a map from the digest of each file to its size in bytes.
     pub(crate) const FILES: u16 = 9;
-    /// Removes a file by digest, and returns true if it existed.
+    /// Request to remove a file. Argument: digest. Result: true if the file existed.
     pub(crate) const REMOVE: u16 = 10;
-    /// Loads a file by digest, and returns the module.
+    /// Request to load a file as a library. Argument: digest. Result: the module.
     pub(crate) const LOAD: u16 = 11;
-    /// Returns the time evaluator of a function: handle, then the options of `anyfn.time_evaluator`.
+    /// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
+    /// `anyfn.time_evaluator`.
     pub(crate) const TIME: u16 = 12;
-    /// Index of the argument of `TIME` that is the number of bytes written before each call.
+    /// Index of the argument of [`TIME`] that specifies how many bytes are written before each call, to empty the caches.
     pub(super) const TIME_FLUSH: usize = 8;
-    /// Returns a description of the server.
+    /// Request for a description of the server. It has no arguments.
     pub(crate) const INFO: u16 = 13;
-    /// Returns an object as a string, by handle.
+    /// Request for the string representation of an object. Argument: handle of the object.
     pub(crate) const TEXT: u16 = 14;
-    /// Returns the value of a field: handle, name.
+    /// Request for the value of a field. Arguments: handle of the object, name of the field.
     pub(crate) const FIELD: u16 = 15;
-    /// Copies a tensor to another one: handle of the source, handle of the destination.
+    /// Request to copy a tensor to another one. Arguments: handle of the source, handle of the destination.
     pub(crate) const COPY: u16 = 16;
-    /// Waits until the work of a device is complete.
+    /// Request to wait until the work of a device is complete. Argument: device.
     pub(crate) const SYNC: u16 = 17;
-    /// Returns an attribute of a device: device, number of the attribute as in `runtime.GetDeviceAttr`.
+    /// Request for an attribute of a device. Arguments: device, code of the attribute as in `runtime.GetDeviceAttr`.
     pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
-    /// Returns the names of the global functions that the policy allows.
+    /// Request for the names of the global functions that the policy allows. It has no arguments.
     pub(crate) const NAMES: u16 = 19;
-    /// Registers a global function: name, function, true if it may replace another one.
+    /// Request to register a global function. Arguments: name, function, true if it may replace an existing function.
     pub(crate) const REGISTER: u16 = 20;
 }
 
 /// Maximum length of a function's name, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Number of bytes counted for a tensor in addition to its elements.
+/// Number of bytes that count towards the memory limit for each tensor, in addition to its elements.
 const TENSOR: u64 = 512;
 
-/// Receiver of the events of a session: the name of the event, and its subject.
+/// Callback for the events of a session. Arguments: name of the event, and its subject, such as the name of a function.
 pub(crate) type Audit = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The services of one session.
 pub(crate) struct Services {
     policy: Policy,
     store: Mutex<Store>,
-    /// Tensors that the client has allocated, with the number of bytes counted for each.
+    /// Tensors that the client has allocated, with the number of bytes of each that count towards the memory limit.
     memory: Mutex<Vec<(WeakRef, u64)>>,
     audit: Audit,
 }
 
 impl Services {
-    /// Creates the services of a session, whose files are stored in its own folder `folder`.
+    /// Creates the services of a session. Uploaded files are stored in `folder`, which belongs to this session alone.
     pub(crate) fn new(policy: Policy, folder: PathBuf, audit: Audit) -> Services {
         let store = Store::new(folder, policy.store_bytes);
         Services { policy, store: Mutex::new(store), memory: Mutex::default(), audit }
@@ -156,7 +162,7 @@ impl Services {
         Ok(tensor)
     }
 
-    /// Checks the number of bytes that a measurement writes to empty the caches.
+    /// Checks that the number of bytes which a measurement writes to empty the caches is within the memory limit.
     fn check_flush(&self, args: &[AnyView<'_>]) -> Result<()> {
         let bytes = args.get(code::TIME_FLUSH).map_or(Ok(0), |bytes| bytes.get::<u64>())?;
         if bytes > self.policy.memory_bytes {
@@ -211,7 +217,7 @@ fn wrong_args<T>() -> Result<T> {
     bail!("TypeError", "a request of the session has other arguments than the protocol says")
 }
 
-/// Returns a function and its signature.
+/// Returns the answer to a request for a function: the function and its signature, each of which may be None.
 fn described(function: Option<PackedFunc>) -> Result<Any> {
     let signature = function.as_ref().and_then(PackedFunc::signature);
     Any::new((function, signature))
@@ -226,7 +232,7 @@ fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
     }
 }
 
-/// Checks that a range of bytes lies within a tensor.
+/// Returns the offset and length of a range of bytes, or an error if the range is not within the tensor.
 fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize)> {
     let info = TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
     let size = info.bytes()? as u64;
@@ -236,7 +242,7 @@ fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize
     }
 }
 
-/// Returns true if the bytes of a tensor lie in host memory in the order in which they are sent.
+/// Returns true if a tensor is compact and in host memory, so that its bytes can be sent and received without conversion.
 fn is_plain(tensor: &TensorView<'_>) -> bool {
     tensor.device().0.device_type == kDLCPU && tensor.is_contiguous()
 }
@@ -381,7 +387,8 @@ const SINK_WAIT_MS: u32 = 10_000;
 struct TensorSink {
     tensor: Tensor,
     at: usize,
-    /// All received bytes, for memory into which they cannot be copied as they arrive.
+    /// All bytes received so far, for a tensor that is not compact or not in host memory. They are copied into it when all have
+    /// arrived.
     staged: Vec<u8>,
 }
 
@@ -419,7 +426,7 @@ impl Sink for TensorSink {
     }
 }
 
-/// Returns a description of this end.
+/// Returns a description of this process for the peer: version, platform, processor, devices, and what the policy allows.
 fn info(policy: &Policy) -> Result<Any> {
     let devices = match registry::find("anyfn.devices") {
         Some(devices) => devices.call(())?,

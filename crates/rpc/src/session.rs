@@ -122,7 +122,7 @@ impl Session {
         Ok(digest)
     }
 
-    /// Returns the sizes of the uploaded files in bytes, by digest.
+    /// Returns a map from the digest of each uploaded file to its size in bytes.
     #[blocking]
     pub fn files(&self) -> Result<Any> {
         self.ask(code::FILES, ())
@@ -170,8 +170,8 @@ impl Session {
     }
 }
 
-/// Returns a function that calls `function` with a time limit in seconds. After that it raises `TimeoutError` and cancels the
-/// call at the peer.
+/// Returns a function that calls `function` with a time limit in seconds. A call that exceeds it raises `TimeoutError` and is
+/// cancelled at the peer.
 #[register("rpc.timed")]
 fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     let limit = self::seconds("seconds", seconds)?;
@@ -197,7 +197,7 @@ fn time_evaluator(args: Args<'_>) -> Result<Any> {
 /// Default time limit for connecting, in seconds.
 const CONNECT: f64 = 10.0;
 
-/// Reads a time limit.
+/// Converts a time limit in seconds to a duration. `name` is the parameter that error messages mention.
 fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         // The upper bound prevents overflow of deadlines.
@@ -209,8 +209,8 @@ fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     }
 }
 
-/// Connects to a server. `key` is the string that `anyfn rpc key` prints. `timeout` is the time limit in seconds for all of it,
-/// including waiting in a queue (default 10).
+/// Connects to a server. `key` is the string that `anyfn rpc key` prints. `timeout` is the time limit in seconds until the
+/// session begins, including the time in a queue (default 10).
 #[register("rpc.connect", blocking)]
 fn connect(
     host: &str,
@@ -251,7 +251,7 @@ fn connect(
     }
 }
 
-/// Creates a session with this process itself: the same objects, values and errors as with another machine.
+/// Creates a session of this process with itself. Objects, values and errors behave as in a session with another machine.
 #[register("rpc.local", blocking)]
 fn local() -> Result<Ref<Session>> {
     let (here, there) = match Socket::pair() {
@@ -302,11 +302,12 @@ impl Drop for Folder {
     }
 }
 
-/// Environment variable of a child: the folder of the session, which belongs to its parent.
+/// Name of the environment variable that contains, in a child process, the folder of the session. The folder belongs to the
+/// parent.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
 /// Creates a session with a child process that runs `command` and whose file descriptor 3 is the connection. A crash of the child
-/// is an error here.
+/// raises an error in this process.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::{AsFd, AsRawFd};
@@ -340,7 +341,8 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 
-/// Runs in the new process: makes `socket` file descriptor 3, and makes the process end with its parent.
+/// Makes `socket` file descriptor 3, and makes this process end with its parent. Runs in the new process, before it executes its
+/// program.
 fn take_place(socket: i32) -> std::io::Result<()> {
     // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -355,7 +357,8 @@ fn take_place(socket: i32) -> std::io::Result<()> {
     if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. To be called by the program of the child process.
+/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. The program that `rpc.spawn` runs must call this
+/// function.
 #[register("rpc.serve_spawned", blocking)]
 fn serve_spawned() -> Result<()> {
     let [fd] = given::take([3], "`rpc.spawn`")?;

@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// Number of successful reads, and number of writes.
+    /// Number of successful reads, and number of attempts to write.
     #[cfg(test)]
     pub(crate) calls: [std::sync::atomic::AtomicU64; 2],
 }
 
-/// Time that a read waits before its thread checks for other events.
+/// Time for which a read waits before it returns, so that its thread can check for other events.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Decision whether the next read polls for bytes before its thread sleeps: on two processors, waking a thread takes longer than
-/// most calls.
+/// State that decides if the next read polls for bytes before its thread sleeps. Polling saves waking the thread, which takes
+/// longer than most calls if the ends of the connection run on different processors.
 ///
-/// Polling is futile where both ends share a processor, which is just as fast for short calls. Each futile poll doubles the
-/// number of following reads that sleep immediately, so that polling then costs almost nothing. Where it succeeds, a read
-/// occasionally sleeps nevertheless, because the system chooses a processor for a thread when it wakes it.
+/// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
+/// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads
+/// sleeps nevertheless, because the system chooses a processor for a thread only when it wakes the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// Number of reads left that sleep immediately.
+    /// Number of reads that will sleep immediately before the next one polls.
     rest: u32,
-    /// Number of reads that had to sleep immediately after the last futile poll; halved by each successful poll.
+    /// Value to which the most recent futile poll set `rest`; halved by each successful poll.
     last: u32,
     /// Number of successful polls in a row.
     paid: u32,
@@ -65,8 +65,8 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
-/// System calls for short messages. The wrappers of the C library are thread cancellation points, for which each of them changes
-/// the thread atomically twice; no thread is cancelled here.
+/// System calls for short messages, without the wrappers of the C library. Those are thread cancellation points: each call
+/// changes the state of its thread atomically twice, although no thread is cancelled here.
 #[cfg(target_os = "linux")]
 mod direct {
     use std::ffi::{c_int, c_long};
@@ -164,7 +164,7 @@ impl Socket {
         check(code as isize).map(drop)
     }
 
-    /// Reads like [`Socket::read`] with `wait`, but may poll for a while before it sleeps.
+    /// Reads like [`Socket::read`] if `wait` is true, but may poll for a while before it sleeps.
     pub(crate) fn read_patiently(&self, into: &mut [u8], patience: &mut Patience) -> io::Result<usize> {
         if patience.rest > 0 {
             patience.rest -= 1;
@@ -186,8 +186,8 @@ impl Socket {
         }
     }
 
-    /// Reads bytes that have arrived. Returns `WouldBlock` after [`LOOK`], or immediately if not `wait`, and 0 if the peer has
-    /// closed the connection.
+    /// Reads bytes that have arrived and returns their number, which is 0 if the peer has closed the connection. If there are
+    /// none, returns `WouldBlock`: after [`LOOK`] if `wait` is true, otherwise immediately.
     pub(crate) fn read(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let count = check(direct::receive(self.fd.as_raw_fd(), into, flags));
@@ -196,7 +196,8 @@ impl Socket {
         count
     }
 
-    /// Writes as much of `first`, then of `second`, as there is room for. Returns `WouldBlock` if there is none.
+    /// Writes `first`, then `second`, as far as the socket accepts their bytes without blocking. Returns the number of bytes
+    /// written, or `WouldBlock` if it accepts none.
     pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         #[cfg(test)]
@@ -215,7 +216,8 @@ impl Socket {
         check(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, FLAGS) })
     }
 
-    /// Waits until bytes can be read (if `read`) or written (if `write`). Returns true if a read would not block.
+    /// Waits until bytes can be read (if `read` is true) or written (if `write` is true), for at most `wait`. Returns true if a
+    /// read would not block.
     pub(crate) fn poll(&self, read: bool, write: bool, wait: Duration) -> io::Result<bool> {
         let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };

@@ -65,13 +65,14 @@ fn check(digest: &str) -> Result<()> {
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Number of bytes counted for uploads in progress.
+    /// Number of bytes of uploads in progress that count towards the limit.
     coming: Arc<AtomicU64>,
-    /// Number of the next upload, so that two uploads of the same content do not interfere.
+    /// Sequence number of the next upload. It is part of the name of a temporary file, so that two uploads of the same content do
+    /// not interfere.
     next: AtomicU64,
 }
 
-/// Minimum number of bytes counted for a file: many small files fill a disk too.
+/// Minimum number of bytes that count towards the limit for each file, since many small files fill a disk too.
 const FILE_MIN: u64 = 4096;
 
 impl Store {
@@ -87,7 +88,7 @@ impl Store {
         check(digest).is_ok() && self.place(digest).is_file()
     }
 
-    /// Returns the sizes of the files in bytes, by digest.
+    /// Returns the size of each file in bytes, by its digest.
     pub(crate) fn files(&self) -> HashMap<anyfn::String, u64> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
@@ -111,7 +112,8 @@ impl Store {
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
 
-    /// Begins the upload of a file, which appears when all of it has arrived and its digest is correct.
+    /// Begins the upload of a file of `count` bytes. The file exists for the session once all bytes have arrived and the digest
+    /// of its content is correct.
     pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
         check(digest)?;
         let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();

@@ -23,7 +23,8 @@ use anyfn::{
 
 use crate::connection::Wire;
 
-/// Maximum number of elements allocated before they are read, so that a claimed count alone takes no memory.
+/// Maximum number of elements for which memory is reserved before they are read, so that the element count in a message alone
+/// takes no memory.
 const ROOM: usize = 256;
 
 /// Maximum number of dimensions of a tensor.
@@ -40,7 +41,7 @@ pub enum Class {
     Function = 1,
     /// Module with functions by name.
     Module = 2,
-    /// Tensor with its memory.
+    /// Tensor whose memory belongs to the sender of the handle.
     Tensor = 3,
     /// Object of any other type.
     Object = 4,
@@ -78,7 +79,7 @@ pub struct TensorInfo {
 /// Handle received from the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Number of the handle.
+    /// Handle as the peer has assigned it.
     pub handle: u64,
     /// Class of the object.
     pub class: Class,
@@ -88,19 +89,20 @@ pub struct Given {
     pub tensor: Option<TensorInfo>,
 }
 
-/// Handles of a session.
+/// Conversion between objects and the handles of a session.
 pub trait Names {
-    /// Returns a handle for a local object, and counts each time that it is sent.
+    /// Returns the handle of a local object, and counts that it is sent once more.
     fn give(&self, class: Class, object: Any) -> Result<u64>;
-    /// Returns the peer's handle if `object` is a proxy for it.
+    /// Returns the peer's handle that `object` represents, or `None` if `object` is not a proxy.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
     /// Returns a proxy for a handle received from the peer.
     fn proxy(&self, given: Given) -> Result<Any>;
     /// Returns the local object that a handle refers to.
     fn own(&self, handle: u64) -> Result<Any>;
-    /// Returns a handle for a local tensor that is an argument; the peer may use its memory for the duration of the call.
+    /// Returns a handle for a local tensor that is an argument of a call. The peer may use the memory of the tensor for the
+    /// duration of the call.
     fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
-    /// Checks at intervals while values are read; an error aborts reading.
+    /// Returns an error if reading must be aborted. It is called at intervals while values are read.
     fn look(&self) -> Result<()> {
         Ok(())
     }
@@ -132,9 +134,10 @@ mod tag {
 /// Number of values between two checks for signals and cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// Record of an object that was written.
+/// Form in which an object was written.
 enum Written {
-    /// Object written by value, with its number among the kept values and the nesting depth of its content.
+    /// Object written by value, to which later values of the message refer by `number`. `height` is the nesting depth of its
+    /// content.
     Kept { number: u32, height: usize },
     /// Object that cannot be written by value.
     Handle,
@@ -147,13 +150,13 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth since the innermost kept value began.
+    /// Maximum nesting depth since the beginning of the innermost value to which later values may refer.
     reached: usize,
     /// Number of values until the next check for signals.
     patience: u32,
-    /// Objects that may occur again, by address. The references keep the addresses from being reused.
+    /// Objects that may occur again in the message, by address. The references keep the addresses from being reused.
     written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
-    /// Number of kept values so far.
+    /// Number of values so far to which later values of the message may refer.
     kept: u32,
 }
 
@@ -209,7 +212,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes a list of values, such as arguments.
+    /// Writes a list of values, such as the arguments of a call.
     pub fn values(&mut self, values: &[AnyView<'_>]) -> Result<()> {
         self.length(values.len())?;
         // Views hold no reference, so with several of them a count of 1 does not exclude that two are the same object.
@@ -226,7 +229,8 @@ impl<'a> Writer<'a> {
         self.value(value, 1)
     }
 
-    /// Writes a value whose location holds `owners` references. An object with more references may occur again.
+    /// Writes a value. `owners` is the number of references to its object that this occurrence of the value accounts for. An
+    /// object with more references may occur again in the message.
     fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(too_deep());
@@ -252,7 +256,8 @@ impl<'a> Writer<'a> {
         done
     }
 
-    /// Writes an object that may occur again: its content the first time, only its number afterwards.
+    /// Writes an object that may occur again in the message: its content the first time, and only a number that refers to it
+    /// afterwards.
     #[inline(never)]
     fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         let address = object.as_handle().addr();
@@ -477,9 +482,9 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth since the innermost kept value began.
+    /// Maximum nesting depth since the beginning of the innermost value to which later values may refer.
     reached: usize,
-    /// Complete kept values, each with the nesting depth of its content.
+    /// Complete values to which later values of the message may refer, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,
     /// Number of values until the next call of [`Names::look`].
     patience: u32,
@@ -551,7 +556,8 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a number of elements of at least `each` bytes each. Returns an error if fewer bytes follow than they take.
+    /// Reads the number of elements that follow, each of which takes at least `each` bytes. Returns an error if the rest of the
+    /// message is too short for them.
     fn count(&mut self, each: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() / each {
@@ -619,7 +625,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Reads a reference to a kept value.
+    /// Reads a reference to an earlier value of the message, and returns that value.
     fn again(&mut self) -> Result<Any> {
         let number = self.u32()?;
         let Some((value, height)) = self.kept.get(number as usize) else {
@@ -672,15 +678,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the handles in the values that were not read because reading was aborted: the peer has given them nevertheless.
-    /// Empty if reading was not aborted.
+    /// Returns the handles in the values that were not read because reading was aborted. The peer counts them as sent, so they
+    /// must be released. Empty if reading was not aborted.
     pub(crate) fn unread_handles(mut self) -> Vec<u64> {
         let mut handles = Vec::new();
         while self.given_up && self.skip(&mut handles).is_ok() {}
         handles
     }
 
-    /// Skips the tag of a value, and its content unless that consists of values.
+    /// Skips one value and appends its handle to `handles`, if it has one. Of a container, only the beginning is skipped, so that
+    /// the next call skips its first element.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {
             tag::NONE | tag::FALSE | tag::TRUE | tag::KEPT => {}
@@ -748,7 +755,7 @@ impl<'a> Reader<'a> {
 }
 
 impl TensorInfo {
-    /// Returns the size of the compact elements, in bytes.
+    /// Returns the size of all elements in bytes if they are stored without gaps.
     ///
     /// # Errors
     /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.

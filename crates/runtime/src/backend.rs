@@ -1,4 +1,5 @@
-//! C functions that compiled code calls by symbol, and the context symbols that receive their addresses.
+//! C functions that compiled code calls by symbol, and the context symbols: variables of a compiled library into which
+//! the loader writes the addresses of these functions.
 #![allow(
     unreachable_pub,
     clippy::missing_safety_doc,

@@ -1,7 +1,7 @@
 //! Runtime services for compiled code: devices and their memory, tensors, worker threads, bundles, timing.
 //!
-//! Other languages reach them as registered functions. Only the functions that compiled libraries call by symbol are C
-//! functions (`backend`).
+//! Other languages use them through registered functions. Only the functions that compiled libraries call by symbol are
+//! C functions (`backend`).
 
 // The macros expand to paths that begin with `::anyfn`.
 #[cfg(test)]

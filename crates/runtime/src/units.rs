@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Duration in seconds, displayed with a fitting unit: `1.234 us`.
+/// Duration in seconds, displayed with a suitable unit: `1.234 us`.
 pub(crate) struct Seconds(pub f64);
 
 impl fmt::Display for Seconds {

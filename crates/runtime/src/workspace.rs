@@ -1,8 +1,8 @@
 //! Workspaces: temporary memory for compiled code.
 //!
-//! Each thread keeps a few blocks of each device that it has used, so that a loop of calls allocates only once. Blocks
-//! are aligned to [`ALIGNMENT`] and may be freed in any order. A block is returned to the device when the thread ends,
-//! or when the thread would otherwise keep more than [`KEPT_MAX`].
+//! Each thread keeps the blocks that it has freed, for each device, so that a loop of calls allocates only once. Blocks
+//! are aligned to [`ALIGNMENT`] and may be freed in any order. A block is returned to its device when the thread ends,
+//! or when the thread would otherwise keep more than [`KEPT_MAX`] bytes.
 
 use core::cell::RefCell;
 use core::ffi::c_void;
@@ -12,9 +12,10 @@ use anyfn::{Device, Result, bail, register};
 
 use crate::device::{ALIGNMENT, Memory};
 
-/// Granularity in bytes of blocks that are larger than this.
+/// Block size in bytes above which sizes are rounded up to a multiple of this value. Smaller sizes are rounded up to a
+/// multiple of [`ALIGNMENT`].
 const PAGE: usize = 4096;
-/// Maximum number of unused bytes of one device that a thread keeps.
+/// Maximum number of unused bytes that a thread keeps for each device.
 const KEPT_MAX: usize = 128 << 20;
 
 /// Total bytes of the blocks of all threads, in use or kept.
@@ -41,7 +42,7 @@ impl Drop for Block {
     }
 }
 
-/// Blocks of one thread on one device.
+/// Workspace blocks of one thread on one device.
 struct Pool {
     device: Device,
     used: Vec<Block>,
@@ -51,7 +52,7 @@ struct Pool {
 }
 
 std::thread_local! {
-    /// Pools of this thread. Usually a single device is in use.
+    /// Pools of this thread, one for each device that it has used. Usually this is a single device.
     static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -72,7 +73,8 @@ impl Pool {
         Ok(data)
     }
 
-    /// Takes a block back and returns the blocks that exceed the limit. `None` if the thread does not use such a block.
+    /// Takes back the block at the address `data`. Returns the kept blocks that exceed the limit, so that the caller
+    /// frees them; `None` if this thread does not use a block at that address.
     fn free(&mut self, data: *mut c_void) -> Option<Vec<Block>> {
         // Usually the last one.
         let found = self.used.iter().rposition(|block| core::ptr::eq(block.0.data(), data))?;
@@ -90,14 +92,14 @@ impl Pool {
     }
 }
 
-/// Rounds a size up, so that freed blocks fit later requests.
+/// Rounds the size of a block up, so that freed blocks fit later requests.
 fn rounded(bytes: u64) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
     let step = if bytes > PAGE { PAGE } else { ALIGNMENT };
     bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 
-/// Allocates temporary memory for this thread.
+/// Allocates `bytes` bytes of temporary memory for this thread.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available, `RuntimeError` if the device does not exist or the thread is
@@ -114,7 +116,7 @@ pub(crate) fn allocate(device: Device, bytes: u64) -> Result<*mut c_void> {
     }
 }
 
-/// Frees memory that this thread allocated.
+/// Frees temporary memory that this thread allocated.
 ///
 /// # Errors
 /// Returns `ValueError` if this thread did not allocate the memory on this device.
@@ -131,7 +133,7 @@ pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
     }
 }
 
-/// Calls `body` with this thread's pool of a device. `None` if the thread is ending and has no pools any more.
+/// Calls `body` with this thread's pool of a device. `None` if the thread is ending and no longer has pools.
 fn with_pool<T>(device: Device, body: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     POOLS
         .try_with(|pools| {

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::codegen::ctype::{declare, named};
 use crate::codegen::source::{Abi, Alias, Constant, Field, Function, Record};
 
-/// Constants that form an enum in C: name of the enum, property that the constants share, and description.
+/// Constants that form an enum in C: name of the enum, group or name prefix of its constants, and description.
 const ENUMS: &[(&str, Members, &str)] = &[
     ("DLDeviceType", Members::Group("DEVICE_TYPES"), "Kind of a device."),
     ("DLDataTypeCode", Members::Group("DTYPE_CODES"), "Code of a data type."),
@@ -40,7 +40,7 @@ enum Members {
     Prefix(&'static str),
 }
 
-/// Records that tvm-ffi's C header does not declare, besides those whose name begins with `Anyfn`.
+/// Structs and unions that tvm-ffi's C header does not declare, besides those whose name begins with `Anyfn`.
 const OWN_RECORDS: &[&str] =
     &["TVMFFIMapCell", "TVMFFIDenseMapTail", "TVMFFIMapItem", "TVMFFIMapBlock", "TVMFFIBigIntCell"];
 
@@ -58,7 +58,7 @@ enum Part {
     Shared,
     /// Declarations that no other header contains.
     Own,
-    /// Declarations for compiled code, which the header that C code of the peer's compiler includes also contains.
+    /// Declarations for compiled code. The header that the peer's compiler provides for its C code contains them as well.
     Backend,
 }
 

@@ -42,7 +42,8 @@ pub(crate) fn return_type(output: &ReturnType) -> Result<String> {
     }
 }
 
-/// Returns a C type that can be written without the name of the declared item, or an error if the type cannot.
+/// Returns the C type of `ty`. Returns an error for a type that cannot be written without the name of the declared item, such as
+/// an array.
 pub(crate) fn named(ty: &Type) -> Result<String> {
     match ty {
         Type::Ptr(ptr) => {

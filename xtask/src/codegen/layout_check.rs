@@ -1,4 +1,4 @@
-//! Writes the layout checks that `crates/abi` makes in Rust as C and C++.
+//! Writes C and C++ versions of the layout checks that `crates/abi` makes in Rust.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};

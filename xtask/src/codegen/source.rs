@@ -48,7 +48,7 @@ pub(crate) struct Alias {
     pub(crate) ty: Type,
 }
 
-/// A constant. `group` is the name of the table that contains it, if any.
+/// A constant. `group` is the name of the constant group that contains it, if any.
 pub(crate) struct Constant {
     pub(crate) group: Option<String>,
     pub(crate) name: String,

@@ -19,7 +19,8 @@ const TEXT_ENDINGS: [&str; 14] =
 /// Beginnings of comments on unsafe blocks that give no reason.
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];
 
-/// Folders that still contain such comments, with their maximum number, which must not be raised.
+/// Folders that still contain comments on unsafe blocks that give no reason, with the maximum number of these comments. The
+/// number must not be raised.
 const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
 /// Folders of particular machines, which no source may name.
@@ -140,8 +141,8 @@ const WITH_HEADER: [&str; 9] = [
     "Kept",
 ];
 
-/// Returns true if a line makes a reference to an object, including its header, from a pointer. A part of the object is
-/// borrowed as `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
+/// Returns true if a line makes a reference to a whole object, including its header, from a pointer. Code should borrow only a
+/// part of the object, as in `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
 fn borrows_header(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     WITH_HEADER.iter().any(|name| {

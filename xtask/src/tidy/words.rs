@@ -1,4 +1,5 @@
-//! Rules for the words of documentation: see *Words we do not use* in `docs/glossary.md`, whose tables are the data of this check.
+//! Rules for the words of documentation: see *Words we do not use* in `docs/glossary.md`, whose tables are the data of this
+//! check.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +16,14 @@ const ANYWHERE: &str = "### Words and phrases";
 /// Paths whose words have not been rewritten yet. The list only gets shorter.
 const NOT_REWRITTEN: &[&str] = &[];
 
-/// Fewest words in the summary of a public item.
+/// Minimum number of words in the summary of a public item.
 const SUMMARY_WORDS_MIN: usize = 3;
 
 /// Phrases that documentation must not contain.
 struct Refused {
-    /// At the beginning of a summary.
+    /// Phrases that are refused at the beginning of a summary.
     beginnings: Vec<String>,
-    /// Anywhere, in lower case.
+    /// Phrases that are refused anywhere, in lower case.
     anywhere: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl Refused {
         Ok(Refused { beginnings: column(BEGINNINGS)?, anywhere })
     }
 
-    /// The refused phrase with which a summary begins.
+    /// Returns the refused phrase with which a summary begins, if any.
     fn beginning(&self, summary: &str) -> Option<&str> {
         let is_it = |phrase: &&String| {
             summary.strip_prefix(phrase.as_str()).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
@@ -50,7 +51,7 @@ impl Refused {
         self.beginnings.iter().find(is_it).map(String::as_str)
     }
 
-    /// A refused phrase within a line of prose.
+    /// Returns a refused phrase in a line of prose, if any.
     fn within(&self, prose: &str) -> Option<&str> {
         let prose = prose.to_lowercase();
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
@@ -141,7 +142,7 @@ fn check_page(refused: &Refused, name: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// A line without what stands between backticks or quotation marks.
+/// Returns a line without the parts between backticks or quotation marks.
 fn without_code(line: &str) -> String {
     let mut open = None;
     line.chars()

@@ -1,13 +1,15 @@
 //! Garbage collection of cycles that go through containers and functions, as reported to Python's collector.
 //!
-//! A List that holds a Python function which holds the List is a cycle, one part of which is invisible to Python. An
+//! A List may hold a Python function that holds the List. Python cannot see the native part of such a cycle. An
 //! instance therefore reports the Python objects behind its native object to the collector, provided that it is the
 //! only owner of every object in between: those objects then live exactly as long as the instance.
 //!
-//! The collector asks several times in one run and relies on the answers: an object that is reported at first and not later
-//! would be cleared although it is in use. `docs/adr/0005-*` explains why that cannot happen; the code below relies on
+//! The collector asks several times in one run and relies on the answers: an object that is reported at first and not
+//! later would be cleared although it is in use. `docs/adr/0005-*` explains why that cannot happen. The code below
+//! relies on two facts:
 //!
-//! - [`unique`]: the owner's reference is the only counted one, so a thread can make another only from a borrowed one;
+//! - [`unique`]: the owner's reference is the only counted one, so a thread can make another reference only from a
+//!   borrowed one.
 //! - [`gil::any_in_progress`]: no use is in progress, so no native code has a borrowed reference.
 
 use std::ffi::{c_int, c_void};
@@ -24,10 +26,11 @@ use super::raw;
 use crate::py::{Obj, PyObject};
 use crate::{callback, error, gil, object};
 
-/// Maximum depth of nested containers that are examined.
+/// Maximum nesting depth of containers that are examined.
 const DEPTH_MAX: u32 = 50;
 
-/// Function and argument of the collector. A result other than 0 ends the walk.
+/// Callback of Python's garbage collector, and the argument to pass to it. If the callback returns a value other than
+/// 0, the walk ends with that value.
 struct Visitor {
     visit: ffi::visitproc,
     arg: *mut c_void,
@@ -39,7 +42,8 @@ impl Visitor {
         unsafe { (self.visit)(object, self.arg) }
     }
 
-    /// Reports the Python objects that an owner of `handle` keeps alive through that handle alone.
+    /// Reports the Python objects that `handle` keeps alive, if the owner of `handle` is its only owner. Objects
+    /// inside containers are reported under the same condition.
     fn walk(&self, handle: *mut TVMFFIObject, depth: u32) -> c_int {
         let Some(object) = borrow(handle).filter(|object| unique(object)) else { return 0 };
         if depth >= DEPTH_MAX {
@@ -90,8 +94,8 @@ impl Visitor {
     }
 }
 
-/// Borrows an object that its owner keeps alive. The reference count does not change, so it still shows whether there
-/// are other owners.
+/// Borrows the object at `handle`, which its owner must keep alive. The reference count does not change, so it still
+/// shows if the object has other owners.
 fn borrow(handle: *mut TVMFFIObject) -> Option<ManuallyDrop<ObjectRef>> {
     // SAFETY: the pointer is NULL or a valid object, whose reference stays with its owner.
     unsafe { ObjectRef::from_owned_or_null(handle.cast()) }.map(ManuallyDrop::new)
@@ -102,7 +106,7 @@ fn unique(object: &ObjectRef) -> bool {
     object.is_unique()
 }
 
-/// Borrows a container object as its type.
+/// Borrows an object as a container of type `T`. Returns `None` if the object has another type.
 fn as_ref<T: super::Container>(object: &ObjectRef) -> Option<ManuallyDrop<T>> {
     let borrowed = borrow(object.as_handle().cast())?;
     match T::from_object(ManuallyDrop::into_inner(borrowed)) {
@@ -134,7 +138,8 @@ pub(crate) unsafe extern "C" fn traverse(
     }
 }
 
-/// Breaks a cycle that is not otherwise reachable: `tp_clear` of the classes of containers. Leaves the instance empty.
+/// Breaks an unreachable cycle by replacing the native container of an instance with an empty one: `tp_clear` of the
+/// container classes.
 pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
@@ -156,7 +161,8 @@ pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     0
 }
 
-/// Returns true if only this instance refers to its function, so that the function may be broken up.
+/// Returns true if the native function of an instance has no other owner and is not in use, so that
+/// [`callback::break_up`] may be called.
 pub(crate) fn owns_function(object: Obj<'_>) -> bool {
     borrow(object::handle_unchecked(object)).is_some_and(|function| unique(&function))
         && !gil::any_in_progress()

@@ -69,7 +69,7 @@ pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
     }
 }
 
-/// The sequence with which a sequence is compared.
+/// Second operand of a comparison of sequences.
 pub(super) enum Other<'a> {
     /// An Array or List.
     Native(Items<'a>),
@@ -107,34 +107,34 @@ impl<'a> Other<'a> {
         }
     }
 
-    /// Returns true if the item at an index equals `item`, or `None` if the index is beyond the end.
+    /// Returns true if the item at the index `at` equals `item`. Returns `None` if the index is beyond the end.
     fn equals(&self, at: usize, item: &Any, equality: &mut Equality) -> Res<Option<bool>> {
         self.get(at)?.map(|other| equality.item(item, &other)).transpose()
     }
 }
 
-/// State of one comparison: pairs of containers that were found equal are not compared again.
+/// State of one comparison. It records the pairs of containers that were found equal, so that they are not compared again.
 pub(super) struct Equality {
-    /// Equal pairs, by their addresses.
+    /// Pairs of containers that were found equal, by their addresses.
     equal: HashSet<(usize, usize), FxBuildHasher>,
-    /// References that keep those addresses from being reused.
+    /// References to the containers in `equal`, so that their addresses are not reused.
     kept: Vec<(Any, Kept)>,
     pace: Pace,
 }
 
-/// The second container of a pair.
+/// Owned reference to the second container of an equal pair.
 #[allow(dead_code, reason = "held, not read")]
 enum Kept {
     Native(Any),
     Python(Own),
 }
 
-/// Returns true if a value is a container.
+/// Returns true if a value is an Array, List, Map or Dict.
 fn is_container(item: &Any) -> bool {
     matches!(raw(item).type_index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict)
 }
 
-/// Returns true if a value has owners besides the slot that contains it.
+/// Returns true if a value is an object that has owners besides the slot that contains it.
 fn is_shared(item: &Any) -> bool {
     item.as_object().is_some_and(|object| object.use_count() > 1)
 }
@@ -145,7 +145,7 @@ impl Equality {
         Equality { equal: HashSet::with_hasher(FxBuildHasher), kept: Vec::new(), pace: Pace::new() }
     }
 
-    /// Returns true if two items are equal.
+    /// Returns true if two native items are equal by Python's rules.
     fn items(&mut self, left: &Any, right: &Any) -> Res<bool> {
         let (l, r) = (raw(left), raw(right));
         if l.type_index == r.type_index {
@@ -172,7 +172,7 @@ impl Equality {
         self.containers(left, &left_object, &right_object, pair, || Kept::Native(right.clone()))
     }
 
-    /// Returns true if an item equals a Python object.
+    /// Returns true if a native item equals a Python object.
     #[inline]
     pub(super) fn item(&mut self, item: &Any, other: &Own) -> Res<bool> {
         if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other.obj())) {
@@ -192,7 +192,8 @@ impl Equality {
         self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
     }
 
-    /// Returns true if two containers are equal; `pair` is set if they may be encountered again.
+    /// Returns true if two containers are equal. `pair` contains their addresses if both may be encountered again,
+    /// and is `None` otherwise. `keep` makes the reference that keeps the second container alive.
     fn containers(
         &mut self,
         left: &Any,
@@ -217,7 +218,7 @@ impl Equality {
         Ok(self.found(is_equal, pair, left, keep))
     }
 
-    /// Stores an equal pair that may be encountered again.
+    /// Records a pair of containers if it was found equal and may be encountered again. Returns `is_equal`.
     #[inline]
     fn found(
         &mut self,
@@ -234,7 +235,7 @@ impl Equality {
     }
 }
 
-/// The items of an Array or List inside a container.
+/// Items of an Array or List that is itself an item of a container.
 enum OwnItems {
     Array(Array),
     List(Vec<Any>),
@@ -265,7 +266,8 @@ fn slices_equal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<boo
     Ok(left.len() == right.len() && first_unequal(left, right, equality)?.is_none())
 }
 
-/// Returns the index of the first pair of items that differ.
+/// Returns the first index at which two slices have unequal items. Returns `None` if no items differ up to the end of
+/// the shorter slice.
 #[inline]
 fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Option<usize>> {
     for (at, (left, right)) in left.iter().zip(right).enumerate() {
@@ -278,7 +280,7 @@ fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Op
     Ok(None)
 }
 
-/// Returns true if an item equals a Python object, to which the caller holds a reference.
+/// Returns true if an item equals a Python object. The caller must hold a reference to the object.
 #[inline]
 pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other)) {
@@ -287,7 +289,8 @@ pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     Equality::new().item(item, &other.to_own())
 }
 
-/// Returns the result of a comparison of two sequences of which one is equal to the other or a prefix of it.
+/// Returns the result of a comparison of two sequences that have no differing items and so are ordered by their
+/// lengths. `order` is the order of the lengths, and `operation` is the comparison operator.
 fn by_order(order: std::cmp::Ordering, operation: i32) -> Own {
     py::boolean(match operation {
         ffi::Py_LT => order.is_lt(),
@@ -307,7 +310,8 @@ fn is_equality(operation: i32) -> bool {
     matches!(operation, ffi::Py_EQ | ffi::Py_NE)
 }
 
-/// Returns the index of the first item that differs, or `None` if one sequence ends before.
+/// Returns the index of the first item that differs. Returns `None` if no items differ up to the end of the shorter
+/// sequence.
 fn first_difference(items: &[Any], other: &Other<'_>, equality: &mut Equality) -> Res<Option<usize>> {
     if let Other::Native(other) = other {
         return first_unequal(items, other.as_slice(), equality);
@@ -345,7 +349,7 @@ fn compare_items(items: &[Any], other: &Other<'_>, operation: i32) -> Res<Own> {
     py::unsafe_new_ref!(py::raw::PyObject_RichCompare(item.as_ptr(), other.as_ptr(), operation))
 }
 
-/// Returns true if a mapping has the same keys as another object, with equal values. Returns `None` if that is not a mapping.
+/// Returns true if a mapping and `right` have the same keys with equal values. Returns `None` if `right` is not a mapping.
 fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -> Res<Option<bool>> {
     if let Some(other) = native_mapping(right) {
         if left.len() != other.len() {
@@ -380,7 +384,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -
     Ok(Some(true))
 }
 
-/// Raises `TypeError` for an instance whose native object does not belong to its class.
+/// Raises `TypeError` for an instance of a container class that has no native container.
 #[cold]
 pub(super) fn no_container<T>(object: Obj<'_>) -> Res<T> {
     let text = format!("{} object has no native container", object.class_name());
@@ -412,7 +416,7 @@ slots! {
         })
     }
 
-    /// Returns the hash of the tuple of the same items.
+    /// Returns the hash of an Array: the hash of a tuple of the same items.
     pub(super) fn hash_array(object: obj) -> ffi::Py_hash_t {
         let Some(items) = native_items(object)? else { return no_container(object) };
         hash_once(object, || {
@@ -422,7 +426,7 @@ slots! {
         })
     }
 
-    /// Returns the hash of the frozen set of the pairs.
+    /// Returns the hash of a Map: the hash of a frozenset of its pairs.
     pub(super) fn hash_map(object: obj) -> ffi::Py_hash_t {
         let Some(mapping) = native_mapping(object) else { return no_container(object) };
         hash_once(object, || {
@@ -437,13 +441,14 @@ slots! {
 }
 
 thread_local! {
-    /// Current nesting depth, and the hashes of the containers inside the one that this thread is hashing, each with
-    /// its object.
+    /// State of the hash computation on this thread: the current nesting depth, and the hashes of the containers
+    /// inside the outermost container, by address. Each hash is stored with its object, so that no address is reused.
     static HASHED: (Cell<usize>, RefCell<ByAddress<(ffi::Py_hash_t, ObjectRef)>>) =
         const { (Cell::new(0), RefCell::new(ByAddress::with_hasher(FxBuildHasher))) };
 }
 
-/// Returns the hash of an immutable container, which is computed once within the outermost container, however often it occurs.
+/// Returns the hash of an immutable container. The hash of a container inside another one is computed once for the
+/// outermost container, however often it occurs.
 fn hash_once(object: Obj<'_>, compute: impl FnOnce() -> Res<ffi::Py_hash_t>) -> Res<ffi::Py_hash_t> {
     struct Left;
     impl Drop for Left {

@@ -9,22 +9,24 @@ use super::{bits, lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Maximum number of items of a key, including nested ones. It is limited because Python computes the hash of a tuple
-/// again for each occurrence.
+/// Maximum number of items of an Array that is converted as a key, including nested items. It is limited because
+/// Python computes the hash of a tuple again for each occurrence.
 const KEY_MAX: u64 = 1 << 20;
 
-/// State of one conversion: the results for containers that may be encountered again, even within themselves.
+/// State of one conversion: the results for containers that may be encountered again, even inside themselves.
 #[derive(Default)]
 struct Met {
-    /// Results by address, with the object, so that no address is reused.
+    /// Python object for each converted container, by the address of the container. The container is stored as well,
+    /// so that its address is not reused.
     containers: ByAddress<(Own, ObjectRef)>,
-    /// Arrays as keys, by address: the tuple, its number of items including nested ones, and the object.
+    /// Tuple for each Array that was converted as a key, by the address of the Array: the tuple, its number of items
+    /// including nested items, and the Array.
     keys: ByAddress<(Own, u64, ObjectRef)>,
     pace: Option<Pace>,
 }
 
 impl Met {
-    /// Returns the Python object that was made for a container.
+    /// Returns the Python object that was made for the container at `address`, if it was converted before.
     fn find(&self, address: usize) -> Option<Own> {
         self.containers.get(&address).map(|(converted, _)| converted.obj().to_own())
     }
@@ -148,8 +150,8 @@ fn set(dict: &Own, key: &Any, value: &Any, met: &mut Met) -> Res<()> {
     py::check(py::raw::run(|| unsafe { py::raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// Converts a key so that Python can hash it: an Array becomes a tuple. Also returns its number of items, including
-/// nested ones.
+/// Converts a key so that Python can hash it: an Array becomes a tuple. Also returns the number of items of the
+/// tuple, including nested items, or 1 for any other key.
 fn convert_key(key: &Any, met: &mut Met) -> Res<(Own, u64)> {
     if raw(key).type_index != kTVMFFIArray {
         return Ok((lift_item(key)?, 1));

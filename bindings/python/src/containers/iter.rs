@@ -27,28 +27,29 @@ pub(super) enum What {
     Items,
 }
 
-/// Position of an iterator.
+/// State of an iterator: the container or snapshot that it reads, and its position.
 pub(super) enum State {
     /// An Array, with the index of the next item.
     Array(Array, usize),
     /// An Array that is read backwards, with the number of items left.
     Backwards(Array, usize),
-    /// The remaining values of a List.
+    /// Remaining values of a snapshot of a List.
     Values(vec::IntoIter<Any>),
     /// A Map, with the position of the next pair and the number of pairs left.
     Map(Map, MapPlace, usize, What),
-    /// The remaining pairs of a mapping.
+    /// Remaining pairs of a snapshot of a mapping.
     Pairs(vec::IntoIter<(Any, Any)>, What),
     /// End of the iteration.
     Done,
 }
 
-/// A value that an iterator returns.
+/// Native value or pair that an iterator returns next.
 enum Step {
     Int(i64),
     One(Any),
     Two(Any, Any),
-    /// One half of a pair, and the other half, which is released once nothing of the iterator is borrowed any more.
+    /// Key or value that the iterator returns, followed by the other element of the same pair, which it does not
+    /// return. That element is released once nothing of the iterator is borrowed any more.
     Other(Any, Any),
 }
 
@@ -80,7 +81,7 @@ pub(super) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Makes an iterator with an initial position.
+/// Makes an iterator object with the initial state `state`.
 pub(super) fn make(state: State) -> Res<Own> {
     let own = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: the instance is new and not shared.
@@ -90,7 +91,7 @@ pub(super) fn make(state: State) -> Res<Own> {
     Ok(own)
 }
 
-/// Borrows the position of an iterator. It must not be held while Python code may run.
+/// Borrows the state of an iterator. The borrow must end before Python code may run.
 fn state<'a>(object: Obj<'a>) -> &'a mut State {
     // SAFETY: only called for instances; the GIL is held, and each caller ends the borrow before Python code runs.
     unsafe { &mut (*object.as_ptr().cast::<Layout>()).state }

@@ -3,7 +3,7 @@
 //! The ABI defines when two keys are the same: their type and bits are equal, or they are strings or bytes with equal
 //! content. So `1`, `1.0` and `True` are three keys, and a str never equals bytes. Objects are the same key only if
 //! they are the same object. A tuple or another Python object would thus never be found again as a key, since each is
-//! lowered to a new native object. If such a key is not found by identity, it is therefore compared with the keys of
+//! converted to a new native object. If such a key is not found by identity, it is therefore compared with the keys of
 //! its type one by one, with Python's equality.
 
 use anyfn::abi::{kTVMFFIBytes, kTVMFFIFunction, kTVMFFIStaticObjectBegin, kTVMFFIStr};
@@ -15,7 +15,7 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res};
 use crate::{callback, gil};
 
-/// A Map or Dict.
+/// A borrowed Map or Dict, in which keys are looked up.
 pub(super) enum Mapping<'a> {
     /// An immutable mapping.
     Map(Ref<'a, Map>),
@@ -59,7 +59,8 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the value for a Python object as a key.
+    /// Returns the value that is stored under a Python key. An object that the rules of the ABI do not find is
+    /// compared with the stored keys of its type by Python's equality.
     #[inline]
     pub(super) fn find(&self, key: Obj<'_>) -> Res<Option<Any>> {
         let lowered = lower_key(key, &At::Value)?;
@@ -72,7 +73,8 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the key under which the pair of a Python object is or would be stored.
+    /// Returns the native key for a Python key: the equal key that the mapping already contains, or else the result
+    /// of converting the Python key.
     pub(super) fn key_for(&self, key: Obj<'_>) -> Res<Any> {
         let lowered = lower_key(key, &At::Value)?;
         if is_object(&lowered)
@@ -84,7 +86,7 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns the key for a native value like [`Mapping::key_for`], for a key that has already been lowered.
+    /// Returns the native key like [`Mapping::key_for`], but for a key that has already been converted to a native value.
     pub(super) fn key_like(&self, lowered: Any) -> Res<Any> {
         if is_object(&lowered) && self.get(&lowered)?.is_none() {
             let key = python_key(&lowered)?;
@@ -95,7 +97,7 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// Returns an object among the keys that is equal by Python's rules.
+    /// Returns the stored key that has the same type as `lowered` and equals `key` by Python's rules, if one exists.
     #[cold]
     fn same_key(&self, lowered: &Any, key: Obj<'_>) -> Res<Option<Any>> {
         for (candidate, _) in self.pairs()? {
@@ -109,20 +111,21 @@ impl Mapping<'_> {
     }
 }
 
-/// Runs an operation for which the type of a key may call hooks, which are native code.
+/// Runs an operation on a key whose type may have hooks, such as one for hashing. Hooks are native code, so the
+/// operation counts as a use of native objects ([`gil::Use`]).
 #[cold]
 #[inline(never)]
 pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {
     gil::counted(operation)
 }
 
-/// Runs an operation on a key, including its hooks.
+/// Runs an operation on a key, which may call the hooks of the key's type.
 #[inline]
 pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
     if is_object(key) { hooked(operation) } else { operation() }
 }
 
-/// Returns the Python object from which a key was made.
+/// Returns the Python object of a native key. For a function made from a Python callable, this is the callable.
 fn python_key(key: &Any) -> Res<Own> {
     if raw(key).type_index != kTVMFFIFunction {
         return lift_item(key);
@@ -132,14 +135,14 @@ fn python_key(key: &Any) -> Res<Own> {
     callback::python_callable(handle).map_or_else(|| lift_item(key), |callable| Ok(callable.to_own()))
 }
 
-/// Returns true if a key is found by its identity.
+/// Returns true if a key is an object that the ABI finds by identity. Strings and bytes are found by content.
 #[inline]
 fn is_object(key: &Any) -> bool {
     let index = raw(key).type_index;
     index >= kTVMFFIStaticObjectBegin && !matches!(index, kTVMFFIStr | kTVMFFIBytes)
 }
 
-/// Lowers a key, which must be hashable in Python.
+/// Converts a key to a native value. Raises the exception of `hash(key)` if the key is not hashable in Python.
 #[inline(always)]
 pub(super) fn lower_key(key: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if let Some(key) = lower::exact_int(key) {

@@ -1,4 +1,4 @@
-//! Conversion of Python containers to native ones.
+//! Conversion of Python containers to native containers: they are *lowered*.
 //!
 //! The conversion of an item can run Python code, which may change the container that is being read. So only an index is kept
 //! between items, an item is held by a reference while it is converted, and a dict that changes its size causes an error.
@@ -12,7 +12,8 @@ use super::{DICT, MAP, borrow_if, keys, native, reserved};
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res, names, raw};
 
-/// Lowers an item that its container may release while Python code runs.
+/// Converts an item of a Python container to a native value. Python code that runs during the conversion may remove
+/// the item from its container, so a reference is held meanwhile.
 #[inline(always)]
 pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     match exact_int(value) {
@@ -21,7 +22,8 @@ pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// Returns the value of an object of exactly the class `int`, if it fits in 64 bits.
+/// Returns the native value of an object whose class is exactly `int`. Returns `None` for other classes and for ints
+/// that do not fit in 64 bits.
 #[inline(always)]
 pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
     let value = exact_i64(value)?;
@@ -29,7 +31,7 @@ pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
     Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
 }
 
-/// Returns the number from which [`exact_int`] makes a value.
+/// Returns the int that [`exact_int`] converts as an `i64`, under the same conditions.
 #[inline(always)]
 fn exact_i64(value: Obj<'_>) -> Option<i64> {
     if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
@@ -41,7 +43,7 @@ fn lower_held(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     lower_owned(held.obj(), at)
 }
 
-/// Lowers an item to which the caller holds a reference.
+/// Converts an item of a Python container to a native value. The caller must hold a reference to the item.
 #[inline(always)]
 fn lower_kept(value: &Own, at: &At<'_>) -> Res<Any> {
     match exact_int(value.obj()) {
@@ -50,7 +52,8 @@ fn lower_kept(value: &Own, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// Calls `each` with the items of a list or tuple and their indices, up to the end that it has at that moment.
+/// Calls `each` with every item of a list or tuple and its index. If a list changes meanwhile, the loop continues to
+/// the current end of the list.
 #[inline(always)]
 pub(super) fn each_item(
     items: Obj<'_>,
@@ -72,7 +75,7 @@ pub(super) fn each_item(
     }
 }
 
-/// Makes an Array from a list or tuple. A shared one is lowered once within a conversion.
+/// Makes an Array from a list or tuple. A list or tuple that occurs several times within a conversion is converted once.
 pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
     let make = || py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()));
     match at.memo() {
@@ -100,7 +103,7 @@ pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array>
     Ok(array.finish())
 }
 
-/// Lowers the items of any iterable.
+/// Converts the items of any iterable to native values.
 pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     if let Some(items) = super::compare::native_items(iterable)? {
         return Ok(items.into_vec());
@@ -128,8 +131,8 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     })
 }
 
-/// Allocates memory for the items of an iterable. Only a range has a reliable length; other lengths are hints, for
-/// which no memory is allocated.
+/// Returns an empty vector with memory for the items of an iterable. Only a range has a reliable length. The lengths
+/// of other iterables are hints, for which no memory is allocated.
 fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     if iterable.type_ptr() != &raw mut ffi::PyRange_Type {
         return Ok(Vec::new());
@@ -180,7 +183,7 @@ fn is_exact_dict(object: Obj<'_>) -> bool {
     object.type_ptr() == &raw mut ffi::PyDict_Type
 }
 
-/// Lowers the pairs of a dict.
+/// Converts the pairs of a dict to native values.
 fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let len = py::dict_len(dict);
     let mut pairs = reserved(len)?;
@@ -207,7 +210,7 @@ fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// Lowers the pairs of an object with the methods `keys` and `__getitem__`.
+/// Converts the pairs of an object with the methods `keys` and `__getitem__` to native values.
 fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let keys = mapping.attr(names::KEYS.get())?.obj().call(&[])?;
     let mut pairs = Vec::new();
@@ -231,7 +234,8 @@ fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// Lowers the pairs of any object from which a `dict` can be made, and keyword arguments.
+/// Converts to native values the pairs of `source`, which may be any object from which a `dict` can be made, followed
+/// by the keyword arguments `named`.
 pub(super) fn pairs_of(
     source: Option<Obj<'_>>,
     named: &[(Obj<'_>, Obj<'_>)],
@@ -254,7 +258,7 @@ pub(super) fn pairs_of(
     Ok(pairs)
 }
 
-/// Returns the pairs of a Map or Dict.
+/// Returns the pairs of a Map or Dict, or `None` for any other object.
 pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
     if let Some(map) = borrow_if::<Map>(object, &MAP) {
         let mut pairs = reserved(map.len())?;
@@ -267,7 +271,8 @@ pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
     }
 }
 
-/// Lowers the pairs that an iterable returns.
+/// Converts the pairs that an iterable returns to native values. Raises an exception for an item that is not a pair
+/// of key and value.
 fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
     let memo = &Memo::new();
@@ -295,7 +300,7 @@ fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// Makes a List of values.
+/// Makes a List that contains `values`.
 pub(super) fn list_of(values: Vec<Any>) -> Res<List> {
     native(List::from_vec(values))
 }

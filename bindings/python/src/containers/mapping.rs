@@ -44,7 +44,7 @@ const DOC: &std::ffi::CStr = c"Map(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
 An immutable mapping in insertion order, shared by all languages.\n\n\
 Behaves like a read-only dict, except that 1, 1.0 and True are three distinct keys, as in all languages.";
 
-/// Slots that Map and Dict share.
+/// Type slots that the classes Map and Dict share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
     [
         (ffi::Py_tp_repr, text::repr as *mut c_void),
@@ -65,7 +65,7 @@ pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
     }
 }
 
-/// Returns the arguments of a constructor as pairs.
+/// Returns the pairs that the arguments of a constructor describe. `name` is the name of the class, for messages.
 pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Vec<(Any, Any)>> {
     let given = args.tuple_len();
     if given > 1 {
@@ -89,7 +89,7 @@ pub(super) fn missing<T>(key: Obj<'_>) -> Res<T> {
     Err(py::Raised)
 }
 
-/// Makes an iterator over an instance.
+/// Makes an iterator over the keys, values or pairs of a Map or Dict.
 pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
     iter::make(match mapping_of(this)? {
         Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
@@ -97,14 +97,14 @@ pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
     })
 }
 
-/// Makes an iterator over an instance, newest pair first.
+/// Makes an iterator over the keys, values or pairs of a Map or Dict, newest pair first.
 pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
     let mut pairs = mapping_of(this)?.pairs()?;
     pairs.reverse();
     iter::make(State::Pairs(pairs.into_iter(), what))
 }
 
-/// Returns true if an object can be an operand of `|`.
+/// Returns true if an object is a dict, Map or Dict, and so can be an operand of `|`.
 fn is_mapping(object: Obj<'_>) -> bool {
     object.type_flags() & ffi::Py_TPFLAGS_DICT_SUBCLASS != 0
         || object.is_instance_of(MAP.ptr())
@@ -158,7 +158,7 @@ slots! {
     }
 }
 
-/// Returns the value of a key, or a default value.
+/// Implements `get(key, default=None)`: returns the value of a key, or the default if the key is absent.
 pub(super) fn get(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let values = args.positional(1, 2)?;
     match mapping_of(this)?.find(values[0])? {

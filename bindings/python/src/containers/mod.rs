@@ -1,6 +1,6 @@
-//! Array, List, Map and Dict as Python classes, written as C slots.
+//! The Python classes Array, List, Map and Dict, written as C slots.
 //!
-//! An instance is a handle like that of every other [`crate::object`]; none of the content is copied. Items become
+//! An instance holds a handle, like every other [`crate::object`]; none of the content is copied. Items become
 //! Python objects when they are read. Items are compared with Python's equality; keys are found by the rules of the
 //! ABI (see [`keys`]).
 //!
@@ -16,7 +16,8 @@
 //! - [`collect`][]: garbage collection.
 //!
 //! Invariant: no lock of a container is held while Python code runs. The operations of the crate `anyfn` release removed
-//! items after they unlock the container; items are lowered before it is locked, and lifted after it is unlocked.
+//! items after they unlock the container; items are converted to native values before it is locked,
+//! and to Python values after it is unlocked.
 
 pub(crate) mod collect;
 mod compare;
@@ -57,7 +58,7 @@ pub(crate) static MAP: Global = Global::new();
 /// The class `Dict`.
 pub(crate) static DICT: Global = Global::new();
 
-/// Names and classes for the module.
+/// Returns the names and classes of containers and views, for the module `anyfn._core`.
 pub(crate) fn classes() -> impl Iterator<Item = (&'static std::ffi::CStr, &'static Global)> {
     CLASSES.into_iter().chain(views::classes())
 }
@@ -65,7 +66,7 @@ pub(crate) fn classes() -> impl Iterator<Item = (&'static std::ffi::CStr, &'stat
 const CLASSES: [(&std::ffi::CStr, &Global); 4] =
     [(c"Array", &ARRAY), (c"List", &LIST), (c"Map", &MAP), (c"Dict", &DICT)];
 
-/// Makes the classes.
+/// Makes the classes of containers, iterators and views, and registers the containers for their types.
 pub(crate) fn init() -> Res<()> {
     if ARRAY.try_get().is_some() {
         return Ok(());
@@ -95,7 +96,7 @@ impl<T> Deref for Ref<'_, T> {
     }
 }
 
-/// A type of native containers.
+/// Native container type: `Array`, `List`, `Map` or `Dict`.
 trait Container: Sized {
     /// Name of the type in Python.
     const NAME: &'static str;
@@ -120,7 +121,8 @@ macro_rules! containers {
 }
 containers!(Array List Map Dict);
 
-/// Borrows the native container of an instance of its class.
+/// Borrows the native container of `object`, which must be an instance of the container's class. Raises `TypeError`
+/// if its native object is not a `T`.
 #[inline(always)]
 fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     // SAFETY: the instance holds a reference to its handle; the borrowed one is never dropped.
@@ -138,7 +140,7 @@ fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     }
 }
 
-/// Borrows the native container of an object, if it has this type.
+/// Borrows the native container of an object. Returns `None` if the object is not an instance of `class`.
 fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a, T>> {
     if !object.is_instance_of(class.ptr()) {
         return None;
@@ -157,13 +159,13 @@ fn wrap<T: Container>(container: T) -> Res<Own> {
     object::wrap(container.into_object())
 }
 
-/// Raises the error of a native function.
+/// Converts the result of a native function: an error is raised as a Python exception.
 #[inline]
 fn native<T>(result: anyfn::Result<T>) -> Res<T> {
     result.map_err(error::raise)
 }
 
-/// Returns an item of a container as a Python object.
+/// Converts an item of a container to a Python object.
 #[inline(always)]
 fn lift_item(item: &Any) -> Res<Own> {
     let raw = raw(item);
@@ -194,7 +196,7 @@ fn bits(item: &Any) -> u64 {
     unsafe { raw(item).bits() }
 }
 
-/// Allocates memory for `count` items, or raises `MemoryError`.
+/// Returns an empty vector with memory for `count` items, or raises `MemoryError`.
 fn reserved<T>(count: usize) -> Res<Vec<T>> {
     let mut items = Vec::new();
     match items.try_reserve_exact(count) {

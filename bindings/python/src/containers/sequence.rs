@@ -48,7 +48,7 @@ const DOC: &std::ffi::CStr = c"Array(iterable=(), /)\n--\n\n\
 An immutable sequence, shared by all languages.\n\n\
 Behaves like a tuple. Slices and concatenations are Arrays. An Array equals lists and tuples of equal items.";
 
-/// Slots that Array and List share.
+/// Type slots that the classes Array and List share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
     [
         (ffi::Py_tp_repr, text::repr as *mut c_void),
@@ -59,7 +59,7 @@ pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
     ]
 }
 
-/// Returns the argument of a constructor that takes an iterable.
+/// Returns the argument of a constructor that takes an optional iterable. Raises `TypeError` for any other arguments.
 pub(super) fn iterable_argument<'a>(
     name: &str,
     args: Obj<'a>,
@@ -88,7 +88,7 @@ fn array_from(iterable: Obj<'_>) -> Res<Array> {
     array_of(lower::items_of(iterable, &At::Value)?)
 }
 
-/// Makes an Array of values.
+/// Makes an Array that contains `values`.
 fn array_of(values: Vec<Any>) -> Res<Array> {
     let mut array = native(ArrayBuilder::with_capacity(values.len()))?;
     for value in values {
@@ -97,7 +97,7 @@ fn array_of(values: Vec<Any>) -> Res<Array> {
     Ok(array.finish())
 }
 
-/// An index or slice of a subscript.
+/// Subscript of a sequence: an index or a slice.
 pub(super) enum Key {
     /// An index, which counts from the end if it is negative.
     Index(i64),
@@ -105,7 +105,7 @@ pub(super) enum Key {
     Slice(Slice),
 }
 
-/// Reads the index or slice of a subscript.
+/// Reads a subscript as an index or a slice. `name` is the name of the class, for messages.
 #[inline(always)]
 pub(super) fn key_of(key: Obj<'_>, name: &str) -> Res<Key> {
     if key.type_ptr() == &raw mut ffi::PyLong_Type
@@ -164,7 +164,7 @@ fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
     if like.is_instance_of(LIST.ptr()) { wrap(lower::list_of(items)?) } else { wrap(array_of(items)?) }
 }
 
-/// Repeats items, or raises `MemoryError`.
+/// Returns `items` repeated `times` times, or raises `MemoryError`.
 pub(super) fn repeated(items: &[Any], times: ffi::Py_ssize_t) -> Res<Vec<Any>> {
     let times = usize::try_from(times).unwrap_or(0);
     let mut values = reserved(items.len().saturating_mul(times))?;
@@ -244,7 +244,7 @@ slots! {
     }
 }
 
-/// Returns the index of the first item between `start` and `stop` that equals a value.
+/// Implements `index(value, start, stop)`: returns the index of the first item in the range that equals a value.
 pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let values = args.positional(1, 3)?;
     let Some(items) = native_items(this)? else { return compare::no_container(this) };
@@ -269,7 +269,7 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     py::raise(py::exceptions::value_error(), &format!("{text} is not in the {}", this.class_name()))
 }
 
-/// Counts the items that equal a value.
+/// Implements `count(value)`: returns the number of items that equal a value.
 pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let value = args.one()?;
     let Some(items) = native_items(this)? else { return compare::no_container(this) };

@@ -14,7 +14,8 @@ use crate::py::{self, Obj, Own, Res};
 /// Hash map with addresses as keys.
 pub(super) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
 
-/// Python containers that one conversion has lowered. It holds references to them, so that no address is reused.
+/// Python containers that one conversion has already handled, with their native values. References to the containers
+/// are held, so that no address is reused.
 pub(crate) struct Memo(RefCell<ByAddress<(Own, Any)>>);
 
 impl Memo {
@@ -24,7 +25,7 @@ impl Memo {
         Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))
     }
 
-    /// Forgets all containers, because Python code has run that may have changed them.
+    /// Removes all containers. Called after Python code has run that may have changed them.
     #[inline(always)]
     pub(super) fn clear(&self) {
         if !self.0.borrow().is_empty() {
@@ -32,7 +33,9 @@ impl Memo {
         }
     }
 
-    /// Lowers a container to which its parent and the caller hold references. A container with more owners may occur again.
+    /// Converts a container to a native value by calling `lower`, once for each container. The container's parent and
+    /// the caller must hold one reference each. More references mean that the container may occur again, so its
+    /// native value is stored.
     #[inline]
     pub(super) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
         if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }
@@ -58,20 +61,20 @@ pub(super) fn ref_count(object: Obj<'_>) -> isize {
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
-/// Counter for a loop whose length depends on data. At intervals it checks for signals and lets other threads run.
+/// Step counter for a loop whose length depends on data. At intervals it checks for signals and lets other threads run.
 pub(super) struct Pace(u32);
 
 impl Pace {
     /// Number of steps between two checks for signals; a power of two.
     const LOOK: u32 = 1 << 12;
-    /// Number of steps after which other threads may run.
+    /// Number of steps between two points at which other threads may run; a multiple of `LOOK`.
     const YIELD: u32 = 1 << 16;
 
     pub(super) const fn new() -> Pace {
         Pace(0)
     }
 
-    /// Counts one step of the loop. Python code may run.
+    /// Counts one step of the loop. Signal handlers and other threads may run Python code.
     #[inline(always)]
     pub(super) fn step(&mut self) -> Res<()> {
         self.0 = self.0.wrapping_add(1);

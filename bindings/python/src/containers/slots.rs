@@ -1,4 +1,4 @@
-//! Functions that CPython calls: C signatures around Rust bodies, and the arguments of methods.
+//! Macros that define C functions for CPython with Rust bodies, and access to the arguments of methods.
 
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +17,11 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     })
 }
 
-/// Conversion of a result to the return value of a C function of Python.
+/// Conversion of a Rust result to the return value of a C function that CPython calls.
 pub(super) trait ToC {
-    /// Type of the value in C.
+    /// Type of the return value in C.
     type C;
-    /// Returns the value, or the value that indicates an exception.
+    /// Returns the C value of a successful result, or the C value that indicates an exception.
     fn to_c(result: Res<Self>) -> Self::C
     where
         Self: Sized;
@@ -35,7 +35,7 @@ impl ToC for Own {
     }
 }
 
-/// NULL without an exception indicates the end of an iteration.
+/// Result of `__next__`: `None` becomes NULL without an exception, which indicates the end of an iteration.
 impl ToC for Option<Own> {
     type C = *mut PyObject;
     #[inline(always)]
@@ -75,7 +75,7 @@ impl ToC for ffi::Py_hash_t {
     }
 }
 
-/// Defines functions for the slots of classes. Kinds of arguments: `obj`, `opt` (an object or NULL), `size`, `int`.
+/// Defines C functions for type slots. An argument is declared as `obj`, `opt` (an object or NULL), `size` or `int`.
 macro_rules! slots {
     ($( $(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ident),*) -> $out:ty $body:block )*) => { $(
         $(#[$meta])*
@@ -106,15 +106,15 @@ macro_rules! slots {
 }
 pub(super) use slots;
 
-/// Method flags for functions that take their arguments as an array, followed by keyword arguments. In the stable ABI
-/// since 3.10, unchanged since 3.7.
+/// Method flags for functions that take an array of positional arguments, followed by the values of the keyword
+/// arguments. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL_KEYWORDS: c_int = 0x80 | 0x02;
 
 /// Signature of a method that CPython calls.
 pub(super) type Method =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
-/// Makes the entry of a method in the table of a class.
+/// Makes the entry of one method for the method table of a class.
 pub(super) fn method(name: &'static CStr, doc: &'static CStr, function: Method) -> ffi::PyMethodDef {
     // SAFETY: this only changes the type; CPython calls the function with the signature that the flags declare.
     let function = unsafe { std::mem::transmute::<Method, ffi::PyCFunction>(function) };
@@ -126,7 +126,8 @@ pub(super) fn method(name: &'static CStr, doc: &'static CStr, function: Method) 
     }
 }
 
-/// Defines methods and a function that lists them. The documentation begins with the signature in the form that CPython reads.
+/// Defines methods and a function that returns their method table. Each documentation string begins with the method's
+/// signature in the form that CPython reads.
 macro_rules! methods {
     ($list:ident; $( $doc:literal fn $name:ident($this:ident, $args:ident) $body:block )*) => {
         /// Returns the table of methods for the class.
@@ -154,7 +155,7 @@ macro_rules! methods {
 }
 pub(super) use methods;
 
-/// Converts a string that ends with a zero byte to a C string.
+/// Converts a string to a C string. The string must end with its only zero byte.
 pub(super) const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -174,6 +175,8 @@ pub(super) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
+    /// Makes the argument list of a call of the method called `method`.
+    ///
     /// # Safety
     /// The arguments must be as CPython passes them: `count` valid objects, then one for each name of the tuple
     /// `names`, which may be NULL.
@@ -226,18 +229,19 @@ impl<'a> Args<'a> {
         )
     }
 
-    /// Returns the only argument.
+    /// Returns the only argument. Raises `TypeError` if the number of arguments is not 1.
     #[inline]
     pub(super) fn one(&self) -> Res<Obj<'a>> {
         Ok(self.positional(1, 1)?[0])
     }
 
-    /// Checks that there are no arguments.
+    /// Raises `TypeError` if there are any arguments.
     pub(super) fn none(&self) -> Res<()> {
         self.positional(0, 0).map(drop)
     }
 
-    /// Returns the positional arguments, at most `max`, and the names and values of the keyword arguments.
+    /// Returns the positional arguments, and the names and values of the keyword arguments. Raises `TypeError` if
+    /// there are more than `max` positional arguments.
     pub(super) fn with_keywords(&self, max: usize) -> Res<(&'a [Obj<'a>], Vec<Named<'a>>)> {
         self.count(0, max)?;
         let names =
@@ -245,7 +249,7 @@ impl<'a> Args<'a> {
         Ok((self.values, names.zip(self.named.iter().copied()).collect()))
     }
 
-    /// Returns the values of keyword arguments with these names. Raises `TypeError` if there are others.
+    /// Returns the values of the keyword arguments called `names`. Raises `TypeError` for any other argument.
     pub(super) fn only_keywords<const N: usize>(&self, names: [&str; N]) -> Res<[Option<Obj<'a>>; N]> {
         let (_, named) = self.with_keywords(0)?;
         let mut found = [None; N];

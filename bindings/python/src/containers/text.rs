@@ -1,8 +1,8 @@
-//! `repr` of containers, as text that Python reads as the same container.
+//! `repr` of containers, in a form that Python can evaluate to an equal container.
 //!
-//! A container that occurs again is written again while the text is short. After [`REPEATED_MAX`] items it is shown
-//! as dots, like a container within itself. The length of the text thus grows with the number of containers, not with
-//! the number of paths to them.
+//! A container that occurs several times is written in full each time while the result is short. Once
+//! [`REPEATED_MAX`] items have been written, a further occurrence is shown as dots, like a container within itself.
+//! The length of the result thus grows with the number of containers, not with the number of paths to them.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,19 +15,19 @@ use super::{lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Maximum nesting depth that is written; deeper containers are shown as dots.
+/// Maximum nesting depth of containers that are written; deeper containers are shown as dots.
 const DEPTH_MAX: usize = 100;
 
-/// Number of items of a text after which a container that was written before is shown as dots.
+/// Number of written items after which a container that was written before is shown as dots.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
-    /// Containers that this thread has written since the outermost one began and that may occur again, and the number
-    /// of items so far.
+    /// State of the `repr` on this thread: the containers written since the outermost one began that may occur again,
+    /// by address, and the number of items written since then.
     static WRITTEN: (RefCell<ByAddress<ObjectRef>>, Cell<u32>) =
         const { (RefCell::new(ByAddress::with_hasher(rustc_hash::FxBuildHasher)), Cell::new(0)) };
-    /// Addresses of the containers that this thread is writing, outermost first. Objects within them may write other
-    /// containers.
+    /// Addresses of the containers that this thread is writing, outermost first. The `repr` of an object inside them
+    /// may write further containers.
     static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -35,8 +35,8 @@ thread_local! {
 struct Writing;
 
 impl Writing {
-    /// Begins a container. Returns `None` if it must be shown as dots: it is already being written, was written
-    /// before in a long text, or is nested too deeply.
+    /// Begins to write a container. Returns `None` if the container must be shown as dots: it is being written
+    /// already, it was written before and the result is long, or it is nested too deeply.
     fn begin(container: &ObjectRef) -> Option<Writing> {
         let address = container.as_handle().addr();
         let is_again = WRITTEN
@@ -114,7 +114,7 @@ fn write_all<'a, T: 'a>(
     Ok(())
 }
 
-/// Writes a container under the name of its class.
+/// Writes a container in the form `class(items)`. If `class` is `None`, the name of the built-in class is written.
 fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) -> Res<()> {
     let kind = container.type_index();
     let name = match kind {
@@ -161,7 +161,7 @@ fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) 
     Ok(())
 }
 
-/// Returns the `repr` of the pairs, keys or values of a view.
+/// Returns the `repr` of a view in the form `name(items)`. `items` are its keys, values or pairs.
 pub(super) fn write_listed(name: &str, items: Obj<'_>) -> Res<Own> {
     // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;

@@ -22,7 +22,7 @@ struct Layout {
 /// Classes of views, indexed by [`What`].
 static CLASSES: [Global; 3] = [const { Global::new() }; 3];
 
-/// Names and classes for the module.
+/// Returns the names and classes of the views, for the module `anyfn._core`.
 pub(crate) fn classes() -> [(&'static std::ffi::CStr, &'static Global); 3] {
     [(c"KeysView", &CLASSES[0]), (c"ValuesView", &CLASSES[1]), (c"ItemsView", &CLASSES[2])]
 }
@@ -71,7 +71,7 @@ pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
     Ok(own)
 }
 
-/// Returns the Map or Dict of a view.
+/// Returns the Map or Dict that a view shows.
 fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
     // SAFETY: only called for instances.
     let mapping = unsafe { (*view.as_ptr().cast::<Layout>()).mapping };
@@ -95,7 +95,7 @@ fn set_of(iterable: Obj<'_>) -> Res<Own> {
     py::unsafe_new_ref!(raw::PySet_New(iterable.as_ptr()))
 }
 
-/// Converts both operands of an operation to sets.
+/// Converts both operands of a set operation to sets.
 fn sets(left: Obj<'_>, right: Obj<'_>) -> Res<(Own, Own)> {
     Ok((set_of(left)?, set_of(right)?))
 }
@@ -176,7 +176,7 @@ slots! {
     }
 }
 
-/// Returns true if an object is a set or a view of keys or pairs, either native or of a dict.
+/// Returns true if an object is a set, a frozenset, or a view of the keys or pairs of a Map, Dict or dict.
 fn is_set(object: Obj<'_>) -> bool {
     let class = object.type_ptr();
     let is = |class: *mut ffi::PyTypeObject| object.is_instance_of(class.cast());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState, PyTypeObject};
 
 unsafe extern "C" {
-    /// The class of frames: not in the headers of the stable ABI, but exported by every version.
+    /// The class of frames. The headers of the stable ABI omit it, but every version exports it.
     pub(crate) static mut PyFrame_Type: PyTypeObject;
 }
 
@@ -62,7 +62,7 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
-/// Memory exported by an object. In the stable ABI since 3.11, with a layout unchanged since 3.3.
+/// Buffer that an object exports. In the stable ABI since 3.11, with a layout unchanged since 3.3.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub(crate) struct Py_buffer {
@@ -79,7 +79,7 @@ pub(crate) struct Py_buffer {
     pub(crate) internal: *mut c_void,
 }
 
-/// Flags of a buffer request for format, extents and strides that accepts read-only memory.
+/// Flags of a buffer request. They request format, extents and strides, and accept read-only memory.
 pub(crate) const BUFFER_FLAGS: c_int = 0x1c;
 
 unsafe extern "C" {
@@ -100,13 +100,13 @@ unsafe extern "C" {
     ) -> *mut PyObject;
 }
 
-/// Function that calls any object, inside [`run`]. The third argument is the number of positional arguments,
-/// optionally combined with [`ARGUMENTS_OFFSET`].
+/// Type of the function that calls any object; it must be called inside [`run`]. The third argument is the number of
+/// positional arguments, optionally combined with [`ARGUMENTS_OFFSET`].
 pub(crate) type Vectorcall =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
-/// Function that looks up an attribute, inside [`run`]. Returns 1 if it exists, 0 if not, and -1 with an exception
-/// set on failure.
+/// Type of the function that looks up an attribute; it must be called inside [`run`]. The function returns 1 if the
+/// attribute exists, 0 if not, and -1 with an exception set on failure.
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 
@@ -190,7 +190,7 @@ static THREAD_ID: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks up the functions. The error is the name of a missing function.
+/// Looks up the functions whose names differ between versions. If a function is missing, returns its name as the error.
 pub(crate) fn init() -> Result<(), &'static str> {
     let find = |slot: &AtomicPtr<c_void>, names: &[&'static CStr]| {
         let symbol =
@@ -219,8 +219,8 @@ pub(crate) fn optional_attr() -> OptionalAttr {
     unsafe { transmute::<*mut c_void, OptionalAttr>(OPTIONAL_ATTR.load(Ordering::Relaxed)) }
 }
 
-/// Returns the current thread state, or NULL if the thread has no state. Before 3.12 it is that of whichever thread
-/// holds the GIL.
+/// Returns the current thread state, or NULL if the thread has no state. Before 3.12, the result is the state of the
+/// thread that holds the GIL, which may be another thread.
 #[inline(always)]
 pub(crate) fn current_thread() -> *mut PyThreadState {
     let function = CURRENT_THREAD.load(Ordering::Relaxed);
@@ -230,7 +230,7 @@ pub(crate) fn current_thread() -> *mut PyThreadState {
     unsafe { function() }
 }
 
-/// Returns the id of the thread that holds the GIL; no later thread gets the same id.
+/// Returns the id of the current thread's state. No later thread gets the same id.
 ///
 /// # Safety
 /// The GIL must be held.

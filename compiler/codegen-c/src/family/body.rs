@@ -11,29 +11,30 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::family::{Dialect, Literal, Message, Names, Symbol, c_type};
 
-/// Maximum indentation level: the source of a deeply nested function would otherwise be mostly blanks.
+/// Maximum indentation level. Without a maximum, the source of a deeply nested function would consist mostly of blanks.
 const MOST_INDENTED: usize = 64;
 
-/// Generates the body of a function.
+/// Generator of the source of a function's body.
 pub(crate) struct Body<'a, D> {
     pub(crate) out: String,
     pub(crate) names: &'a mut Names,
     pub(crate) depth: usize,
-    /// Variables and buffers that the code may use: declarations and names.
+    /// Variables and buffers that are visible to the code that is generated next: the declaration and the name of each.
     pub(crate) scope: Vec<(String, String)>,
-    /// Name of the function.
+    /// Symbol of the function whose body is generated.
     pub(crate) symbol: &'a Symbol,
-    /// Types and functions that are used, with their declarations, each after those that it uses itself.
+    /// Types and functions that the generated code uses: the name and the declaration of each. A declaration follows
+    /// those that it uses itself.
     pub(crate) declared: Vec<(String, String)>,
-    /// True while generating index arithmetic, which is assumed not to overflow: this makes the code faster.
+    /// True while generating index arithmetic. The generated code is faster because overflow is assumed not to occur.
     pub(crate) in_place: bool,
     /// Extents of the enclosing loops.
     pub(crate) extents: Vec<Expr>,
-    /// Nesting depth of conditionally evaluated expressions.
+    /// Number of enclosing expressions that are evaluated only under a condition.
     pub(crate) maybe: usize,
-    /// Checks that divisors in the indices of the next line are not 0.
+    /// Lines that check that divisors are not 0. They precede the next line, whose indices use these divisors.
     pub(crate) checks: Vec<String>,
-    /// The language, with its own state.
+    /// State of the generator that is specific to the language.
     pub(crate) dialect: D,
 }
 
@@ -59,7 +60,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.raw_line(text);
     }
 
-    /// Writes the checks of the expressions generated so far, which must precede the line that uses them.
+    /// Writes the pending checks, which must precede the line that contains the checked expressions.
     pub(crate) fn flush_checks(&mut self) {
         for check in std::mem::take(&mut self.checks) {
             self.raw_line(&check);
@@ -74,19 +75,19 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.out.push('\n');
     }
 
-    /// Writes a line that begins an indented part.
+    /// Writes a line after which the indentation increases.
     pub(crate) fn open(&mut self, text: &str) {
         self.line(text);
         self.depth += 1;
     }
 
-    /// Writes the line that ends an indented part.
+    /// Writes a line, after decreasing the indentation.
     pub(crate) fn close(&mut self, text: &str) {
         self.depth -= 1;
         self.line(text);
     }
 
-    /// Records a type or function that is used.
+    /// Adds a type or function that the generated code uses to the declarations, unless one of that name exists.
     pub(crate) fn declare(&mut self, name: &str, text: String) {
         if !self.declared.iter().any(|(known, _)| known == name) {
             self.declared.push((name.to_owned(), text));
@@ -177,7 +178,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         Ok(())
     }
 
-    /// Declares a variable with its value.
+    /// Generates the declaration of a variable with its value.
     fn bind(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         if var.dtype.lanes() != 1 {
             return D::bind_vector(self, var, value);
@@ -211,7 +212,7 @@ impl<'a, D: Dialect> Body<'a, D> {
     }
 }
 
-/// Returns true if a name occurs in a text as a word.
+/// Returns true if a name occurs in source code as a whole word.
 pub(crate) fn uses(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name)

@@ -1,4 +1,4 @@
-//! Code generation for expressions: a scalar, or one lane of a vector.
+//! Code generation for scalar expressions, and for single lanes of vector expressions.
 
 use std::fmt::Write as _;
 
@@ -14,11 +14,11 @@ use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Literal, Message, c_type, uint_of};
 
-/// Placeholder for text that is inserted later. Generated code never contains it.
+/// Placeholder for source code that is inserted later. Generated code never contains it.
 const HOLE: &str = "\0";
 
 impl<D: Dialect> Body<'_, D> {
-    /// Generates an index, an extent, or a condition of control flow.
+    /// Generates an expression that is an index, an extent, or a condition of control flow.
     pub(crate) fn place(&mut self, expr: &Expr) -> Result<String> {
         let outer = std::mem::replace(&mut self.in_place, true);
         let result = self.expr(expr);
@@ -47,7 +47,7 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// Generates an element, or the element of one lane.
+    /// Generates an access of an element. If the last index is a vector, `lane` selects one of its lanes.
     pub(crate) fn element(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -89,8 +89,8 @@ impl<D: Dialect> Body<'_, D> {
         self.lane(expr, "")
     }
 
-    /// Generates one lane of a value, given by its number or by the name of a variable. For a scalar, generates the
-    /// scalar.
+    /// Generates one lane of a vector expression. `lane` is the number of the lane, or the name of a variable that
+    /// contains it. Generates the whole expression if it is a scalar.
     pub(crate) fn lane(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         on_enough_stack(|| self.lane_here(expr, lane))
     }
@@ -153,9 +153,9 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// Returns true if integers can be divided by a value directly. Otherwise, divisions of elements have defined
-    /// results. An index has none if its divisor is 0, which is checked before the line if the division is always
-    /// executed.
+    /// Returns true if the operators `/` and `%` of C can be applied to the divisor `by`. Otherwise, the caller must
+    /// generate a function call that handles divisors such as 0. For a divisor in an index that is always evaluated, a
+    /// check that it is not 0 is added to the pending checks.
     fn is_divisor(&mut self, op: BinaryOp, by: &Expr, text: &str) -> bool {
         let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
         if !is_division || by.dtype.is_float() {
@@ -192,8 +192,8 @@ impl<D: Dialect> Body<'_, D> {
         false
     }
 
-    /// Generates an operation together with those in its first operand, their first operands and so on. Their texts are
-    /// joined once, since a sum of many terms would otherwise be copied for each of them.
+    /// Generates a chain of binary operations: the operation `expr`, the operation that is its first operand, and so
+    /// on. The source is assembled once, since copying it for each operation would be slow for a sum of many terms.
     fn operations(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         let mut levels = Vec::new();
         let mut first = expr;
@@ -270,7 +270,7 @@ fn factors_of(expr: &Expr) -> Vec<Expr> {
     })
 }
 
-/// Returns true if a shift count is constant, not negative, and less than the number of bits.
+/// Returns true if a shift count is a constant, not negative, and less than the number of bits of its type.
 pub(crate) fn is_shift_of(by: &Expr) -> bool {
     on_enough_stack(|| {
         let bits = i64::from(by.dtype.0.bits);
@@ -282,12 +282,12 @@ pub(crate) fn is_shift_of(by: &Expr) -> bool {
     })
 }
 
-/// Returns true if the second of two conditions may be evaluated whatever the first one is. The first condition must be
-/// about elements, not only about indices. The second one must contain no index that depends on elements, no division
-/// and no call.
+/// Returns true if the second of two conditions may be evaluated even if the first one decides the result. The first
+/// condition must read elements. The second condition must not contain an index that depends on elements, a division or
+/// a call.
 fn is_eager(first: &Expr, second: &Expr) -> bool {
     struct Loads {
-        /// Number of loads around the current expression (`depth`), and the maximum of it (`deepest`).
+        /// Number of loads that contain the current expression. `deepest` is its maximum.
         depth: usize,
         deepest: usize,
         divides: bool,
@@ -318,7 +318,7 @@ fn is_eager(first: &Expr, second: &Expr) -> bool {
     loads(first).deepest > 0 && second.deepest <= 1 && !second.divides
 }
 
-/// Generates an operation on scalars. Integers other than indices wrap around on overflow.
+/// Returns an operation on scalars as source code. Integers other than indices wrap around on overflow.
 pub(crate) fn binary(
     op: BinaryOp,
     dtype: DType,

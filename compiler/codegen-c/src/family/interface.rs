@@ -1,4 +1,4 @@
-//! Interface of a function: its parameters and what it derives from them.
+//! Interface of a function: its parameters, and values that the function derives from them.
 
 use std::collections::HashSet;
 
@@ -11,16 +11,17 @@ use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind, make, packed};
 
-/// Parameters of a function, and other values that its code receives.
+/// Parameters of a function, and the variables and conditions that follow from their shapes.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
-    /// Parameters that are numbers.
+    /// Variables of the parameters that are numbers.
     pub(crate) numbers: Vec<Ref<Var>>,
-    /// Variables that get their values from shapes, in the order in which they are found.
+    /// Variables that get their values from the shapes of arguments, in the order of their first occurrence.
     pub(crate) extents: Vec<Ref<Var>>,
-    /// Loops whose trip count is a product of these values, one for each distinct product.
+    /// Loops whose trip count is a product of variables in `numbers` or `extents`, one loop for each distinct product.
+    /// The entry point checks that the loop variables do not overflow.
     pub(crate) counted: Vec<Ref<For>>,
-    /// Addresses of the data variables of buffers that are written.
+    /// Addresses of the data variables of the buffers that the function writes.
     written: HashSet<usize>,
 }
 
@@ -34,7 +35,7 @@ impl Interface {
     /// Returns the interface of a function.
     ///
     /// # Errors
-    /// Returns `ValueError` for a parameter that cannot be passed.
+    /// Returns `ValueError` for a parameter that is a handle without a buffer.
     pub(crate) fn of(func: &PrimFunc) -> Result<Interface> {
         let params = params_of(func)?;
         let (mut numbers, mut extents) = (Vec::new(), Vec::<Ref<Var>>::new());
@@ -89,7 +90,7 @@ pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
-/// Returns the loops whose extents are products of known variables, which may exceed the range of the loop variables.
+/// Returns the loops whose extent is a product of variables in `known`, and may exceed the range of the loop variable.
 fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     struct Extent<'a> {
         known: &'a HashSet<usize>,
@@ -127,7 +128,7 @@ fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     loops.1
 }
 
-/// Returns the addresses of the data variables of buffers that a statement writes.
+/// Returns the addresses of the data variables of the buffers that a statement writes.
 fn written(body: &Stmt) -> HashSet<usize> {
     struct Written(HashSet<usize>);
     impl Visitor for Written {

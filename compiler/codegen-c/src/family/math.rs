@@ -8,10 +8,10 @@ pub(crate) const MATH: &[&str] = &[
 ];
 /// Functions of two arguments in the C library.
 pub(crate) const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
-/// Functions of one argument that the C library does not have.
+/// Functions of one argument that are generated in other ways, since the C library does not have them.
 const MORE_MATH: &[&str] = &["rsqrt", "sigmoid"];
 
-/// Returns the number of arguments of a function, or `None` if no function has that name.
+/// Returns the number of arguments of a mathematical function, or `None` if no function has that name.
 pub(crate) fn arity(name: &str) -> Option<usize> {
     match name {
         _ if MATH.contains(&name) || MORE_MATH.contains(&name) => Some(1),

@@ -18,5 +18,5 @@ pub(crate) use names::Names;
 pub(crate) use text::{Literal, Message, Symbol};
 pub(crate) use types::{c_type, check_types, check_wide, int_of, uint_of};
 
-/// Scalar functions that expressions use.
+/// Source of the scalar functions that generated expressions call.
 pub(crate) const SCALAR: &str = include_str!("scalar.c");

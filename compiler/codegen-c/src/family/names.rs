@@ -8,7 +8,7 @@ use anyfn_ir::expr::Var;
 
 use crate::family::Symbol;
 
-/// Words that are not names in C, or that the prelude uses.
+/// Names that generated code must not define: keywords of C, and names in the prelude and in headers.
 const RESERVED: &str = "auto break case char const continue default do double else enum extern float for goto if inline int \
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
                         volatile while bool true false main args num_args result self asm typeof linux unix \
@@ -19,22 +19,23 @@ const RESERVED: &str = "auto break case char const continue default do double el
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
                         floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
-/// Maximum length of a name in characters. With a suffix, names still differ within the 63 characters that compilers
-/// compare.
+/// Maximum length of a name in characters, without an appended number. Compilers compare the first 63 characters of a
+/// name, so that names with different numbers differ.
 const MOST_LETTERS: usize = 48;
 
-/// Assigns a name to each variable and buffer: its own name, if that is free.
+/// Assigns a unique name to each variable and buffer: the name that it has in the IR, if that name is valid and not
+/// taken.
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Last number appended to each name that is taken.
+    /// Number that was appended most recently to each name that is taken.
     numbers: HashMap<String, usize>,
-    /// Prefix of the functions that are generated for this one.
+    /// Prefix of the generated functions of this function, which no variable may have.
     own: String,
 }
 
 impl Names {
-    /// Creates the names of a function.
+    /// Creates an empty assignment of names for the function `symbol`.
     pub(crate) fn new(symbol: &Symbol) -> Names {
         Names {
             given: HashMap::new(),
@@ -62,7 +63,7 @@ impl Names {
         name
     }
 
-    /// Returns an unused name, similar to the given one.
+    /// Returns a name that is not taken, similar to `own`.
     pub(crate) fn fresh(&mut self, own: &str) -> String {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut own: String =
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// A macro of an included header would replace a name.
+    /// Tests that names do not collide with macros of the headers that generated code includes.
     #[test]
     fn no_name_is_a_macro_of_the_headers() {
         let source =

@@ -17,7 +17,7 @@ use anyfn::{Result, bail};
 pub(crate) struct Literal(String);
 
 impl Literal {
-    /// Returns the literal of all bytes of a string. Its reader must know their number, since some may be NUL.
+    /// Returns the literal of a string that is read with its length, and may therefore contain NUL.
     pub(crate) fn of(text: &str) -> Literal {
         let mut out = String::with_capacity(text.len() + 2);
         out.push('"');
@@ -37,7 +37,7 @@ impl Literal {
         Literal(out)
     }
 
-    /// Returns the literal of a string that is read up to its first NUL.
+    /// Returns the literal of a string that is read up to its first NUL. `what` describes the string in messages.
     ///
     /// # Errors
     /// Returns `ValueError` for a string that contains NUL.
@@ -48,7 +48,7 @@ impl Literal {
         Ok(Literal::of(text))
     }
 
-    /// Returns the literal of a message that is read up to its first NUL. A NUL in it is shown as `\0`.
+    /// Returns the literal of a message, with each NUL replaced by the two characters `\0`.
     pub(crate) fn message(text: &str) -> Literal {
         Literal::of(&text.replace('\0', "\\0"))
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// A `printf` format with the expressions that it shows.
+/// A `printf` format and the expressions whose values it shows.
 #[derive(Default, Debug)]
 pub(crate) struct Message {
     format: String,
@@ -68,19 +68,19 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Returns a message that shows only a string.
+    /// Returns a message that consists of a fixed string.
     pub(crate) fn text(text: &str) -> Message {
         let mut message = Message::default();
         message.push_text(text);
         message
     }
 
-    /// Adds a string, which is shown unchanged.
+    /// Appends a string, which is shown unchanged.
     pub(crate) fn push_text(&mut self, text: &str) {
         self.format.push_str(&text.replace('%', "%%").replace('\0', "\\0"));
     }
 
-    /// Adds an integer, given as an expression of the language.
+    /// Appends an integer, given as an expression in C.
     pub(crate) fn push_integer(&mut self, code: &str) {
         self.format.push_str("%lld");
         self.shown.push_str(", (long long)(");
@@ -89,19 +89,20 @@ impl Message {
     }
 }
 
-/// Formats the message as arguments of `printf`.
+/// Writes the format and the expressions as arguments of `printf`.
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", Literal::of(&self.format), self.shown)
     }
 }
 
-/// A name that is written unchanged because other code refers to it: the name of a function in a library.
+/// A name that appears unchanged in generated code because other code refers to it: the symbol of a function in a
+/// library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol(String);
 
 impl Symbol {
-    /// Returns the symbol of a name, or `None` unless the name consists of letters, digits and underscores and does not
+    /// Returns `name` as a symbol. Returns `None` unless it consists of letters, digits and underscores and does not
     /// begin with a digit.
     pub(crate) fn of(name: &str) -> Option<Symbol> {
         let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -124,7 +125,7 @@ impl fmt::Display for Symbol {
 mod tests {
     use super::*;
 
-    /// Returns the value of a literal as the standards define it.
+    /// Returns the value of a string literal according to the C standard.
     fn value(literal: &str) -> Vec<u8> {
         let inner =
             literal.strip_prefix('"').and_then(|text| text.strip_suffix('"')).expect("quotes").as_bytes();

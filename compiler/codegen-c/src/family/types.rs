@@ -1,4 +1,4 @@
-//! C types of data types.
+//! C types that represent data types.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use anyfn_ir::visit::Visitor;
 
 use crate::family::math::arity;
 
-/// Returns the C type of a scalar.
+/// Returns the C type that represents a scalar data type.
 ///
 /// # Errors
-/// Returns `ValueError` for types that C does not have.
+/// Returns `ValueError` for a data type without a C type.
 pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     if dtype.0.lanes != 1 {
         bail!("ValueError", "a vector of {dtype} has no C code here");
@@ -41,12 +41,12 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// Checks that C has types for all values of a function, and that mathematical functions receive arguments of their own
-/// type.
+/// Checks that C has types for all values of a function, and that the arguments of each mathematical function have the
+/// data type of its result.
 ///
 /// # Errors
 /// Returns `ValueError` that names the first buffer, variable or expression without a C type, and `TypeError` for a
-/// wrong call.
+/// call of a mathematical function with wrong arguments.
 pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
     struct Check(Option<(String, DType)>, Result<()>, HashSet<usize>);
     impl Check {
@@ -101,7 +101,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
     }
 }
 
-/// Checks the arguments of a call of a mathematical function that the code generators know.
+/// Checks the arguments of a call of a mathematical function. Accepts calls of all other functions.
 fn check_call(node: &Call) -> Result<()> {
     let (name, Some(expected)) = (&*node.op, arity(&node.op)) else { return Ok(()) };
     if node.args.len() != expected {
@@ -116,17 +116,18 @@ fn check_call(node: &Call) -> Result<()> {
     Ok(())
 }
 
-/// Returns the signed integer type with the same number of bits.
+/// Returns the scalar signed integer type with the number of bits of `dtype`.
 pub(crate) fn int_of(dtype: DType) -> DType {
     DType::new(kDLInt, dtype.0.bits, 1)
 }
 
-/// Returns the unsigned integer type with the same number of bits.
+/// Returns the scalar unsigned integer type with the number of bits of `dtype`.
 pub(crate) fn uint_of(dtype: DType) -> DType {
     DType::new(kDLUInt, dtype.0.bits, 1)
 }
 
-/// Returns an error if an operation would be computed on 16-bit floating-point numbers themselves.
+/// Returns an error if `dtype` is a 16-bit floating-point type, which has no arithmetic in C. `what` names the
+/// operation.
 pub(crate) fn check_wide(what: &str, dtype: DType) -> Result<()> {
     if dtype.is_half() {
         bail!(

@@ -1,4 +1,4 @@
-//! Entry point of a function in the library convention: checks everything that its code relies on.
+//! Entry point of a function in the library convention. It checks all conditions on which the function's code relies.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::family::{Body, Interface, Literal, Message, Names, Param, Symbol, add
 use crate::host::{Host, signature};
 use crate::options::CodegenOptions;
 
-/// Maximum extent that a variable of a shape may have, so that sizes in bytes do not overflow.
+/// C expression for the maximum extent that a variable in a shape may have, so that sizes in bytes do not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
-/// Generates a function and its entry point.
+/// Generates the C function for a primitive function, its entry point, and the function that returns its signature.
 pub(crate) fn function(
     name: &str,
     func: &Ref<PrimFunc>,
@@ -36,7 +36,7 @@ pub(crate) fn function(
     Ok(())
 }
 
-/// Generates the function that computes. Returns the names of its arguments.
+/// Generates the C function that contains the body. Returns the names of its arguments, in order.
 fn computation(
     symbol: &Symbol,
     func: &PrimFunc,
@@ -78,7 +78,8 @@ fn computation(
     Ok(passed)
 }
 
-/// Generates the entry point, which checks the arguments and calls the function that computes.
+/// Generates the entry point, which checks the arguments and calls the function that contains the body. `passed`
+/// contains the names of the values that it passes.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
@@ -143,7 +144,8 @@ fn entry(
     Ok(())
 }
 
-/// Returns the symbol of a function: a name that is valid in C and in the library convention.
+/// Returns the name of a function as a symbol, or `ValueError` if it is not valid in C or is reserved by the library
+/// convention.
 fn symbol_of(name: &str) -> Result<Symbol> {
     let Some(symbol) = Symbol::of(name) else {
         bail!(
@@ -167,7 +169,7 @@ struct Entry<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
-    /// Variables that have a value, by address.
+    /// Addresses of the variables that already have a value.
     known: HashSet<usize>,
 }
 
@@ -178,7 +180,7 @@ impl Entry<'_> {
         self.out.push('\n');
     }
 
-    /// Generates the conversion of an argument to a number.
+    /// Generates the check and conversion of the argument at index `place`, which is a number.
     fn number(&mut self, place: usize, var: &Ref<Var>) -> Result<()> {
         self.known.insert(address(var));
         let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
@@ -234,7 +236,7 @@ impl Entry<'_> {
         Literal::message(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
     }
 
-    /// Generates the checks of a tensor's data type and number of dimensions.
+    /// Generates the checks of the data type and the number of dimensions of the tensor at index `place`.
     fn tensor(&mut self, place: usize, buffer: &Buffer) {
         let DType(dtype) = buffer.dtype;
         self.line(&format!(
@@ -248,7 +250,8 @@ impl Entry<'_> {
         self.line(&format!("if (ANYFN_UNLIKELY(!anyfn_t{place})) return -1;"));
     }
 
-    /// Assigns an extent to its variable, if this is where the variable is found first. Returns true if it is.
+    /// Assigns an extent of an argument to a variable, if the extent is a variable that has no value yet. Returns true
+    /// if it was assigned.
     fn extent_found(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<bool> {
         let ExprKind::Var(var) = ExprKind::of(extent) else { return Ok(false) };
         if !self.known.insert(address(var)) {
@@ -264,7 +267,7 @@ impl Entry<'_> {
         Ok(true)
     }
 
-    /// Generates the check of an extent whose value is already known.
+    /// Generates the check that an extent of an argument has the expected value.
     fn extent_checked(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<()> {
         let (where_text, got) = (self.where_text(place, buffer), shape(place, dim));
         let expected = self.size(extent)?;
@@ -280,7 +283,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// Generates the check that the variable of a loop can count up to an extent that is a product.
+    /// Generates the check that a loop whose trip count is a product does not overflow its variable.
     fn loop_counted(&mut self, node: &For) -> Result<()> {
         let (repeats, dtype) = (self.size(&node.extent)?, node.loop_var.dtype);
         let most = if dtype.0.bits == 64 { "INT64_MAX - 1" } else { "INT32_MAX" };
@@ -297,7 +300,8 @@ impl Entry<'_> {
         Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
     }
 
-    /// Generates the checks that memory that is written does not overlap other arguments, which the code relies on.
+    /// Generates the checks that a written argument does not share memory with another argument. The function's code
+    /// relies on this.
     fn overlaps(&mut self, interface: &Interface, tensors: &[(usize, &Ref<Buffer>)]) {
         for (place, buffer) in tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));
@@ -326,7 +330,7 @@ impl Entry<'_> {
     }
 }
 
-/// Returns the expression for the extent of a tensor in a dimension.
+/// Returns the C expression for the extent of the tensor at index `place` in dimension `dim`.
 fn shape(place: usize, dim: usize) -> String {
     format!("anyfn_t{place}->shape[{dim}]")
 }

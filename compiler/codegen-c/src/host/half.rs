@@ -10,7 +10,7 @@ use anyfn_ir::ops::DTypeExt;
 use crate::family::{Body, int_of, uint_of};
 use crate::host::Host;
 
-/// Preprocessor code that determines whether the C compiler converts `float16` by instructions.
+/// Preprocessor code that detects whether the target has instructions for conversions of `float16`.
 const INSTRUCTIONS: &str = "\
 #if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
 #define ANYFN_HALF
@@ -29,7 +29,7 @@ fn name_of(dtype: DType) -> &'static str {
     if dtype.0.code == kDLBfloat { "bfloat16" } else { "float16" }
 }
 
-/// Returns the code template of a name.
+/// Returns the part of `half.c` with the given name: the source of functions that convert values.
 fn template(name: &str) -> &'static str {
     let mut parts = include_str!("half.c").split("/// ").filter_map(|part| part.split_once('\n'));
     parts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
@@ -57,7 +57,8 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Returns the function that converts a number of lanes, or `None` if they must be converted one by one.
+    /// Returns the name of a function that converts a vector with `lanes` lanes. Returns `None` if the lanes must be
+    /// converted one by one.
     pub(crate) fn convert_halves(&mut self, from: DType, to: DType, lanes: u16) -> Result<Option<String>> {
         let (half, direction) = if from.is_half() { (from, "from") } else { (to, "to") };
         if from.element() != DType::FLOAT32 && to.element() != DType::FLOAT32 {

@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::host::packed::FAILED;
 
 impl Body<'_, Host> {
-    /// Generates a loop. Its stores bypass the caches if an annotation requests it.
+    /// Generates a loop of any kind. Its stores bypass the caches if the loop has the annotation `nontemporal`.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
         let is_remark =
             node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
@@ -42,7 +42,8 @@ impl Body<'_, Host> {
         self.plain_loop(node)
     }
 
-    /// Generates a parallel loop: its body becomes a separate function, which receives everything that it uses.
+    /// Generates a parallel loop. Its body becomes a separate function, which receives all variables and buffers that
+    /// it uses.
     fn parallel(&mut self, node: &For) -> Result<()> {
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));

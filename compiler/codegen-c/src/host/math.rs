@@ -1,11 +1,11 @@
-//! Mathematical functions: those of the C library, and those of vectors.
+//! Mathematical functions of scalars, from the C library, and of vectors, from templates.
 
 use anyfn::{DType, Result};
 
 use crate::family::{Body, MATH, MATH_OF_TWO, c_type, int_of};
 use crate::host::Host;
 
-/// Returns a call of a function of the C library or of the prelude.
+/// Returns a call of a mathematical function, as an expression that uses the C library or the prelude.
 pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     let (suffix, one) = if dtype == DType::FLOAT32 { ("f", "1.0f") } else { ("", "1.0") };
     match name {
@@ -15,7 +15,7 @@ pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     }
 }
 
-/// Template of a vector function.
+/// Template of a mathematical function of vectors.
 struct Template {
     name: &'static str,
     bits: u8,
@@ -23,7 +23,7 @@ struct Template {
     text: &'static str,
 }
 
-/// Returns the templates of the vector functions in `math.c`.
+/// Returns the templates in `math.c`.
 fn templates() -> impl Iterator<Item = Template> {
     include_str!("math.c").split("\n/// ").skip(1).filter_map(|part| {
         let (head, text) = part.split_once('\n')?;
@@ -34,8 +34,9 @@ fn templates() -> impl Iterator<Item = Template> {
 }
 
 impl Body<'_, Host> {
-    /// Returns the vector function for a scalar function. It is instantiated from a template, or else a loop over the
-    /// lanes, which the C compiler turns into an instruction if there is one.
+    /// Returns the name of the vector version of a mathematical function, or `None` if no function has that name. It is
+    /// generated from a template if there is one. Otherwise it is a loop over the lanes, which the C compiler replaces
+    /// by an instruction if the target has one.
     pub(crate) fn vector_math(&mut self, name: &str, element: DType, lanes: u16) -> Result<Option<String>> {
         let (vector, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{vector}_{name}");

@@ -9,15 +9,15 @@ use crate::host::Host;
 use crate::host::registers::known_size;
 
 impl Body<'_, Host> {
-    /// Returns the statement that ends the function with an error, after freeing its memory.
+    /// Returns a statement that frees the function's memory and returns the value of `call`, which reports an error.
     pub(super) fn fail(&self, call: &str) -> String {
         let free: String =
             self.dialect.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
     }
 
-    /// Writes a variable with the size of a buffer in bytes and a check that it is not negative. A size that overflows
-    /// is larger than any memory.
+    /// Generates a variable with the size of a buffer in bytes, and a check that the size is not negative. A size that
+    /// overflows becomes larger than any memory. Returns an expression for the size.
     fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
         let mut size = format!("(int64_t)sizeof({c_type})");
         for extent in buffer.shape.iter() {
@@ -31,7 +31,8 @@ impl Body<'_, Host> {
         Ok(format!("(uint64_t){name}"))
     }
 
-    /// Allocates a buffer: on the stack if its size is known and at most 16 KiB, otherwise by `anyfn_alloc`.
+    /// Generates the allocation of a buffer around `body`. The buffer is on the stack if its size is known and at most
+    /// 16 KiB, and is otherwise allocated by `anyfn_alloc`.
     pub(super) fn allocate_memory(&mut self, buffer: &Ref<Buffer>, body: &Stmt) -> Result<()> {
         const ON_STACK: i64 = 16384;
         let c_type = c_type(buffer.dtype)?;

@@ -1,4 +1,4 @@
-//! C11 for the host, with vectors if GCC or Clang compiles it.
+//! Dialect for the host: C11, with vectors if the compiler is GCC or Clang.
 
 mod entry;
 mod half;
@@ -22,22 +22,22 @@ use self::registers::Registers;
 use crate::family::{Body, Dialect, Literal, Message, SCALAR};
 use crate::options::CodegenOptions;
 
-/// Returns the code in front of the functions of a module.
+/// Returns the source that precedes the functions of a module.
 pub(crate) fn prelude() -> String {
     [include_str!("prelude.c"), SCALAR, include_str!("machine.c")].concat()
 }
 
-/// The language, with its state within a function.
+/// The dialect of the host, with its state within one function.
 pub(crate) struct Host {
     options: CodegenOptions,
-    /// Memory that must be freed before an early return.
+    /// Names of the buffers that must be freed before an early return.
     allocated: Vec<String>,
-    /// Functions of parallel loops, which precede the function that is generated.
+    /// Source of the functions for the bodies of parallel loops. It precedes the function that contains the loops.
     tasks: String,
     task_count: usize,
-    /// True while generating such a function.
+    /// True while generating the body of a parallel loop.
     is_task: bool,
-    /// Buffers that became variables, by the addresses of their data variables.
+    /// Variables that replace buffers, by the address of the buffer's data variable.
     registers: HashMap<usize, Registers>,
     /// True if stores should bypass the caches, as the annotation `nontemporal` of an enclosing loop requests.
     streams: bool,

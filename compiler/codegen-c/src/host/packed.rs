@@ -16,12 +16,13 @@ use anyfn_ir::{ExprKind, ops};
 use crate::family::{Body, Literal, Message, Symbol, c_type};
 use crate::host::Host;
 
-/// Name of the variable by which the tasks of a parallel loop that makes calls report that one of them has failed.
+/// Name of the variable that is set if a task of a parallel loop fails. The loop's other tasks read it before they make
+/// calls.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {
-    /// Generates a call of a packed function as a statement. The result is stored in a variable with a data type, if it
-    /// is wanted.
+    /// Generates a call of a packed function as a statement. `result` is the name and data type of the variable that
+    /// receives the result, or `None` if the result is discarded.
     pub(super) fn host_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
         let name = name_of(call);
         let slot = self.slot(&name)?;
@@ -57,8 +58,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Ends a task of a parallel loop if another task has failed. Only calls are stopped: they take long, have effects
-    /// that are visible elsewhere, and are hardly slowed down by one more read of memory.
+    /// Generates code that ends a task of a parallel loop if another task has failed. It is generated only before
+    /// calls: a call takes long and has visible effects, and one more read of memory hardly slows it down.
     pub(super) fn end_with_others(&mut self) {
         if self.dialect.is_task {
             let end = self.fail("0");
@@ -66,7 +67,7 @@ impl Body<'_, Host> {
         }
     }
 
-    /// Returns the variable that caches the function of a name.
+    /// Declares a variable that caches the packed function called `name`, and returns the name of the variable.
     fn slot(&mut self, name: &str) -> Result<String> {
         let mut slot = String::from("anyfn_function_");
         for byte in name.bytes() {
@@ -88,7 +89,8 @@ impl Body<'_, Host> {
         Ok(slot)
     }
 
-    /// Returns the type index, the member of the union and the value of an argument.
+    /// Returns three parts of the representation of an argument as a value: its type index, the member of the union,
+    /// and the expression for that member.
     fn argument(&mut self, name: &str, place: usize, arg: &Arg) -> Result<(i32, &'static str, String)> {
         let value = match arg {
             Arg::Buffer { buffer, region, .. } => {
@@ -121,7 +123,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Describes a buffer or a region of it as a tensor, `anyfn_t<place>`.
+    /// Generates a tensor view, `anyfn_t<place>`, of a buffer or a region of it.
     fn tensor(&mut self, place: usize, buffer: &Ref<Buffer>, region: Option<&Ref<BufferRegion>>) -> Result<()> {
         let ndim = buffer.shape.len();
         let part: Vec<(Expr, Expr)> = match region {
@@ -167,7 +169,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Stores the result in its variable, if it has the right type.
+    /// Generates the conversion of the call's result to the data type `dtype`, with a check, and its assignment to the
+    /// variable `var`.
     fn take_result(&mut self, name: &str, var: &str, dtype: DType) -> Result<()> {
         let c_type = c_type(dtype)?;
         let place = Literal::message(&format!("{}: `{name}`", self.symbol));
@@ -195,7 +198,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates a call of a C function, as an expression.
+    /// Returns a call of a C function, as an expression.
     pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
         let Some(name) = Symbol::of(&name) else {

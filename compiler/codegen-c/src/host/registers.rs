@@ -1,4 +1,4 @@
-//! Buffers that become variables: small buffers of a function whose indices are all known.
+//! Small buffers that are replaced by C variables. All their indices must be constants.
 
 use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -14,25 +14,27 @@ use crate::host::Host;
 use crate::host::vector::statement_width;
 use crate::options::CodegenOptions;
 
-/// Maximum size in bytes of a buffer that becomes variables, and maximum number of the variables.
+/// Maximum size in bytes of a buffer that is replaced by variables. `MOST_VARIABLES` is the maximum number of
+/// variables.
 const MOST_BYTES: i64 = 8192;
 const MOST_VARIABLES: i64 = 128;
 
-/// A buffer that became variables.
+/// Variables that replace a buffer.
 pub(crate) struct Registers {
     /// Number of lanes of each variable.
     pub(crate) width: u16,
-    /// Names of the variables, in the order of their offsets.
+    /// Names of the variables. Each variable holds `width` consecutive elements of the buffer, in the order of their
+    /// offsets.
     pub(crate) names: Vec<String>,
 }
 
-/// Returns the number of elements of a buffer whose shape is known.
+/// Returns the number of elements of a buffer, or `None` if its shape is not constant.
 pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
     buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }
 
-/// Returns the offset of an element, in elements, if it is known. For a contiguous vector, this is the offset of its
-/// first lane.
+/// Returns the offset of an element, in elements, or `None` if it is not constant. For a contiguous vector, this is the
+/// offset of its first lane.
 pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64> {
     let mut place = 0i64;
     for (dim, index) in indices.iter().enumerate() {
@@ -47,12 +49,13 @@ pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64>
 }
 
 impl Body<'_, Host> {
-    /// Returns the variables that a buffer became.
+    /// Returns the variables that replace a buffer, or `None` if the buffer is in memory.
     pub(super) fn registers(&self, buffer: &Ref<Buffer>) -> Option<&Registers> {
         self.dialect.registers.get(&buffer.data.as_object().as_handle().addr())
     }
 
-    /// Returns an element of a buffer that became variables.
+    /// Returns an access of an element of a buffer that variables replace. If the last index is a vector, `lane` is the
+    /// number of one of its lanes.
     pub(super) fn register(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -73,7 +76,7 @@ impl Body<'_, Host> {
         bail!("InternalError", "a place in `{}` is not known", buffer.name)
     }
 
-    /// Declares variables as long as the machine's vectors instead of allocating memory.
+    /// Generates the declarations of variables that replace a buffer, each with `width` lanes, around `body`.
     pub(super) fn allocate_registers(&mut self, buffer: &Ref<Buffer>, width: u16, body: &Stmt) -> Result<()> {
         let c_type =
             if width == 1 { c_type(buffer.dtype)?.to_owned() } else { self.vector(buffer.dtype, width)? };
@@ -93,7 +96,7 @@ impl Body<'_, Host> {
     }
 }
 
-/// Returns the number of lanes of the variables that a buffer can become, or `None` if it must be in memory.
+/// Returns the number of lanes of each variable that can replace a buffer, or `None` if the buffer must be in memory.
 pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) -> Option<u16> {
     let count = known_size(buffer)?;
     let bytes = count.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8)))?;
@@ -106,13 +109,13 @@ pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) 
     (uses.fits && count % i64::from(width) == 0 && count / i64::from(width) <= MOST_VARIABLES).then_some(width)
 }
 
-/// Visits all uses of a buffer.
+/// Visitor that collects all uses of a buffer, to decide whether variables can replace it.
 struct Uses<'a> {
     buffer: &'a Ref<Buffer>,
     options: CodegenOptions,
     count: i64,
     width: Option<u16>,
-    /// Number of lanes that the current statement computes at once.
+    /// Number of lanes that the current statement computes at a time.
     statement: u16,
     in_task: bool,
     fits: bool,

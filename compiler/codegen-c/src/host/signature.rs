@@ -1,4 +1,4 @@
-//! Signature of a function: names and types of its arguments, and which of them it writes.
+//! Signature of a function: the names and types of its arguments, and the tensors that it only reads.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use anyfn_ir::printer;
 
 use crate::family::{Interface, Literal, Param, Symbol};
 
-/// Writes the function that returns the signature, in the format that all frontends know.
+/// Generates the function that returns the signature, as JSON in the format that all frontends read.
 pub(super) fn getter(symbol: &Symbol, func: &PrimFunc, interface: &Interface, out: &mut String) {
     let text = Literal::of(&signature(symbol, func, interface));
     let _ = writeln!(
@@ -69,7 +69,7 @@ fn signature(symbol: &Symbol, func: &PrimFunc, interface: &Interface) -> String 
     )
 }
 
-/// Returns a name that frontends accept for an argument and that no other argument has.
+/// Returns a name for an argument that frontends accept and that is not in `taken`. It is similar to `own`.
 fn unique(own: &str, taken: &[String]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut own: String = own.chars().map(|c| if is_word(c) { c } else { '_' }).collect();

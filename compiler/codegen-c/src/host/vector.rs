@@ -1,8 +1,9 @@
-//! Vectors: a value with several lanes is computed in pieces as long as the machine's vectors. The C compiler never has
-//! to split longer vectors, which would go through memory.
+//! Vectors: a value with several lanes is computed in pieces that fit the vectors of the target. Longer vectors would
+//! have to be split by the C compiler, which stores them in memory to do so.
 //!
-//! Operations without a vector instruction are computed lane by lane. A boolean in vectors is a mask: an integer with
-//! as many bits as the values that it is used with, whose bits are all set or all clear.
+//! Operations without a vector instruction are computed lane by lane. A boolean vector is represented by a mask: a
+//! vector of integers whose bits are all set or all clear. They have as many bits as the values that the mask is used
+//! with.
 
 use anyfn::abi::{kDLBfloat, kDLFloat, kDLInt};
 use anyfn::{Array, DType, Ref, Result, bail};
@@ -19,18 +20,18 @@ use crate::host::Host;
 use crate::host::registers::{Registers, known_place};
 use crate::options::CodegenOptions;
 
-/// Element type of masks that are not used with other values.
+/// Element type of a mask that is not used together with other values.
 const INT8: DType = DType::new(kDLInt, 8, 1);
 
-/// Adjacent lanes of a vector, at least two.
+/// Range of adjacent lanes of a vector.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     pub(crate) first: u16,
     pub(crate) count: u16,
 }
 
-/// Returns the number of lanes that a statement computes at once: as many as the machine's vectors hold of its widest
-/// type.
+/// Returns the number of lanes that a statement computes at a time. A vector of the target holds this number of values
+/// of the widest data type in the statement.
 pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
     struct Longest(u16);
     impl Visitor for Longest {
@@ -50,7 +51,7 @@ pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
 }
 
 impl Body<'_, Host> {
-    /// Generates a store of several lanes.
+    /// Generates a store of a vector.
     pub(super) fn store_lanes(&mut self, node: &BufferStore) -> Result<()> {
         let is_late = reads_elsewhere(node);
         if !self.dialect.options.has_vectors() {
@@ -96,7 +97,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates a store of several lanes without vectors.
+    /// Generates a store of a vector as a loop over its lanes, for compilers without vectors. If `is_late` is true, all
+    /// lanes are computed before the first one is stored.
     fn store_in_loop(&mut self, node: &BufferStore, is_late: bool) -> Result<()> {
         let lanes = node.value.dtype.lanes();
         let lane = self.names.fresh("lane");
@@ -116,7 +118,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates one lane or several lanes of a value that is stored.
+    /// Returns the given lanes of a value as an expression of the type that is stored in memory.
     fn piece(&mut self, value: &Expr, lanes: Lanes) -> Result<String> {
         if lanes.count == 1 {
             return self.lane(value, &lanes.first.to_string());
@@ -130,7 +132,7 @@ impl Body<'_, Host> {
         self.lanes(value, lanes)
     }
 
-    /// Returns the pieces in which a value with several lanes is computed and, if a destination is given, stored.
+    /// Returns the ranges of lanes in which a value is computed and, if a destination is given, stored.
     fn pieces(&self, value: &Expr, stored: Option<(&Ref<Buffer>, &Array<Expr>)>) -> Vec<Lanes> {
         let is_contiguous = stored.is_none_or(|(_, indices)| is_contiguous(indices));
         let mut width = if is_contiguous { statement_width(value, self.dialect.options) } else { 1 };
@@ -153,7 +155,7 @@ impl Body<'_, Host> {
         pieces
     }
 
-    /// Returns the variables that a statement uses in place of buffers.
+    /// Returns the variables that a statement uses instead of buffers.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
         struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
@@ -174,7 +176,7 @@ impl Body<'_, Host> {
         find.1
     }
 
-    /// Declares a variable with several lanes, as an array.
+    /// Generates an array variable for the lanes of a vector value.
     pub(super) fn bind_lanes(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         let (element, lanes) = (var.dtype.element(), var.dtype.lanes());
         let (c_type, name) = (c_type(element)?, self.names.var(var));
@@ -196,7 +198,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns adjacent elements, given the first of them.
+    /// Returns an expression for adjacent elements in memory. `first` is an expression for the first element.
     fn part(&mut self, first: &str, element: DType, lanes: Lanes, constness: &str) -> Result<String> {
         if lanes.count == 1 {
             return Ok(first.to_owned());
@@ -205,7 +207,7 @@ impl Body<'_, Host> {
         Ok(format!("*({constness}{name}_in_memory*)&{first}"))
     }
 
-    /// Returns the function that stores a vector past the caches.
+    /// Declares a function that stores a vector and bypasses the caches, and returns its name.
     fn stream(&mut self, element: DType, lanes: u16) -> Result<String> {
         let name = self.vector(element, lanes)?;
         let (function, c_type) = (format!("{name}_stream"), c_type(element)?);
@@ -227,7 +229,7 @@ impl Body<'_, Host> {
         Ok(name)
     }
 
-    /// Returns adjacent elements of a buffer.
+    /// Returns an expression for adjacent elements of a buffer.
     fn neighbours(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -246,7 +248,7 @@ impl Body<'_, Host> {
         self.part(&first, buffer.dtype, lanes, constness)
     }
 
-    /// Generates some lanes of a value, as a vector.
+    /// Returns an expression for the given lanes of a value, as a vector.
     pub(crate) fn lanes(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| self.lanes_here(expr, lanes))
     }
@@ -372,7 +374,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Generates a boolean as a mask of integers of a type.
+    /// Returns an expression for the given lanes of a boolean value, as a mask of integers of type `dtype`.
     fn mask(&mut self, expr: &Expr, dtype: DType, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| {
             let name = self.vector(dtype, lanes.count)?;
@@ -431,14 +433,14 @@ impl Body<'_, Host> {
         (lanes.first..lanes.first + lanes.count).map(|lane| self.lane(expr, &lane.to_string())).collect()
     }
 
-    /// Generates a vector whose lanes are computed one after the other.
+    /// Returns a vector expression whose lanes are computed one by one.
     fn one_by_one(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         let name = self.vector(expr.dtype.element(), lanes.count)?;
         let values = self.each_lane(expr, lanes)?;
         Ok(format!("({name}){{{}}}", values.join(", ")))
     }
 
-    /// Returns the function that selects values by a mask.
+    /// Declares a function that selects between the lanes of two vectors by a mask, and returns its name.
     pub(crate) fn select(&mut self, element: DType, lanes: u16) -> Result<String> {
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{name}_select");
@@ -452,8 +454,8 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// Returns the function for the smaller or larger of two values. If one of them is NaN, the result is NaN, as for
-    /// scalars.
+    /// Declares a function that returns the minimum or maximum of each lane of two vectors, and returns its name. If
+    /// one of two values is NaN, the result is NaN, as for scalars.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
@@ -470,7 +472,7 @@ impl Body<'_, Host> {
     }
 }
 
-/// Returns true if lanes are contiguous.
+/// Returns true if the elements at vector indices are contiguous.
 fn is_contiguous(indices: &Array<Expr>) -> bool {
     indices.last().is_ok_and(|index| match ExprKind::of(&index) {
         ExprKind::Ramp(ramp) => is_int(&ramp.stride, 1),
@@ -478,7 +480,8 @@ fn is_contiguous(indices: &Array<Expr>) -> bool {
     })
 }
 
-/// Returns true if a store reads its own memory at other indices, so that everything must be read first.
+/// Returns true if a store also reads its buffer's memory at other indices. All lanes must then be read before one is
+/// stored.
 fn reads_elsewhere(node: &BufferStore) -> bool {
     struct Reads<'a>(&'a BufferStore, bool);
     impl Visitor for Reads<'_> {
@@ -502,8 +505,8 @@ fn largest_power_of_two(number: u16) -> u16 {
     1 << number.checked_ilog2().unwrap_or(0)
 }
 
-/// Returns the C type of a vector of `lanes` elements of a type, and its declaration. The type `<name>_in_memory` is
-/// the same with the alignment of a single element.
+/// Returns the name and the declaration of the C type for a vector of `lanes` elements. The declaration also defines
+/// the type `<name>_in_memory`, which has the alignment of a single element.
 ///
 /// # Errors
 /// Returns the error of [`c_type`].

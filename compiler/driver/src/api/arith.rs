@@ -28,13 +28,13 @@ impl Analyzer {
     }
 }
 
-/// Checks that an expression does not contain itself. Each node is visited once, so its size as a tree does not matter.
+/// Returns the expression, or an error if it contains itself. Each node is visited once, even if many nodes share it.
 fn finite(operand: Operand) -> Result<Expr> {
     size::check_acyclic(&operand.0, "the expression")?;
     Ok(operand.0)
 }
 
-/// Creates an analyzer that knows nothing.
+/// Creates an analyzer without any assumptions.
 #[anyfn::register("arith.analyzer")]
 fn analyzer() -> Ref<Analyzer> {
     Ref::new(Analyzer { state: Mutex::default() })
@@ -42,7 +42,7 @@ fn analyzer() -> Ref<Analyzer> {
 
 #[methods]
 impl Analyzer {
-    /// Declares that a variable takes `extent` consecutive values from `min` on, of which there is at least one.
+    /// Declares that a variable takes `extent` consecutive values from `min` on. `extent` is assumed to be at least 1.
     fn bind(&self, var: Ref<Var>, min: Operand, extent: Operand) -> Result<()> {
         self.state().analyzer.bind(&var, &finite(min)?, &finite(extent)?);
         Ok(())
@@ -54,14 +54,14 @@ impl Analyzer {
         Ok(())
     }
 
-    /// Enters a scope: what is declared and assumed from now on is forgotten by `leave`.
+    /// Enters a scope: `leave` removes all declarations and assumptions that are made after this call.
     fn enter(&self) {
         let mut state = self.state();
         let mark = state.analyzer.mark();
         state.marks.push(mark);
     }
 
-    /// Leaves a scope: forgets what has been declared and assumed since `enter`.
+    /// Leaves a scope: removes all declarations and assumptions made since the matching call of `enter`.
     fn leave(&self) -> Result<()> {
         let mut state = self.state();
         let Some(mark) = state.marks.pop() else { bail!("RuntimeError", "`leave` without `enter`") };
@@ -69,14 +69,14 @@ impl Analyzer {
         Ok(())
     }
 
-    /// Returns the smallest and the largest value of an expression as far as they are known, each None if there is no
-    /// limit.
+    /// Returns two integers: a lower and an upper bound of an expression. A bound is None if it is not known.
     fn const_bound(&self, expr: Operand) -> Result<Vec<Option<i64>>> {
         let Bound { min, max } = self.state().analyzer.const_bound(&finite(expr)?);
         Ok(vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)])
     }
 
-    /// Returns a factor and a remainder: the value of the expression is a multiple of the factor, plus the remainder.
+    /// Returns two integers, a factor and a remainder. The value of the expression is a multiple of the factor, plus
+    /// the remainder.
     fn modular(&self, expr: Operand) -> Result<Vec<i64>> {
         let (factor, rest) = self.state().analyzer.modular(&finite(expr)?);
         Ok(vec![factor, rest])
@@ -92,16 +92,16 @@ impl Analyzer {
         Ok(self.state().analyzer.can_prove(&finite(condition)?))
     }
 
-    /// Returns the limits of an expression when the variables `over` take all values of their domains and other
-    /// variables are fixed, or None if they are unknown.
+    /// Returns a lower and an upper bound of an expression, as expressions of the other variables, while the variables
+    /// in `over` take all values of their domains. Returns None if no bounds are known.
     fn bounds(&self, expr: Operand, over: Vec<Ref<Var>>) -> Result<Option<Array<Expr>>> {
         size::check_expr(&expr.0, "the expression")?;
         let bounds = self.state().analyzer.bounds(&expr.0, &over);
         Ok(bounds.map(|(low, high)| [low, high].into_iter().collect()))
     }
 
-    /// Returns the region of a buffer that contains the accesses when the variables `over` take all values of their
-    /// domains: the first index and the extent of each dimension, or None if they are unknown.
+    /// Returns a region of a buffer that contains all accesses while the variables in `over` take all values of their
+    /// domains: the first index and the extent of each dimension. Returns None if no region is known.
     fn region(&self, accesses: Vec<Vec<Operand>>, over: Vec<Ref<Var>>) -> Result<Option<Array<Array<Expr>>>> {
         let accesses: Vec<Array<Expr>> = accesses.into_iter().map(exprs).collect();
         for index in accesses.iter().flat_map(|indices| indices.iter()) {

@@ -9,14 +9,15 @@ use anyfn_passes::Pipeline;
 
 use crate::BuildOptions;
 
-/// Returns the target that is described by a kind, a map of options, or a target. Without an argument, returns the
-/// target of this machine.
+/// Returns the target described by `target`: the kind of a target, a map of options, or a target itself. Without an
+/// argument, returns the target of this machine.
 #[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
     target.map_or_else(Target::host, |target| target.0)
 }
 
-/// Lowers a module to the form that code generators take, by a pipeline of passes or the default one.
+/// Lowers a module to the form that code generators take, by the passes of `pipeline` or of the default pipeline.
+/// `target` replaces the target of the module.
 #[register("compiler.lower", blocking)]
 fn lower(
     module: Ref<IRModule>,
@@ -26,7 +27,7 @@ fn lower(
     crate::lower(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// Returns the C source of a module.
+/// Returns the C source of a module, lowered by the passes of `pipeline` or of the default pipeline.
 #[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,
@@ -36,8 +37,8 @@ fn source(
     crate::source(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// Compiles a module and loads it. `progress` is called with a text and the elapsed seconds, every second while the C
-/// compiler runs.
+/// Compiles a module and loads it. While the C compiler runs, `progress` is called every second with a message and the
+/// elapsed seconds.
 #[register("compiler.build", blocking)]
 fn build(
     module: Ref<IRModule>,
@@ -56,7 +57,8 @@ fn source_of_built(module: Module) -> Result<Option<String>> {
     crate::source_of_built(&module)
 }
 
-/// Writes a module that was built as C source (`.c`), object file (`.o`) or library (`.so`).
+/// Writes a module that was built by `compiler.build`. The extension of the path selects C source (`.c`), an object
+/// file (`.o`) or a library (`.so`).
 #[register("compiler.export", blocking)]
 fn export(module: Module, path: &str) -> Result<()> {
     crate::export(&module, Path::new(path))

@@ -5,26 +5,26 @@ use anyfn_ir::expr::Expr;
 use anyfn_ir::operand::Operand;
 use anyfn_ir::{ops, packed};
 
-/// Creates a call of a packed function by its name. The arguments are numbers, strings, addresses, buffers, and regions
-/// of buffers.
+/// Creates a call of a packed function by its name. Each argument is a number, a string, an address, a buffer, or a
+/// region of a buffer. `dtype` is the data type of the result.
 #[register("tir.call_packed")]
 fn call_packed(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType) -> Result<Expr> {
     packed::call_packed(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Creates a call of a C function by its symbol. The arguments are the same as those of `call_packed`.
+/// Creates a call of a C function by its symbol. Arguments have the same forms as those of `call_packed`.
 #[register("tir.call_extern")]
 fn call_extern(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType) -> Result<Expr> {
     packed::call_extern(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Declares that a call only reads a buffer or a region of one.
+/// Marks a buffer, or a region of one, as an argument that the called function only reads.
 #[register("tir.read_only")]
 fn read_only(buffer: ObjectRef) -> Result<Expr> {
     packed::read_only(buffer)
 }
 
-/// An argument of a call, converted from any form in which it may be written.
+/// An argument of a call, converted from a number, a string or an IR node.
 struct CallArg(ObjectRef);
 
 impl FromArg for CallArg {

@@ -9,7 +9,7 @@ use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{make, ops, size};
 
-/// Creates a compact buffer in the memory of the device.
+/// Creates a compact buffer in memory of the scope `global`.
 #[register("tir.decl_buffer")]
 fn decl_buffer(
     shape: Vec<Operand>,
@@ -19,7 +19,8 @@ fn decl_buffer(
     make::buffer(name, exprs(shape), dtype)
 }
 
-/// Returns an element or a region of a buffer. Each dimension has an index, or the begin and end of a range.
+/// Returns an element or a region of a buffer. `begins` contains an index for each dimension. A dimension of a region
+/// also has an end of the range in `ends`.
 #[register("tir.buffer_at")]
 fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand>>) -> Result<ObjectRef> {
     let begins = exprs(begins);
@@ -57,7 +58,7 @@ fn store(buffer: Ref<Buffer>, value: Operand, indices: Vec<Operand>) -> Result<S
     make::store(&buffer, value, exprs(indices))
 }
 
-/// Creates a sequence of statements. Expressions in it, such as calls, are evaluated for their effects.
+/// Creates a sequence of statements. An expression in the sequence, such as a call, is evaluated for its effects.
 #[register("tir.seq")]
 fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
     let mut seq = Vec::new();
@@ -73,7 +74,8 @@ fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
     Ok(make::seq(seq))
 }
 
-/// Creates a loop over `0 <= i < extent`, whose body is returned by a function of `i`. The loop is serial by default.
+/// Creates a loop over `0 <= i < extent`. A function that is called with the loop variable `i` returns the body. The
+/// loop is serial by default.
 #[register("tir.for_loop")]
 fn for_loop(
     extent: Operand,

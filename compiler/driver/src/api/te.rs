@@ -8,7 +8,7 @@ use anyfn_ir::stmt::StmtNode;
 use anyfn_ir::{make, ops};
 use anyfn_te::Tensor;
 
-/// Creates a tensor that is passed in when the function is called.
+/// Creates a tensor whose elements are passed to the compiled function as an argument.
 #[register("te.placeholder")]
 fn placeholder(
     shape: Vec<Operand>,
@@ -18,8 +18,8 @@ fn placeholder(
     anyfn_te::placeholder(exprs(shape), dtype, name)
 }
 
-/// Creates a tensor whose elements are computed by a function of their indices. Creates several tensors if the function
-/// returns several values.
+/// Creates a tensor whose elements are computed by a function of their indices. If the function returns several values,
+/// creates a tensor for each of them and returns an array of tensors.
 #[register("te.compute")]
 fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
     let mut is_one = false;
@@ -35,37 +35,41 @@ fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name:
     if is_one { Any::new(tensors.get(0)?) } else { Any::new(tensors) }
 }
 
-/// Creates a reduction axis.
+/// Creates a reduction axis that takes `extent` consecutive values from `min` on.
 #[register("te.reduce_axis")]
 fn reduce_axis(min: Operand, extent: Operand, #[default("k")] name: &str) -> Result<Ref<IterVar>> {
     anyfn_te::reduce_axis(min.0, extent.0, name)
 }
 
-/// Returns an element of a tensor.
+/// Returns an expression that reads an element of a tensor.
 #[register("te.element")]
 fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
     anyfn_te::element(&tensor, exprs(indices))
 }
 
-/// Returns the sum over axes of the values for which the condition holds.
+/// Returns an expression for the sum of `value` over reduction axes. If `where` is given, only values for which that
+/// condition holds are added.
 #[register("te.sum")]
 fn sum(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
-/// Returns the product over axes of the values for which the condition holds.
+/// Returns an expression for the product of `value` over reduction axes. If `where` is given, only values for which
+/// that condition holds are multiplied.
 #[register("te.prod")]
 fn prod(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::prod(value.0, axis)?, r#where)
 }
 
-/// Returns the smallest value over axes, of those for which the condition holds.
+/// Returns an expression for the minimum of `value` over reduction axes. If `where` is given, only values for which
+/// that condition holds are compared.
 #[register("te.min")]
 fn min(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::min(value.0, axis)?, r#where)
 }
 
-/// Returns the largest value over axes, of those for which the condition holds.
+/// Returns an expression for the maximum of `value` over reduction axes. If `where` is given, only values for which
+/// that condition holds are compared.
 #[register("te.max")]
 fn max(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::max(value.0, axis)?, r#where)
@@ -78,7 +82,8 @@ fn limited(reduction: Expr, condition: Option<Operand>) -> Result<Expr> {
     }
 }
 
-/// Creates a reducer from a function of the values combined so far and the next values, and from the initial values.
+/// Creates a reducer. `combine` receives the values combined so far and the next values, and returns the combined
+/// values. `identity` contains the initial values.
 #[register("te.reducer")]
 fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReducer>> {
     let identity = exprs(identity);
@@ -97,7 +102,8 @@ fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReduce
     anyfn_te::reducer(&dtypes, combine, identity)
 }
 
-/// Reduces values over axes by a reducer, where a condition holds.
+/// Returns expressions for the values `source` combined by a reducer over reduction axes. If `condition` is given, only
+/// values for which it holds are combined.
 #[register("te.reduce")]
 fn reduce(
     reducer: Ref<CommReducer>,
@@ -109,8 +115,8 @@ fn reduce(
     anyfn_te::reduce(&reducer, exprs(source), axis, condition)
 }
 
-/// Creates tensors that a statement computes from other tensors. `body(inputs, results)` receives buffers that
-/// represent them, and returns the statement or a call.
+/// Creates tensors that a statement computes from the tensors `inputs`. `body(inputs, results)` receives a buffer for
+/// each input and result, and returns the statement or a call.
 #[register("te.extern")]
 fn external(
     shapes: Vec<Vec<Operand>>,
@@ -138,7 +144,8 @@ fn external(
     })
 }
 
-/// Creates a function that computes tensors.
+/// Creates a function that computes tensors. `args` contains its arguments: placeholders, variables, and the tensors
+/// that it computes.
 #[register("te.create_prim_func")]
 fn create_prim_func(args: Vec<ObjectRef>, #[default("main")] name: &str) -> Result<Ref<PrimFunc>> {
     anyfn_te::create_prim_func(&args, name)

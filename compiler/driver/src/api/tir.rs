@@ -13,7 +13,7 @@ fn var(name: &str, #[default("int32")] dtype: DType) -> Ref<Var> {
     ops::var(name, dtype)
 }
 
-/// Creates a constant from an int, float or bool, as a value of a data type.
+/// Creates a constant of data type `dtype` from an int, float or bool.
 #[register("tir.const")]
 fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
     let Some(dtype) = dtype else { return Ok(value.0) };
@@ -35,7 +35,7 @@ fn string(text: &str) -> Expr {
     ops::string(text)
 }
 
-/// Applies a binary operator to two values: `+`, `//`, `min`, `<=`, ..
+/// Applies a binary operator, such as `+`, `//`, `min` or `<=`, to two values.
 #[register("tir.binary")]
 fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
     match BinaryOp::ALL.iter().find(|known| known.text() == op) {
@@ -80,7 +80,8 @@ fn truncdiv(a: Operand, b: Operand) -> Result<Expr> {
     ops::trunc_div(a.0, b.0)
 }
 
-/// Returns the largest or smallest value of a data type. For floating-point types, it is finite.
+/// Returns the largest or smallest value of a data type. For floating-point types, it is the largest or smallest finite
+/// value.
 #[register("tir.limit")]
 fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     ops::finite_limit(dtype, largest)
@@ -92,14 +93,15 @@ fn cast(value: Operand, dtype: DType) -> Result<Expr> {
     ops::cast(value.0, dtype)
 }
 
-/// Selects one of two values by a condition. Nothing is read of the other value, so it may be out of bounds.
+/// Selects one of two values by a condition. Elements that only the other value uses are not read, so their indices may
+/// be out of bounds.
 #[register("tir.select")]
 fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
     ops::select(condition.0, true_value.0, false_value.0)
 }
 
-/// Calls a function that code generators know, such as `exp`. The default data type is that of the first argument; two
-/// arguments are then converted to a common data type.
+/// Creates a call of a function that code generators know by name, such as `exp`. If no data type is given, the result
+/// has the data type of the first argument, and two arguments are first converted to a common data type.
 #[register("tir.call")]
 fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
     if let ([a, b], None) = (&mut *args, dtype) {
@@ -112,7 +114,7 @@ fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> 
     }
 }
 
-/// Returns the text of an expression, statement, function or module.
+/// Returns an expression, statement, function or module as source code.
 #[register("tir.text")]
 fn text(node: ObjectRef) -> String {
     printer::text(&node)

@@ -110,7 +110,7 @@ impl Printer {
     }
 }
 
-/// Variables and buffers that a function uses but does not define. Each node is visited once.
+/// Visitor that collects the variables and buffers that a function uses but does not define. Each node is visited once.
 #[derive(Default)]
 struct Free {
     defined: HashSet<usize>,

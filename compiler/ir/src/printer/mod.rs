@@ -26,7 +26,7 @@ pub const KEYWORDS: &[&str] = &[
     "False", "None",
 ];
 
-/// Names of functions that are not printed calls, but syntax for other nodes and statements.
+/// Names that look like functions in the source, but are the syntax of other nodes and statements.
 pub const FORMS: &[&str] = &[
     "alloc",
     "attr",
@@ -94,7 +94,7 @@ pub fn text(node: &ObjectRef) -> String {
     text_within(node, MOST_BYTES)
 }
 
-/// Returns the beginning of the printed form of a node, for a message.
+/// Returns the beginning of the printed form of a node, of a length that suits an error message.
 #[must_use]
 pub fn brief(node: &ObjectRef) -> String {
     text_within(node, BRIEF)
@@ -122,15 +122,15 @@ struct Printer {
     /// Number of bytes after which printing stops.
     most: usize,
     depth: usize,
-    /// Assigned names, by the address of a variable or buffer.
+    /// Names assigned to variables and buffers, by the address of the node.
     names: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Name of the first buffer with a given data variable, by the address of the variable.
+    /// Name of the first buffer whose field `data` is a given variable, by the address of the variable.
     data: HashMap<usize, String>,
-    /// Buffers that share the memory of another buffer and that no statement defines, by the address of the data
-    /// variable.
+    /// Buffers that share the memory of another buffer and that no statement defines, by the address of their variable
+    /// `data`.
     aliases: HashMap<usize, Vec<Ref<Buffer>>>,
-    /// True if variables are defined at their first use: in the shapes of parameters.
+    /// True while the shapes of parameters are printed, which define a variable at its first use.
     defining: bool,
 }
 
@@ -201,7 +201,8 @@ impl Printer {
         self.list(exprs.iter(), |p, expr| p.expr(&expr, LOOSE));
     }
 
-    /// Returns the name of a variable or buffer: its name hint, with a number if that is taken.
+    /// Returns the name of a variable or buffer: its name hint `own`, with a numeric suffix if that name is already
+    /// taken.
     fn name(&mut self, object: &ObjectRef, own: &str) -> String {
         let key = object.as_handle().addr();
         if let Some(name) = self.names.get(&key) {

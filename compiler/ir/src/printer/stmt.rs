@@ -215,7 +215,7 @@ impl Printer {
         self.declare_aliases(&buffer.data);
     }
 
-    /// Declares the buffers that share memory which was just defined.
+    /// Declares the buffers that share the memory at the address in `data`, after a statement that defines this memory.
     pub(super) fn declare_aliases(&mut self, data: &Ref<Var>) {
         for buffer in self.aliases.remove(&address(data)).unwrap_or_default() {
             self.declare_buffer(&buffer);
@@ -266,7 +266,7 @@ impl Printer {
         self.put(")");
     }
 
-    /// Prints a block, with its realization if there is one.
+    /// Prints a block, with the values of its axes and its predicate if `realize` is given.
     fn block(&mut self, block: &Block, realize: Option<&BlockRealize>) {
         self.line();
         let word = if realize.is_some() { "block" } else { "bare_block" };
@@ -364,8 +364,9 @@ impl Printer {
     }
 }
 
-/// Returns the exclusive end of a range, in a form from which the parser recovers the extent: for two constants their
-/// sum, and otherwise a sum whose left operand is the first value.
+/// Returns the exclusive end of a range, in a form from which the parser recovers the extent. For two constants, it is
+/// their sum. If `min` is 0, it is usually the extent itself. Otherwise, it is a sum whose left operand is `min`.
+/// Returns `None` if the data types differ or the sum overflows.
 fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
     if min.dtype != extent.dtype {
         return None;

@@ -56,7 +56,7 @@ const ARCHS: &[(&str, &str)] = &[
     ("loongarch64", "__loongarch64"),
 ];
 
-/// Returns the processor that a command compiles for, with its name.
+/// Returns the name and the properties of the processor for which a compiler command generates code.
 pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(String, Cpu)> {
     if let Some(bad) =
         mcpu.as_ref().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c)))
@@ -82,8 +82,8 @@ pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if a command is a native compiler, judged by its name and arguments: the names of cross compilers contain
-/// the target.
+/// Returns true if a command compiles for this machine, judged by its name and arguments. The name of a cross compiler
+/// contains its target.
 fn compiles_for_this_machine(cc: &str) -> bool {
     let words = words(cc);
     let name = name(&words);
@@ -100,7 +100,7 @@ const fn has_native() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))
 }
 
-/// Detects the features of this processor.
+/// Detects the architecture, features and vector size of the processor of this machine.
 fn this() -> Cpu {
     let mut features: Vec<&'static str> = Vec::new();
     macro_rules! ask {
@@ -129,7 +129,7 @@ fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
     }
 }
 
-/// Determines the processor that a compiler targets from its predefined macros. The result is cached.
+/// Determines the processor that a compiler targets, by means of its predefined macros. The result is cached.
 fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     type Known = HashMap<(String, String, Vec<String>), Cpu>;
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -153,7 +153,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     Ok(cpu)
 }
 
-/// Returns the output of a compiler that lists its predefined macros.
+/// Runs a compiler so that it lists its predefined macros, and returns this list.
 fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     let words = words(cc);
     let mut command = Command::new(words.first().map_or("cc", String::as_str));
@@ -166,7 +166,8 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     }
 }
 
-/// Runs a program and returns its status and output. If the calling thread is interrupted, the program is killed.
+/// Runs a command and returns its status, output and error output. If the calling thread is interrupted, the process is
+/// killed.
 fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {
         std::thread::Builder::new().spawn(move || {
@@ -218,7 +219,7 @@ pub(super) fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Returns the file name of the program of a command.
+/// Returns the file name of the executable of a command, without its directory.
 fn name(words: &[String]) -> &str {
     words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }
@@ -245,8 +246,8 @@ fn package(cc: &str) -> String {
     }
 }
 
-/// Returns a string that distinguishes this processor from others with the same [`FEATURES`]: compilers know further
-/// features.
+/// Returns a string that identifies the processor of this machine. It also distinguishes processors with the same
+/// [`FEATURES`], since compilers use further features.
 pub(super) fn this_one() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {

@@ -27,7 +27,7 @@ pub struct Target {
     pub vector_bytes: i64,
     /// Expected number of cores that run the code.
     pub num_cores: i64,
-    /// Command of the C compiler, with its first arguments. Quotes group a name that contains blanks.
+    /// Command of the C compiler, with its first arguments. A name that contains blanks is quoted.
     pub cc: String,
     /// Further arguments of the C compiler.
     pub options: Array<String>,
@@ -63,10 +63,10 @@ impl Target {
         Target::make("c", TargetOptions::default()).map(Ref::new)
     }
 
-    /// Creates a target of a kind.
+    /// Creates a target of the given kind.
     ///
-    /// Runs the C compiler to determine the processor that it targets, once per process, unless this is clearly the
-    /// present machine.
+    /// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run
+    /// if its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
     ///
     /// # Errors
     /// Returns `ValueError` for an invalid option, and for an unknown kind or processor. Returns `RuntimeError` if the
@@ -115,7 +115,7 @@ impl Target {
         }
     }
 
-    /// Returns a copy of a module whose attribute `target` is the target.
+    /// Returns a copy of a module whose attribute `target` is the given target.
     ///
     /// # Errors
     /// Returns `MemoryError` when memory runs out.
@@ -148,8 +148,8 @@ impl Target {
         cpu::options(&self.arch, &self.mcpu)
     }
 
-    /// Returns a string that identifies the processor of this machine if code is compiled for `native`. Otherwise,
-    /// returns an empty string.
+    /// Returns a string that identifies the processor of this machine if `mcpu` is `native`. Otherwise, returns an
+    /// empty string.
     #[must_use]
     pub fn processor(&self) -> &'static str {
         if &*self.mcpu == "native" { cpu::this_one() } else { "" }

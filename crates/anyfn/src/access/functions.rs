@@ -24,17 +24,17 @@ const ATTRIBUTE: &str = "__anyfn_access__";
 pub struct Functions {
     /// Size of this struct in bytes.
     size: usize,
-    /// Function that begins accesses to `count` ranges: it waits for up to `milliseconds`, writes `count` tickets,
-    /// and returns one of the codes below. For `OWN`, the first ticket is twice the index of the range, plus one if
-    /// the access in progress writes.
+    /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes `count` tickets, and
+    /// returns one of the constants in `code`. If the calling thread itself has a conflicting access (`OWN`), the first
+    /// ticket is twice the index of the requested range, plus one if the access in progress writes.
     begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
     /// Function that ends an access.
     end: unsafe extern "C" fn(ticket: u64),
-    /// Function that enters a range that must not be written. It returns the ticket, or 0 if memory allocation fails.
+    /// Function that marks a range as read-only. It returns the ticket of the mark, or 0 if memory allocation fails.
     protect: unsafe extern "C" fn(*const Wanted) -> u64,
-    /// Function that removes such a range.
+    /// Function that removes the read-only mark with the given ticket.
     unprotect: unsafe extern "C" fn(ticket: u64),
-    /// Function that returns 1 if a byte of a range must not be written, and 0 otherwise.
+    /// Function that returns 1 if a byte of the range is marked as read-only, and 0 otherwise.
     is_protected: unsafe extern "C" fn(*const Wanted) -> i32,
 }
 
@@ -57,13 +57,15 @@ static OWN: Functions = Functions {
     is_protected: is_protected_own,
 };
 
-/// Returns the functions of the table in this copy of the crate, and the name of the attribute that publishes them.
-/// Used by the runtime.
+/// Returns the functions of the access table in this copy of the crate, and the name of the attribute that publishes
+/// them. The runtime calls this.
 #[doc(hidden)]
 pub fn functions() -> (&'static str, &'static Functions) {
     (ATTRIBUTE, &OWN)
 }
 
+/// Begins accesses to `count` ranges in the table of this library; see `Functions::begin`.
+///
 /// # Safety
 /// `ranges` must point to `count` readable ranges, and `tickets` to `count` writable tickets.
 unsafe extern "C" fn begin_own(
@@ -97,6 +99,8 @@ unsafe extern "C" fn end_own(ticket: u64) {
     TABLE.end(ticket);
 }
 
+/// Marks a range as read-only in the table of this library; see `Functions::protect`.
+///
 /// # Safety
 /// `range` must be readable.
 unsafe extern "C" fn protect_own(range: *const Wanted) -> u64 {
@@ -108,6 +112,8 @@ unsafe extern "C" fn unprotect_own(ticket: u64) {
     TABLE.unprotect(ticket);
 }
 
+/// Returns 1 if a byte of the range is marked as read-only in the table of this library, and 0 otherwise.
+///
 /// # Safety
 /// `range` must be readable.
 unsafe extern "C" fn is_protected_own(range: *const Wanted) -> i32 {
@@ -139,7 +145,7 @@ fn find() -> &'static Functions {
     functions
 }
 
-/// Interval in milliseconds at which a waiting thread checks for signals.
+/// Interval in milliseconds after which a waiting thread interrupts the wait to check for signals.
 const SLICE_MS: u32 = 100;
 
 #[inline]
@@ -155,7 +161,8 @@ pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) 
     Ok(tickets.map(|ticket| Access { ticket, _thread: PhantomData }))
 }
 
-/// Continues to wait, or returns the error that says why waiting is in vain.
+/// Repeats the request for the ranges until the accesses begin, and checks for signals in between. `outcome` is the
+/// result of the first request. Returns an error if the time limit has passed or the accesses cannot begin.
 #[cold]
 fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
     let mut waited = SLICE_MS;
@@ -330,8 +337,8 @@ mod imp {
 
     use super::super::table::{Monitor, State};
 
-    /// A spin lock. There is one thread, or there are several that take turns, so every conflict is with the thread
-    /// itself.
+    /// A spin lock, for builds without `std`. All callers count as one thread there, so every conflict is with the
+    /// calling thread itself and no access waits.
     pub(super) struct Lock {
         taken: AtomicBool,
         state: UnsafeCell<State>,

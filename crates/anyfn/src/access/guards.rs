@@ -123,7 +123,7 @@ impl<T: fmt::Debug> fmt::Debug for TensorWrite<'_, T> {
     }
 }
 
-/// Elements that were checked to be compact and in host memory.
+/// Elements of a tensor that are known to be compact and in host memory.
 #[derive(Clone, Copy)]
 struct Elements<T> {
     data: NonNull<T>,
@@ -187,8 +187,8 @@ impl<'a> TensorView<'a> {
     /// Borrows the elements for writing; see [`TensorWrite`].
     ///
     /// # Errors
-    /// Returns the errors of [`TensorView::read`], also if this thread already reads the elements, and `ValueError`
-    /// if the memory is read-only.
+    /// Returns the errors of [`TensorView::read`], `RuntimeError` if this thread already reads the elements, and
+    /// `ValueError` if the memory is read-only.
     pub fn write<T: Element>(&self) -> Result<TensorWrite<'a, T>> {
         let elements = self.writable()?;
         let [access] = Access::begin([(elements.region(), Mode::Write)])?;

@@ -38,16 +38,17 @@ impl Region {
         Region { space: 0, base: 0, start, end: start.saturating_add(bytes as u64) }
     }
 
-    /// Returns a region of device memory. `base` is the handle of an allocation whose bytes are counted from 0, or 0
-    /// if the memory of the device has addresses. Devices whose memory the processor can address share its address
-    /// space: use [`Region::host`] for them.
+    /// Returns the region of `bytes` bytes of device memory that begins at `start`. If the memory of the device has
+    /// addresses, `start` is an address and `base` is 0. Otherwise `start` is an offset in bytes in the allocation with
+    /// the handle `base`. Devices whose memory the processor can address share its address space: use [`Region::host`]
+    /// for them.
     pub fn on_device(device: Device, base: u64, start: u64, bytes: u64) -> Region {
         let (kind, index) = (device.0.device_type as u32, device.0.device_id as u32);
         let space = u64::from(kind) << 32 | u64::from(index);
         Region { space: space.max(1), base, start, end: start.saturating_add(bytes) }
     }
 
-    /// Returns true if all bytes of another region belong to this one.
+    /// Returns true if this region contains all bytes of `other`.
     pub fn contains(&self, other: &Region) -> bool {
         let within = self.start <= other.start && other.end <= self.end;
         within && self.space == other.space && self.base == other.base
@@ -58,7 +59,7 @@ impl Region {
         functions::is_protected(Wanted::new(*self, Mode::Read))
     }
 
-    /// Returns true if a byte belongs to both regions.
+    /// Returns true if the two regions have at least one byte in common.
     pub fn overlaps(&self, other: &Region) -> bool {
         let both = self.start.max(other.start) < self.end.min(other.end);
         both && self.space == other.space && self.base == other.base

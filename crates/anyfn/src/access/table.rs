@@ -7,7 +7,7 @@ use core::ops::DerefMut;
 
 use super::Wanted;
 
-/// Maximum number of ranges that are taken at once.
+/// Maximum number of ranges that one request can contain.
 pub(super) const RANGES_MAX: usize = 4;
 
 /// A lock with a condition variable around the [`State`].
@@ -15,10 +15,11 @@ pub(super) trait Monitor {
     type Guard<'a>: DerefMut<Target = State>
     where
         Self: 'a;
-    /// A point in time.
+    /// Time at which a wait ends without a notification.
     type Deadline: Copy;
     fn lock(&self) -> Self::Guard<'_>;
-    /// Waits for a notification. The flag is true if the deadline has passed. Spurious wake-ups are possible.
+    /// Releases the lock, waits for a notification, and acquires the lock again. The second part of the result is true
+    /// if the deadline has passed. Spurious wake-ups are possible.
     fn wait<'a>(&'a self, guard: Self::Guard<'a>, deadline: Self::Deadline) -> (Self::Guard<'a>, bool);
     fn notify_all(&self);
 }
@@ -77,7 +78,8 @@ impl State {
         State { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
     }
 
-    /// Decides on a request. `order` is its position in the queue, if it is queued.
+    /// Decides whether a request of the thread `me` succeeds, waits or fails. `order` is the position of the request in
+    /// the queue, if it is queued.
     fn judge(&self, me: usize, wanted: &[Wanted], order: Option<u64>) -> Verdict {
         let mut blocked = false;
         for held in &self.held {
@@ -105,8 +107,8 @@ impl State {
         if behind { Verdict::Wait } else { Verdict::Free }
     }
 
-    /// Returns true if a thread that holds one of the ranges waits, directly or through other threads, for an access
-    /// of `me`.
+    /// Returns true if a thread with an access that conflicts with `wanted` waits, directly or through other threads,
+    /// for an access of the thread `me`.
     fn waits_for(&self, me: usize, wanted: &[Wanted]) -> bool {
         let holders = |ranges: &[Wanted], out: &mut Vec<usize>| {
             for held in &self.held {
@@ -232,8 +234,8 @@ impl<M: Monitor> Table<M> {
         outcome
     }
 
-    /// Enters a range that must not be written, for the thread `me`. Returns its ticket, or 0 if the table could not
-    /// grow.
+    /// Marks a range as read-only on behalf of the thread `me`. Returns the ticket of the mark, or 0 if the table could
+    /// not grow.
     pub(super) fn protect(&self, me: usize, range: Wanted) -> u64 {
         let mut state = self.0.lock();
         if state.protected.try_reserve(1).is_err() {
@@ -245,7 +247,7 @@ impl<M: Monitor> Table<M> {
         ticket
     }
 
-    /// Removes a range that [`Table::protect`] has entered.
+    /// Removes the read-only mark with this ticket, which [`Table::protect`] has returned.
     pub(super) fn unprotect(&self, ticket: u64) {
         let mut state = self.0.lock();
         if let Some(at) = state.protected.iter().rposition(|held| held.ticket == ticket) {
@@ -253,14 +255,14 @@ impl<M: Monitor> Table<M> {
         }
     }
 
-    /// Returns true if a byte of a range must not be written.
+    /// Returns true if a byte of `range` is marked as read-only.
     pub(super) fn is_protected(&self, range: &Wanted) -> bool {
         // A write conflicts with every entry.
         let write = Wanted { write: 1, ..*range };
         self.0.lock().protected.iter().any(|held| held.range.conflicts_with(&write))
     }
 
-    /// Ends an access.
+    /// Ends the access with this ticket.
     pub(super) fn end(&self, ticket: u64) {
         let mut state = self.0.lock();
         // Accesses mostly end in reverse order.

@@ -11,7 +11,7 @@ fn range(start: u64, end: u64, write: bool) -> Wanted {
     Wanted { space: 0, base: 0, start, end, write: u64::from(write) }
 }
 
-/// A lock for one thread, where every wait times out at once.
+/// Monitor of the table for a single thread, where every wait times out at once.
 struct Single(RefCell<State>);
 
 impl Monitor for Single {
@@ -116,7 +116,7 @@ fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
     assert_eq!(begin(&table, 1, &[range(7, 8, false)]), Err(Outcome::Own { index: 0, writes: true }));
 }
 
-/// A lock of `loom`.
+/// Monitor of the table with a lock and a condition variable of `loom`.
 struct Loom {
     state: loom::sync::Mutex<State>,
     changed: loom::sync::Condvar,
@@ -239,7 +239,7 @@ fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
     });
 }
 
-/// A lock of the standard library that announces each wait.
+/// Monitor of the table with a lock of the standard library, which announces each wait.
 struct Announced {
     state: std::sync::Mutex<State>,
     changed: std::sync::Condvar,

@@ -24,7 +24,7 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
     Ok(())
 }
 
-/// Turns the mismatch of an element into one of its sequence.
+/// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
 #[cold]
 pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[index {index}: {}]", mismatch.got());
@@ -36,7 +36,7 @@ fn is_sequence(index: i32) -> bool {
     matches!(index, kTVMFFIArray | kTVMFFIList)
 }
 
-/// Creates the mismatch for a copy that could not be allocated.
+/// Creates the mismatch for a container whose elements could not be copied because memory allocation failed.
 #[cold]
 fn short_of_memory<C: FromArg + ?Sized>(error: &crate::Error) -> Mismatch {
     Mismatch::new("MemoryError", C::schema().to_string(), error.message().to_string())
@@ -106,14 +106,14 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     Ok(())
 }
 
-/// Turns the mismatch of a key into one of its mapping.
+/// Converts the mismatch of a key into a mismatch of the mapping that contains it.
 #[cold]
 pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[some key is {}, V]", mismatch.got());
     mismatch.inside(".key", C::schema().to_string(), got)
 }
 
-/// Turns the mismatch of a value into one of its mapping.
+/// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
 #[cold]
 pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[K, some value is {}]", mismatch.got());

@@ -59,16 +59,16 @@ impl DerefMut for Guard<'_> {
     }
 }
 
-/// The results of hooks for keys, collected so far.
+/// Results of the hash and equality hooks of keys that one operation has collected so far.
 ///
 /// Hooks are foreign code and must not run under the lock. An operation that needs the result of a hook releases the
 /// lock, calls the hook, and starts again with the result.
 #[derive(Default)]
 struct Told {
-    /// Keys that were compared with the key that is looked up. They are kept alive, so that no other key gets their
-    /// address.
+    /// Results of comparisons with the key that is looked up. The other keys are kept alive, so that no new key gets
+    /// the address of one of them.
     equal: Vec<(Any, bool)>,
-    /// Hashes of keys, indexed by the address of the key.
+    /// Hashes that hooks have computed, indexed by the address of the key. The keys are kept alive.
     hashes: BTreeMap<u64, (Any, u64)>,
 }
 
@@ -82,11 +82,11 @@ struct Probe<'a> {
     told: Told,
 }
 
-/// The reason why an operation has to start again: a hook result that it needs.
+/// A hook result that an operation needs before it can start again.
 enum Ask {
-    /// Result of the comparison of this key with the key that is looked up.
+    /// The result of comparing this key with the key that is looked up.
     Equal(Any),
-    /// Hashes of these keys.
+    /// The hashes of these keys.
     Hashes(Vec<Any>),
 }
 
@@ -101,7 +101,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the slot of the key, or the key that a hook has to compare first.
+    /// Returns the slot of the key that is looked up, or the hook result that is needed first.
     #[inline]
     fn find(&self, mapping: &Mapping<'_>) -> Result<Option<u64>, Ask> {
         let layout = mapping.layout();
@@ -119,7 +119,7 @@ impl<'a> Probe<'a> {
         unknown.map_or(Ok(at), |key| Err(Ask::Equal(key)))
     }
 
-    /// Returns true if a key equals the key that is looked up, and `None` if a hook has to decide that first.
+    /// Returns true if `other` equals the key that is looked up, and `None` if a hook has to be called first.
     fn is_equal(&self, other: &Any) -> Option<bool> {
         if other.type_index() != self.key.type_index() {
             return Some(false);
@@ -136,7 +136,7 @@ impl<'a> Probe<'a> {
         self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
     }
 
-    /// Calls the hooks. Must not be called under the lock.
+    /// Calls the hooks and stores their results. Must not be called under the lock.
     #[cold]
     fn ask(&mut self, ask: Ask) {
         match ask {
@@ -182,8 +182,9 @@ impl<K, V> Dict<K, V> {
         Self::from_values(super::into_pairs(iter)?)
     }
 
-    /// Acquires the lock. While it is held, no value is released and no foreign code runs. Variables whose values are
-    /// to be released are therefore declared before it.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. A variable whose
+    /// value is to be released must therefore be declared before the guard, so that it is dropped after the lock is
+    /// released.
     #[inline]
     fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a Dict are only used through this lock.
@@ -299,7 +300,7 @@ impl<K, V> Dict<K, V> {
         })
     }
 
-    /// Returns the value of a key, which is first inserted with `value` if it is absent.
+    /// Returns the value of `key`. If the key is absent, first inserts it with `value`.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -396,7 +397,7 @@ impl<K: FromArg, V: FromArg> Dict<K, V> {
     /// Casts a Dict object to a Dict of `K` and `V`.
     ///
     /// # Errors
-    /// Returns the object if it is not a Dict or if a pair has other types.
+    /// Returns the object if it is not a Dict or if a pair does not have the types `K` and `V`.
     pub fn try_from_object(object: ObjectRef) -> Result<Dict<K, V>, ObjectRef> {
         if object.type_index() != kTVMFFIDict {
             return Err(object);
@@ -517,7 +518,8 @@ impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Dict<K, V> {
     }
 }
 
-/// An iterator over a snapshot of the pairs of a [`Dict`]. It yields an error for a pair that has other types.
+/// An iterator over a snapshot of the pairs of a [`Dict`]. It yields an error for a pair that does not have the types
+/// `K` and `V`.
 pub struct DictIter<K = Any, V = Any> {
     pairs: vec::IntoIter<(Any, Any)>,
     kind: PhantomData<fn() -> (K, V)>,

@@ -95,8 +95,9 @@ impl<T> List<T> {
         Self::from_values(values.into_iter())
     }
 
-    /// Acquires the lock. While it is held, no value is released and no foreign code runs. Variables whose values are
-    /// to be released are therefore declared before it.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. A variable whose
+    /// value is to be released must therefore be declared before the guard, so that it is dropped after the lock is
+    /// released.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a List are only used through this lock.

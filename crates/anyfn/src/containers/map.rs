@@ -14,8 +14,8 @@ use crate::{Any, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, 
 /// A mapping of keys to values in insertion order, with copy-on-write semantics: clones share the pairs until one
 /// clone is changed.
 ///
-/// Two keys are equal if they have the same type and the same bits, if they are strings or bytes with equal content,
-/// or if the hook of their type for equality says so. So `1`, `1.0` and `true` are three different keys.
+/// Two keys are equal if they have the same type and the same bits, if they are strings or bytes with equal content, or
+/// if the equality hook of their type reports that they are equal. So `1`, `1.0` and `true` are three different keys.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -216,7 +216,7 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
     /// Casts a Map object to a Map of `K` and `V`.
     ///
     /// # Errors
-    /// Returns the object if it is not a Map or if a pair has other types.
+    /// Returns the object if it is not a Map or if a pair does not have the types `K` and `V`.
     pub fn try_from_object(object: ObjectRef) -> Result<Map<K, V>, ObjectRef> {
         if object.type_index() != kTVMFFIMap {
             return Err(object);

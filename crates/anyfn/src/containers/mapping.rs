@@ -1,9 +1,9 @@
 //! The common part of Map and Dict: an object with one of two layouts.
 //!
 //! Up to four pairs are stored consecutively (the *small* layout, in the object's own memory or in a buffer), more
-//! pairs in a hash table (the *dense* layout, see `table`). A small object becomes dense in place and never small
-//! again. Code in other languages reads both and changes Dicts, so the memory of the object is the only record of its
-//! state.
+//! pairs in a hash table (the *dense* layout, see `table`). An object in the small layout becomes dense in place and
+//! never returns to the small layout. Code in other languages reads both layouts and changes Dicts, so the memory of
+//! the object is the only record of its state.
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
@@ -26,7 +26,7 @@ const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
 
-/// A Map or Dict of the dense layout. In the small layout, the pairs begin at the offset of `tail`.
+/// Memory of a Map or Dict in the dense layout. In the small layout, the pairs begin at the offset of `tail`.
 #[repr(C)]
 struct MapObject {
     header: TVMFFIObject,
@@ -42,14 +42,15 @@ pub(super) struct Pair {
     value: TVMFFIAny,
 }
 
-/// Offset of the pairs in a small object.
+/// Offset of the pairs in an object in the small layout, in bytes.
 const PAIRS: usize = core::mem::offset_of!(MapObject, tail);
 
 const _: () = assert!(PAIRS == 56 || size_of::<usize>() != 8);
 // A small object must have room to become dense in place.
 const _: () = assert!(size_of::<MapObject>() <= PAIRS + SMALL_MIN * size_of::<Pair>());
 
-/// Creates an empty object of the small layout with room for `capacity` pairs, limited to 2 to 4.
+/// Creates an empty Map or Dict in the small layout with room for `capacity` pairs, raised to 2 or reduced to 4 if
+/// necessary.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
@@ -63,7 +64,7 @@ pub(super) fn new_small(type_index: i32, capacity: usize) -> Result<ObjectRef> {
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
-/// Creates an object of the dense layout.
+/// Creates a Map or Dict in the dense layout that takes over the table `new`.
 fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     let object: *mut MapObject = memory::allocate(size_of::<MapObject>())?.as_ptr().cast();
     let (cell, tail) = new.into_parts();
@@ -75,6 +76,8 @@ fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
+/// Writes the header and the cell into new memory and returns the object.
+///
 /// # Safety
 /// `object` must be new memory with room for everything that `cell` describes.
 unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -> ObjectRef {
@@ -94,8 +97,8 @@ unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -
     }
 }
 
-/// Creates an object from pairs, in order. If a key occurs more than once, its last value is used. Hooks of the keys
-/// may run.
+/// Creates a Map or Dict from pairs, in order. If a key occurs more than once, its last value is used. Hooks of the
+/// keys may run.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
@@ -114,7 +117,7 @@ pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<Obje
     Ok(object)
 }
 
-/// Creates a copy of an object.
+/// Creates a Map or Dict of the same type with the same keys and values.
 ///
 /// # Safety
 /// The requirements are those of [`layout_of`].
@@ -146,8 +149,8 @@ pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
     Ok(copy)
 }
 
-/// One additional reference to each of the first `taken` keys and values of a mapping, in order. Dropping it releases
-/// them.
+/// Guard that holds one additional reference to each of the first `taken` keys and values of a mapping, in order.
+/// Dropping it releases these references.
 struct References<'a> {
     layout: Layout<'a>,
     taken: usize,
@@ -219,6 +222,8 @@ pub(super) unsafe fn layout_of(object: &ObjectRef) -> Layout<'_> {
     unsafe { layout_at(object.header().cast()) }
 }
 
+/// Returns the pairs of the Map or Dict at an address.
+///
 /// # Safety
 /// The requirements are those of [`layout_of`].
 #[inline]
@@ -250,8 +255,8 @@ pub(super) unsafe fn len_of(object: &ObjectRef) -> usize {
 }
 
 impl<'a> Layout<'a> {
-    /// Returns the slot of the key for which `equal` is true (in the small layout, the index of its pair). `hash` is
-    /// the hash of the key, if it is already known.
+    /// Returns the slot of the key for which `equal` returns true. In the small layout, the slot is the index of the
+    /// pair. `hash` is the hash of the key, if it is already known.
     #[inline]
     pub(super) fn find(
         self,
@@ -289,7 +294,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the slot of the oldest pair. Without pairs, returns [`NONE`] or a slot that holds no pair.
+    /// Returns the slot of the oldest pair. If there are no pairs, returns [`NONE`] or a slot that holds no pair.
     #[inline]
     pub(super) fn first(self) -> u64 {
         match self {
@@ -298,8 +303,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the slot after one that holds a pair. After the newest pair, returns [`NONE`] or a slot that holds no
-    /// pair.
+    /// Returns the slot of the next newer pair after the pair in slot `at`. After the newest pair, returns [`NONE`] or
+    /// a slot that holds no pair.
     #[inline]
     pub(super) fn next(self, at: u64) -> u64 {
         match self {
@@ -349,7 +354,7 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 impl Iter<'_> {
-    /// Returns the slot of the newest pair of a dense object.
+    /// Returns the slot of the newest pair of a mapping in the dense layout; [`NONE`] in the small layout.
     fn last_slot(self) -> u64 {
         let Layout::Dense(view) = self.layout else { return NONE };
         let mut at = self.next;
@@ -362,25 +367,26 @@ impl Iter<'_> {
 
 /// The pairs of a Map or Dict, exclusively borrowed.
 ///
-/// Only [`Mapping::set`] and the release of the whole object release values; the other methods return what they
-/// remove to the caller.
+/// Only [`Mapping::set`] and [`Mapping::release`] release values. The other methods return the values that they remove
+/// to the caller.
 pub(super) struct Mapping<'a> {
     object: *mut MapObject,
     borrow: PhantomData<&'a mut MapObject>,
 }
 
-/// The former pairs of a Dict, and the buffer that held them.
+/// The pairs that were removed from a Dict, and the buffer that held them, if it must be freed.
 pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 
 /// The result of [`Mapping::add`].
 pub(super) enum Added {
-    /// The pair was added. The buffer, if any, must be freed.
+    /// The pair was added. The previous buffer of the mapping, if any, must be freed.
     Done(Option<Buffer>),
-    /// The pair was not added. The hashes of these keys, which hooks compute, are needed first.
+    /// The pair was not added, because the hashes of these keys are needed first. Hooks compute them.
     NeedsHashes(Vec<Any>),
 }
 
-/// A function that returns the hash of an existing key that a hook computes, if it is known.
+/// A function that returns the hash of a key of the mapping whose type has a hash hook; `None` if the hash is not known
+/// yet.
 pub(super) type HashOf<'a> = dyn Fn(&Any) -> Option<u64> + 'a;
 
 /// Returns the pairs of an object for modification.
@@ -394,6 +400,8 @@ pub(super) unsafe fn mapping_of(object: &ObjectRef) -> Mapping<'_> {
 }
 
 impl Mapping<'_> {
+    /// Returns the pairs of the Map or Dict with this header for modification.
+    ///
     /// # Safety
     /// The requirements are those of [`mapping_of`].
     #[inline]
@@ -418,7 +426,7 @@ impl Mapping<'_> {
         self.cell().slots & SMALL != 0
     }
 
-    /// Returns the table of a dense object.
+    /// Returns the table of the mapping, which must be in the dense layout.
     #[inline]
     fn table(&mut self) -> Table<'_> {
         debug_assert!(!self.is_small());
@@ -432,7 +440,7 @@ impl Mapping<'_> {
         unsafe { Table::from_parts(cell, tail) }
     }
 
-    /// Returns the pair at an index of a small object.
+    /// Returns the pair at index `at` of the mapping, which must be in the small layout.
     fn pair_mut(&mut self, at: usize) -> &mut Pair {
         let cell = self.cell();
         assert!(at < cell.size as usize);
@@ -462,10 +470,10 @@ impl Mapping<'_> {
         unsafe { Any::from_raw(old) }
     }
 
-    /// Adds a pair whose key is absent. On success the key and value are taken out of `pair`.
+    /// Adds a pair whose key must be absent. On success the key and value are taken out of `pair`.
     ///
-    /// `hash_of` returns the hash of an existing key that a hook computes, if it is known. If it is `None`, hooks are
-    /// called.
+    /// `hash` is the hash of the new key, if it is known. `hash_of` returns the hashes that hooks have computed for
+    /// keys of the mapping. Without `hash_of`, the hooks are called when a hash is needed.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the mapping is unchanged in that case.
@@ -515,7 +523,7 @@ impl Mapping<'_> {
         self.grow(pair, hash, hash_of, slots, fib_shift)
     }
 
-    /// Moves all pairs and one more to a new table.
+    /// Moves the pairs of the mapping to a new table and adds `pair` to it.
     #[cold]
     fn grow(
         &mut self,
@@ -554,7 +562,8 @@ impl Mapping<'_> {
         Ok(Added::Done(Some(self.switch_to(new))))
     }
 
-    /// Makes the object dense, with a table that already contains its pairs. Returns the old buffer.
+    /// Switches the object to the dense layout with the table `new`, which already contains the pairs. Returns the old
+    /// buffer.
     fn switch_to(&mut self, new: NewTable) -> Buffer {
         let (cell, tail) = new.into_parts();
         let old = core::mem::replace(self.cell(), cell);
@@ -566,7 +575,7 @@ impl Mapping<'_> {
         unsafe { Buffer::from_raw(old.data, old.data_deleter) }
     }
 
-    /// Appends a pair to a small object that has room.
+    /// Appends a pair to a mapping in the small layout, which must have spare capacity.
     fn append(&mut self, pair: Pair) {
         let cell = self.cell();
         // SAFETY: there is room for one more pair.
@@ -576,7 +585,7 @@ impl Mapping<'_> {
         cell.size += 1;
     }
 
-    /// Moves the pairs of a small object to a buffer with room for four pairs.
+    /// Moves the pairs of a mapping in the small layout to a buffer with room for four pairs. Returns the old buffer.
     fn widen(&mut self) -> Result<Option<Buffer>> {
         let data = memory::allocate_array(0, SMALL_MAX, size_of::<Pair>())?.as_ptr();
         let cell = self.cell();
@@ -590,7 +599,8 @@ impl Mapping<'_> {
         Ok(Some(unsafe { Buffer::from_raw(old.0, old.1) }))
     }
 
-    /// Sets the value of a key of an object that is not shared: hooks are called, and the replaced value is released.
+    /// Sets the value of a key. This calls hooks and releases the value that it replaces, so no other reference to the
+    /// object may exist and no lock may be held.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the mapping is unchanged in that case.
@@ -639,7 +649,7 @@ impl Mapping<'_> {
         (key, value)
     }
 
-    /// Removes all pairs, and the buffer of a table.
+    /// Removes all pairs and returns them. In the dense layout, also returns the old table.
     ///
     /// # Errors
     /// Returns `MemoryError` if an empty table cannot be allocated; the mapping is unchanged in that case.
@@ -655,7 +665,7 @@ impl Mapping<'_> {
         Ok((pairs, Some(self.switch_to(new))))
     }
 
-    /// Returns all pairs. The object must forget them afterwards.
+    /// Moves all pairs out of the mapping. The caller must then set the number of pairs to zero or replace the table.
     fn take_pairs(&mut self) -> Vec<(Any, Any)> {
         let mut pairs = Vec::with_capacity(self.len());
         for (key, value) in self.layout().iter() {
@@ -668,7 +678,7 @@ impl Mapping<'_> {
         pairs
     }
 
-    /// Releases all pairs and the buffer. The object must no longer be in use.
+    /// Releases all pairs and the buffer. The object must not be used afterwards.
     fn release(&mut self) {
         for (key, value) in self.layout().iter() {
             // SAFETY: the pair moves out of the object, which is no longer used.

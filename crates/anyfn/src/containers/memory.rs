@@ -1,8 +1,8 @@
 //! Memory of containers.
 //!
-//! It comes from the C allocator. Header-inline code in other languages replaces the buffer of a List and frees the
-//! old one with the deleter in the cell, or frees with that deleter a buffer that it allocated itself. Both therefore
-//! must share one allocator.
+//! It comes from the C allocator, because code in other languages also allocates and frees buffers. That code may
+//! replace the buffer of a List: it frees the old buffer with the deleter in the cell, and may leave this deleter in
+//! place for its new buffer. Both buffers must therefore come from the same allocator.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -14,7 +14,7 @@ unsafe extern "C" {
     fn free(data: *mut c_void);
 }
 
-/// Function in a cell that frees the buffer of the container.
+/// Function that frees the buffer of a container. The cell of the container stores it.
 pub(super) type Deleter = unsafe extern "C" fn(data: *mut c_void);
 
 /// Frees memory from [`allocate`], and does nothing for NULL. It is a function of libc, so it outlives this library.

@@ -72,6 +72,8 @@ impl Buffer {
     }
 }
 
+/// Writes the header and the cell into new memory and returns the object.
+///
 /// # Safety
 /// `object` must be new memory with room for a `SeqObject` and for the elements that `cell` describes.
 unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -> ObjectRef {
@@ -113,7 +115,7 @@ unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     ended
 }
 
-/// Returns the elements of an object that does not change during the borrow.
+/// Returns the elements of an Array or List.
 ///
 /// # Safety
 /// `object` must be an Array or List, and its elements must not change during the borrow.
@@ -156,7 +158,7 @@ pub(super) unsafe fn seq_of(object: &ObjectRef) -> Seq<'_> {
 
 /// The elements of an Array or List, exclusively borrowed.
 ///
-/// No method releases a value or a buffer: whatever is removed is returned to the caller.
+/// No method releases a value or a buffer. Values and buffers that a method removes are returned to the caller.
 pub(super) struct Seq<'a>(&'a mut TVMFFISeqCell);
 
 impl Seq<'_> {
@@ -179,7 +181,7 @@ impl Seq<'_> {
         unsafe { core::slice::from_raw_parts(self.0.data.cast(), self.len()) }
     }
 
-    /// Returns all slots; the first ones hold the elements.
+    /// Returns all slots up to the capacity. The elements are in the first slots.
     #[inline]
     fn slots(&mut self) -> &mut [MaybeUninit<TVMFFIAny>] {
         if self.capacity() == 0 {
@@ -208,7 +210,7 @@ impl Seq<'_> {
         self.0.size = len as i64;
     }
 
-    /// Appends an element. There must be room for it.
+    /// Appends an element. The sequence must have spare capacity.
     #[inline]
     pub(super) fn push(&mut self, value: Any) {
         let len = self.len();
@@ -256,7 +258,7 @@ impl Seq<'_> {
         Some(unsafe { self.take(last) })
     }
 
-    /// Replaces the element at an existing index and returns the old one.
+    /// Replaces the element at index `at`, which must be within bounds, and returns the old element.
     pub(super) fn replace(&mut self, at: usize, value: Any) -> Any {
         // SAFETY: the caller has checked that `at` is below the size, and the slot is overwritten directly below.
         let old = unsafe { self.take(at) };
@@ -264,7 +266,7 @@ impl Seq<'_> {
         old
     }
 
-    /// Inserts elements before the one at `at`. There must be room for them.
+    /// Inserts elements before the element at index `at`. The capacity must suffice for them.
     pub(super) fn insert(&mut self, at: usize, values: &mut Vec<Any>) {
         let (len, count) = (self.len(), values.len());
         let slots = self.slots();
@@ -275,7 +277,7 @@ impl Seq<'_> {
         self.set_len(len + count);
     }
 
-    /// Inserts an element before the one at `at`. There must be room for it.
+    /// Inserts an element before the element at index `at`. The sequence must have spare capacity.
     pub(super) fn insert_one(&mut self, at: usize, value: Any) {
         let len = self.len();
         let slots = self.slots();
@@ -284,7 +286,7 @@ impl Seq<'_> {
         self.set_len(len + 1);
     }
 
-    /// Removes the element at an existing index and returns it.
+    /// Removes the element at index `at`, which must be within bounds, and returns it.
     pub(super) fn remove(&mut self, at: usize) -> Any {
         // SAFETY: the caller has checked that `at` is below the size, and the slot is overwritten or discarded below.
         let old = unsafe { self.take(at) };
@@ -294,7 +296,7 @@ impl Seq<'_> {
         old
     }
 
-    /// Removes the elements of a range that is within the size and returns them.
+    /// Removes the elements of `range`, which must be within bounds, and returns them.
     pub(super) fn drain(&mut self, range: Range<usize>) -> Vec<Any> {
         let mut removed = Vec::with_capacity(range.len());
         for at in range.clone() {
@@ -335,7 +337,7 @@ impl Seq<'_> {
         self.slots()[..len].reverse();
     }
 
-    /// Makes room for `extra` more elements of a List and at least doubles the capacity if it is exceeded. Returns
+    /// Ensures that a List has room for `extra` more elements. If it must grow, the capacity at least doubles. Returns
     /// the old buffer, which the caller frees.
     ///
     /// # Errors
@@ -349,7 +351,7 @@ impl Seq<'_> {
         self.move_to(needed.max(self.capacity().saturating_mul(2))).map(Some)
     }
 
-    /// Makes room for a total of `capacity` elements of a List. Returns the old buffer, which the caller frees.
+    /// Ensures that a List has room for a total of `capacity` elements. Returns the old buffer, which the caller frees.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
@@ -372,7 +374,7 @@ impl Seq<'_> {
         Ok(unsafe { Buffer::from_raw(old.0, old.1) })
     }
 
-    /// Moves all elements to the end of another sequence, which must have room for them.
+    /// Moves all elements to the end of the sequence `to`, which must have spare capacity for them.
     pub(super) fn move_into(&mut self, to: &mut Seq<'_>) {
         let (len, at) = (self.len(), to.len());
         to.slots()[at..at + len].copy_from_slice(&self.slots()[..len]);
@@ -392,7 +394,7 @@ impl Seq<'_> {
         Taken { data: data.cast(), len, _buffer: unsafe { Buffer::from_raw(data, deleter) } }
     }
 
-    /// Releases all elements, last to first, and the buffer. The object must no longer be in use.
+    /// Releases all elements, last to first, and the buffer. The object must not be used afterwards.
     fn release(&mut self) {
         let len = self.len();
         self.set_len(0);
@@ -411,7 +413,7 @@ impl Seq<'_> {
     }
 }
 
-/// The former elements of a List. Dropping it releases them.
+/// Elements that were removed from a List. Dropping this releases them and their buffer.
 pub(super) struct Taken {
     data: *mut Any,
     len: usize,

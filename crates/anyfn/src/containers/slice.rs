@@ -62,7 +62,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Returns the distance between neighbouring indices.
+    /// Returns the distance between neighbouring indices, which is always positive.
     pub(super) fn step(self) -> usize {
         usize::try_from(self.step.unsigned_abs()).unwrap_or(usize::MAX)
     }
@@ -92,7 +92,8 @@ impl Iterator for Places {
 impl ExactSizeIterator for Places {}
 impl FusedIterator for Places {}
 
-/// Resolves an index that counts from the end if it is negative; `None` if it is out of bounds.
+/// Returns the index in a sequence of `len` elements to which `index` refers. A negative `index` counts from the end.
+/// Returns `None` if the index is out of bounds.
 #[inline]
 fn place(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
@@ -147,8 +148,8 @@ impl List {
         Some(seq.remove(index))
     }
 
-    /// Removes the element `item`, which was found at index `at` but may have moved since. Returns false if it is no
-    /// longer in the List.
+    /// Removes the element `item`, which the caller found at index `at`. The element is also found if it has moved
+    /// since. Returns false if it is no longer in the List.
     pub fn remove_same(&self, at: usize, item: &Any) -> bool {
         let _removed;
         let mut seq = self.lock();
@@ -168,11 +169,12 @@ impl List {
         seq::items_at(seq.items(), slice)
     }
 
-    /// Replaces the elements of a slice. If the step is not 1, `values` must have as many elements as the slice.
+    /// Replaces the elements at the indices of a slice. If the step is not 1, `values` must have as many elements as
+    /// the slice selects.
     ///
     /// # Errors
-    /// Returns `ValueError` if the step is not 1 and the numbers differ, and `MemoryError` if memory allocation
-    /// fails. The List is unchanged in both cases.
+    /// Returns `ValueError` if the step is not 1 and the numbers of elements differ. Returns `MemoryError` if memory
+    /// allocation fails. The List is unchanged in both cases.
     pub fn set_slice(&self, slice: Slice, mut values: Vec<Any>) -> Result<()> {
         let (_removed, _old);
         let mut seq = self.lock();
@@ -214,8 +216,8 @@ impl List {
         Ok(())
     }
 
-    /// Replaces all elements by `new` if they are still identical to those of `seen`. Otherwise returns false and
-    /// leaves the List unchanged.
+    /// Replaces all elements by `new` if the current elements are identical to those of `seen`. Otherwise returns false
+    /// and leaves the List unchanged.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.

@@ -19,7 +19,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TV
 use super::memory::{self, Buffer};
 use crate::{Any, Error, Result};
 
-/// Value of a link that leads to no slot.
+/// Value of a link to another slot if there is no such slot.
 pub(super) const NONE: u64 = u64::MAX;
 
 const EMPTY: u8 = 0xFF;
@@ -28,7 +28,8 @@ const BODY: u8 = 0x80;
 const JUMP: u8 = 0x7F;
 const BLOCK: usize = 16;
 
-/// Distances from one slot of a chain to the next: 0 (the end) to 15, triangular numbers, then larger numbers.
+/// Distances from one slot of a chain to the next, in slots. Index 0 marks the end of the chain. The distances at the
+/// indices 1 to 15 are 1 to 15; triangular numbers and larger numbers follow.
 static JUMPS: [u64; 126] = jumps();
 
 const fn jumps() -> [u64; 126] {
@@ -112,7 +113,7 @@ pub(super) struct Block {
 const _: () = assert!(size_of::<Item>() == size_of::<TVMFFIMapItem>());
 const _: () = assert!(size_of::<Block>() == size_of::<TVMFFIMapBlock>());
 
-/// Returns the number of slots and the shift of a new table for `capacity` pairs.
+/// Returns the number of slots of a new table for `capacity` pairs, and the shift that computes home slots from hashes.
 pub(super) fn table_size(capacity: usize) -> (u64, u32) {
     let bits = usize::BITS - capacity.leading_zeros();
     let (slots, shift) = (1u64 << bits, 64 - bits);
@@ -146,7 +147,7 @@ impl NewTable {
         })
     }
 
-    /// Creates a table of the same size with copies of the same bytes in the same slots.
+    /// Creates a copy of a table: the same number of slots, with the same bytes in each slot.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -164,7 +165,7 @@ impl NewTable {
         unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
     }
 
-    /// Returns the cell and tail of the object that takes over the table.
+    /// Returns the cell and tail that describe the table, for the object that takes it over.
     pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
         let this = core::mem::ManuallyDrop::new(self);
         let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
@@ -219,7 +220,8 @@ struct Move {
     meta: u8,
 }
 
-/// The moves of one attempt to free a slot: few in most tables, and many only if keys collide deliberately.
+/// Moves of one attempt to free a slot. Most attempts need few moves; many are needed only if keys collide
+/// deliberately.
 #[derive(Default)]
 struct Moves {
     first: [Move; 8],
@@ -252,6 +254,8 @@ fn block_count(slots: u64) -> usize {
 }
 
 impl<'a> View<'a> {
+    /// Returns the dense table that a cell and a tail describe, for reading.
+    ///
     /// # Safety
     /// The cell and tail must belong to a dense table that does not change for `'a`.
     #[inline]
@@ -295,7 +299,7 @@ impl<'a> View<'a> {
         from.wrapping_add(JUMPS[index as usize]) & (self.slots - 1)
     }
 
-    /// Returns the next slot of a chain.
+    /// Returns the slot that follows slot `at` in its chain; `None` at the end of the chain.
     #[inline]
     fn next_in_chain(self, at: u64) -> Option<u64> {
         match self.meta(at) & JUMP {
@@ -304,7 +308,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the slot of the first key in the chain of that hash for which `equal` is true.
+    /// Searches the chain of the home slot of `hash`. Returns the slot of the first key for which `equal` returns true.
     #[inline]
     pub(super) fn find(self, hash: u64, mut equal: impl FnMut(&'a Any) -> bool) -> Option<u64> {
         if self.size == 0 || self.blocks.is_empty() {
@@ -322,26 +326,26 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the slot of the oldest pair, or [`NONE`].
+    /// Returns the slot of the oldest pair; [`NONE`] if there is no pair.
     #[inline]
     pub(super) fn first(self) -> u64 {
         if self.size == 0 { NONE } else { self.head }
     }
 
-    /// Returns the slot of the next newer pair, or [`NONE`].
+    /// Returns the slot of the next newer pair after the pair in slot `at`; [`NONE`] after the newest pair.
     #[inline]
     pub(super) fn next(self, at: u64) -> u64 {
         self.item(at).next
     }
 
-    /// Returns an empty slot at one of the distances from `from`, and the index of that distance.
+    /// Returns an empty slot at one of the distances in `JUMPS` after slot `from`, and the index of this distance.
     fn next_empty(self, from: u64) -> Option<(u64, u8)> {
         (1..JUMPS.len() as u8)
             .map(|index| (self.jump(from, index), index))
             .find(|(at, _)| self.meta(*at) == EMPTY)
     }
 
-    /// Returns the slot before `at` in its chain. It is found by the distances, so that no key has to be hashed.
+    /// Returns the slot before `at` in its chain. It tries all distances in `JUMPS`, so that no key has to be hashed.
     fn previous_in_chain(self, at: u64) -> u64 {
         for index in 1..JUMPS.len() as u8 {
             let before = at.wrapping_sub(JUMPS[index as usize]) & (self.slots - 1);
@@ -362,6 +366,8 @@ pub(super) fn any(raw: &TVMFFIAny) -> &Any {
 }
 
 impl Table<'_> {
+    /// Returns the dense table that a cell and a tail describe, for modification.
+    ///
     /// # Safety
     /// The cell and tail must belong to a dense table that no other code uses for the lifetime of the result.
     pub(super) unsafe fn from_parts<'a>(
@@ -417,12 +423,12 @@ impl Table<'_> {
         self.tail.fib_shift
     }
 
-    /// Returns true if one more pair would leave too few empty slots.
+    /// Returns true if too few slots would be empty after adding a pair.
     fn is_full(&self) -> bool {
         (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
     }
 
-    /// Finds the key for which `equal` is true, or adds `key` at the end of the order.
+    /// Finds the key for which `equal` returns true, or adds `key` as the newest key.
     ///
     /// If the result is [`Slot::Added`], the table owns the key.
     pub(super) fn find_or_add(
@@ -468,7 +474,7 @@ impl Table<'_> {
         self.added(at)
     }
 
-    /// Links a new item at the end of the order.
+    /// Makes the item in slot `at` the newest pair and counts it.
     fn added(&mut self, at: u64) -> Slot {
         let last = self.tail.iter_tail;
         self.item_mut(at).prev = last;
@@ -481,8 +487,9 @@ impl Table<'_> {
         Slot::Added(at)
     }
 
-    /// Moves the part of a foreign chain that begins at `home` to other slots. Returns false, and leaves the table
-    /// unchanged, if there is no room. On success the slot is marked as protected.
+    /// Frees the slot `home`, which a chain of another home slot occupies: moves the items of that chain, from this
+    /// slot on, to other slots. Returns false, and leaves the table unchanged, if there is no room. On success the slot
+    /// is marked as reserved.
     fn free_home(&mut self, home: u64) -> bool {
         let before = self.view().previous_in_chain(home);
         let link = self.view().meta(before);
@@ -518,14 +525,15 @@ impl Table<'_> {
         self.set_meta(before, link);
     }
 
-    /// Moves an item to an empty slot, as the end of a chain. The item keeps its position in the order.
+    /// Moves an item to an empty slot, which becomes the end of a chain. The item keeps its position in the insertion
+    /// order.
     fn move_item(&mut self, from: u64, to: u64) {
         let item = *self.view().item(from);
         self.put(to, BODY, item);
         self.relink(item, to);
     }
 
-    /// Makes the neighbours of an item in the order link to its new slot.
+    /// Updates the links of the next older and the next newer item after an item has moved to slot `at`.
     fn relink(&mut self, item: Item, at: u64) {
         match item.prev {
             NONE => self.tail.iter_head = at,
@@ -537,7 +545,7 @@ impl Table<'_> {
         }
     }
 
-    /// Removes an item from the order.
+    /// Removes an item from the links of the insertion order.
     fn unlink(&mut self, item: Item) {
         match item.prev {
             NONE => self.tail.iter_head = item.next,
@@ -607,7 +615,8 @@ pub(super) fn rebuild<'p, I: Iterator<Item = (&'p TVMFFIAny, &'p TVMFFIAny)>>(
     }
 }
 
-/// Returns the number of slots and the shift of the next larger table.
+/// Returns the number of slots and the shift of the next larger table after one with `slots` slots and the shift
+/// `fib_shift`.
 ///
 /// # Errors
 /// Returns `MemoryError` if no table can be that large.

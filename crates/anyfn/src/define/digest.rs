@@ -1,4 +1,4 @@
-//! Digest of the composition of a Rust type's memory.
+//! Digest of everything that determines how the memory of a Rust type is interpreted.
 //!
 //! Two libraries may have a type of the same name. Its objects can pass between them only if both interpret the bytes
 //! in the same way, and all that the libraries can compare is a number. A reflected field is described by its schema.
@@ -41,12 +41,12 @@ impl Hasher for Digest {
 }
 
 impl Digest {
-    /// Adds a field, and the build number unless it is 0.
+    /// Adds the offset, type and size of a field, and `build`, which is the build number or 0.
     pub fn field<F: 'static>(&mut self, offset: usize, _field: &FieldType<F>, build: u64) {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }
 
-    /// Adds the build number, for a type whose content is not known field by field.
+    /// Adds the build number, for a type whose fields are not added one by one.
     pub fn build(&mut self, build: u64) {
         build.hash(self);
     }
@@ -59,8 +59,8 @@ impl Digest {
 /// The layout of the type, and of everything that it points to, must follow from its [`TypeId`].
 pub unsafe trait Fixed {}
 
-/// The type of a field. `(&FieldType::<F>::NEW).build(number)` is 0 if `F` is [`Fixed`], and otherwise the build
-/// number, because method lookup finds [`OfType`] first.
+/// Selects the build number that a field of type `F` adds to the digest. `(&FieldType::<F>::NEW).build(number)` is 0 if
+/// `F` is [`Fixed`], and `number` otherwise: method lookup finds [`OfType`] before [`OfBuild`].
 pub struct FieldType<F>(PhantomData<F>);
 
 impl<F> FieldType<F> {
@@ -68,9 +68,9 @@ impl<F> FieldType<F> {
     pub const NEW: FieldType<F> = FieldType(PhantomData);
 }
 
-/// Build number of types that are [`Fixed`], which is 0.
+/// Build number of a field whose type is [`Fixed`], which is 0.
 pub trait OfType {
-    /// Returns 0, whatever the build.
+    /// Returns 0 for every build number.
     fn build(&self, _build: u64) -> u64 {
         0
     }
@@ -78,9 +78,9 @@ pub trait OfType {
 
 impl<F: Fixed> OfType for FieldType<F> {}
 
-/// Build number of all other types.
+/// Build number of a field whose type is not [`Fixed`]; see [`FieldType`].
 pub trait OfBuild {
-    /// Returns the build number.
+    /// Returns the build number unchanged.
     fn build(&self, build: u64) -> u64 {
         build
     }

@@ -19,12 +19,13 @@ use crate::Error;
 /// The type index of a type that is registered at its first use.
 pub struct TypeIndex(AtomicI32);
 
-/// Value before the first request for the index.
+/// Value of a [`TypeIndex`] before the type is registered.
 const NEW: i32 = -1;
-/// Value while a thread registers the type and other threads wait.
+/// Value of a [`TypeIndex`] while one thread registers the type and other threads wait.
 const TAKEN: i32 = -2;
 
-/// Attribute of a type that identifies the Rust type of the content of its objects.
+/// Attribute of a type that identifies the content of its objects. For a type defined in Rust, it is a number that is
+/// computed from the Rust type; other values are the `CONTENT_*` constants.
 pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
 
 /// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold more than their reflected fields.
@@ -34,18 +35,19 @@ pub const CONTENT_HIDDEN: u64 = 0;
 /// else.
 pub const CONTENT_OF_FIELDS: u64 = 1;
 
-/// Value of [`CONTENT_ATTRIBUTE`] for types that are defined at run time. The values of Rust types are larger.
+/// Value of [`CONTENT_ATTRIBUTE`] for types that are defined at run time. The values for types defined in Rust are
+/// larger.
 pub const CONTENT_AT_RUN_TIME: u64 = 2;
 
 impl TypeIndex {
-    /// Creates an index that is not known yet.
+    /// Creates a type index whose type is not registered yet.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "only for statics")]
     pub const fn new() -> TypeIndex {
         TypeIndex(AtomicI32::new(NEW))
     }
 
-    /// Returns the index, and first registers the type if it is new. The index never changes.
+    /// Returns the type index. The first call registers the type. The result never changes.
     ///
     /// # Panics
     /// Panics if the type cannot be registered, for example because another type has the key: an object of that type
@@ -61,7 +63,7 @@ impl TypeIndex {
         }
     }
 
-    /// Returns the index like [`get`](Self::get), but without panicking.
+    /// Returns the type index like [`get`](Self::get), but returns an error instead of panicking.
     ///
     /// # Errors
     /// Returns the reason why the type cannot be registered.
@@ -72,8 +74,9 @@ impl TypeIndex {
         }
     }
 
-    /// Registers the type if it is not registered yet. With `again`, also registers the information of a known type
-    /// anew, because the type table forgets the code of a library that was unmapped.
+    /// Registers the type if it is not registered yet. If `again` is true and the type is already registered, its
+    /// fields and methods are registered again. This is necessary because the type table removes the addresses of a
+    /// library that is unmapped.
     ///
     /// # Errors
     /// Returns the reason why the type cannot be registered, for example that another type has its key.
@@ -113,7 +116,8 @@ impl TypeIndex {
     }
 }
 
-/// Ends a registration: stores the index, or `NEW` so that it can be tried again.
+/// Guard that ends a registration when it is dropped: stores the type index, or `NEW` if the registration failed, so
+/// that it can be tried again.
 struct Guard<'a> {
     cell: &'a AtomicI32,
     index: i32,
@@ -135,7 +139,7 @@ fn pause() {
     core::hint::spin_loop();
 }
 
-/// Registers the key of a type, which no other type may have registered.
+/// Registers the key of a type and returns the type index. Returns the reason if another type has registered the key.
 fn register<T: Define>() -> Result<i32, String> {
     let name = T::TYPE_KEY;
     let own = digest_of::<T>();
@@ -167,9 +171,9 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds an existing registration. Code that reads the content of its
-/// objects can rely on the index, because no type derived in Rust gets the same one. `content` is [`CONTENT_HIDDEN`]
-/// or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type of native code, or finds the existing registration, and returns the type index. No type
+/// that is defined in Rust gets the same index, so code that reads the content of its objects can rely on the index.
+/// `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
 /// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.
@@ -186,7 +190,7 @@ pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Res
     Ok(index)
 }
 
-/// Claims a type for a content. Returns false if it is claimed for another one.
+/// Sets the attribute [`CONTENT_ATTRIBUTE`] of a type to `content`. Returns false if it already has another value.
 fn claim(index: i32, content: u64) -> bool {
     let own = TVMFFIAny::from_bits(kTVMFFIInt, content);
     let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
@@ -198,8 +202,9 @@ fn claim(index: i32, content: u64) -> bool {
     content_of(index) == Some(content)
 }
 
-/// Returns true if a known type is claimed for a content. A type is claimed directly after its registration, so one
-/// that stays unclaimed for some time was registered by code that makes no claims.
+/// Returns true if the attribute [`CONTENT_ATTRIBUTE`] of an existing type has the value `content`. The attribute is
+/// set directly after the type is registered, so this waits a moment if it is absent. If it remains absent, the type
+/// was registered by code that does not set it.
 #[cold]
 fn is_claimed(index: i32, content: u64) -> bool {
     const TRIES: usize = 1000;
@@ -218,8 +223,8 @@ fn content_of(index: i32) -> Option<u64> {
     crate::types::attribute(CONTENT_ATTRIBUTE, index).map(|value| unsafe { value.bits() })
 }
 
-/// Returns a number that is computed from everything that identifies a Rust type. It is the same in every library of
-/// a build.
+/// Returns a number that is computed from everything that identifies a Rust type. The number is the same in every
+/// library of a build.
 fn digest_of<T: Define>() -> u64 {
     let mut digest = Digest::default();
     (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);

@@ -1,7 +1,8 @@
 //! Methods of types that are defined in Rust: the expansion of `#[methods]`.
 //!
-//! A method is a C function without data, so the type table does not keep an object of the library that contains it:
-//! the core of the runtime creates the function object, and removes the address from it when the library is unmapped.
+//! A method is a C function without a context pointer. The core of the runtime creates its function object, and removes
+//! the address of the C function from it when the library is unmapped. The type table therefore does not keep an object
+//! of the library alive.
 
 use core::any::TypeId;
 use core::ffi::c_void;
@@ -17,7 +18,7 @@ use super::{Define, checked, ignore};
 use crate::__private::METHODS;
 use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
 
-/// The methods of one block with `#[methods]`.
+/// The methods of one `impl` block that is marked `#[methods]`.
 pub struct TypeMethods {
     /// Function that returns the identifier of the Rust type.
     pub of: fn() -> TypeId,
@@ -48,7 +49,7 @@ pub struct MethodDef {
 pub struct MethodCode(TVMFFISafeCallType);
 
 impl MethodCode {
-    /// Wraps a C function whose first argument is not used.
+    /// Wraps a C function that does not use its first argument.
     ///
     /// ```compile_fail,E0133
     /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);
@@ -61,7 +62,8 @@ impl MethodCode {
     }
 }
 
-/// Returns the key of a type and the name of a method, joined by a dot. `LEN` is the length of the result.
+/// Returns the key of a type and the name of a method, joined by a dot. `LEN` must be the length of the result in
+/// bytes.
 #[must_use]
 pub const fn join<const LEN: usize>(key: &str, name: &str) -> [u8; LEN] {
     let (key, name) = (key.as_bytes(), name.as_bytes());
@@ -93,7 +95,7 @@ pub fn signature_text<S, F: PackableFn<S>>(names: &typed::Names, _function: F) -
     typed::signature_json::<F, S>(names)
 }
 
-/// Returns the methods of a type.
+/// Returns the methods of the type `T` in all its `#[methods]` blocks.
 fn of<T: Define>() -> impl Iterator<Item = &'static MethodDef> {
     let own = TypeId::of::<T>();
     METHODS.iter().filter(move |block| (block.of)() == own).flat_map(|block| block.methods)
@@ -104,8 +106,8 @@ pub(super) fn has_init<T: Define>() -> bool {
     of::<T>().any(|method| method.is_init)
 }
 
-/// Registers the methods of a type in the type table. May be repeated: the methods of a library that is loaded again
-/// work again.
+/// Registers the methods of a type in the type table. This may be repeated when a library is loaded again, so that its
+/// methods work again.
 pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;
@@ -132,7 +134,8 @@ impl MethodDef {
         register.call(args).map(drop)
     }
 
-    /// Registers the method in other implementations of the ABI, which never unmap libraries.
+    /// Registers the method in an implementation of the ABI other than anyfn. Such implementations never unmap
+    /// libraries.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
         let function = function_of(self.call.0)?;
         let view = AnyView::from(function.as_object());
@@ -155,7 +158,7 @@ impl MethodDef {
     }
 }
 
-/// Creates a function object of the runtime for a C function that has no data and stays mapped.
+/// Creates a function object for a C function that needs no context pointer and stays mapped.
 pub(super) fn function_of(call: TVMFFISafeCallType) -> Result<PackedFunc> {
     let mut handle = core::ptr::null_mut();
     // SAFETY: the function has no data, and `handle` is writable.

@@ -34,7 +34,7 @@ pub use index::{
 };
 pub use value::FieldValue;
 
-/// The information about a type that the derive macro generates.
+/// Information that the derive macro generates about a type.
 ///
 /// # Safety
 /// Each function must do what its documentation says, for the fields in [`Definition::fields`] and those of the
@@ -45,14 +45,16 @@ pub unsafe trait Define: Object {
     /// Number of reflected fields, including those of the parent.
     const COUNT: usize;
 
-    /// True if every field that is not reflected has an initial value.
+    /// True if every field that is not reflected has an initial value, so that objects can be constructed field by
+    /// field.
     const PREPARES: bool;
 
-    /// True if all fields are reflected, so that an object with the same field values is a copy.
+    /// True if all fields are reflected, including those of the parent. An object with the same values of the reflected
+    /// fields is then a copy.
     const IS_TOLD: bool;
 
-    /// Adds the composition of a value's memory to the digest, apart from the parent and the schemas of the reflected
-    /// fields.
+    /// Adds to the digest everything that determines the layout of the type, except the parent and the schemas of the
+    /// reflected fields.
     fn digest(digest: &mut Digest);
 
     /// Returns the static that holds the index of the type.
@@ -73,11 +75,11 @@ pub unsafe trait Define: Object {
     /// `this` must point to the memory of a value of which no field is set.
     unsafe fn prepare(this: *mut Self);
 
-    /// Drops the fields that are not reflected, and those reflected fields that are set.
+    /// Drops the fields that are not reflected, and the reflected fields for which `is_set` returns true.
     ///
     /// # Safety
     /// - `this` must have been prepared.
-    /// - `is_set` must return true exactly for the fields that are set.
+    /// - `is_set` must return true exactly for the indices of the reflected fields that are set.
     unsafe fn drop_partial(this: *mut Self, is_set: &dyn Fn(usize) -> bool);
 }
 
@@ -105,7 +107,8 @@ pub struct FieldDef {
     pub name: &'static str,
     /// Documentation of the field.
     pub doc: &'static str,
-    /// Flags `kTVMFFIFieldFlagBit*`, except those that follow from the other members.
+    /// Flags of the field, a combination of `kTVMFFIFieldFlagBit*`. Flags that follow from other members of this struct
+    /// are omitted.
     pub flags: i64,
     /// Offset of the field from the header of the object, in bytes.
     pub offset: usize,
@@ -133,7 +136,7 @@ pub enum FieldDefault {
     None,
     /// A constant default.
     Value(Literal),
-    /// The result of a function, which is called anew each time and ignores its arguments.
+    /// The result of a function that is called for each object. Its arguments are ignored.
     Factory(TVMFFISafeCallType),
 }
 
@@ -142,7 +145,7 @@ pub const fn content_offset<T: Object>() -> usize {
     core::mem::offset_of!(ObjectBox<T>, content)
 }
 
-/// Returns the value of a default expression.
+/// Converts the result of a default expression to a value.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
@@ -150,11 +153,14 @@ pub fn default_value<F: FieldValue>(value: &F) -> Result<Any> {
     value.read()
 }
 
-/// Returns the C function that computes a default, given a closure that captures nothing.
+/// Returns the C function that computes a default. `_make`, from which the default comes, must be a closure that
+/// captures nothing.
 pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFFISafeCallType {
     call_factory::<F>
 }
 
+/// Calls the closure of type `F`, which captures nothing, and writes its result as the default.
+///
 /// # Safety
 /// The arguments must be those of a call as the ABI defines it, and a value of `F` must exist.
 unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
@@ -178,11 +184,12 @@ unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
 /// in bytes.
 pub const ALIGN_ATTRIBUTE: &str = "__anyfn_align__";
 
-/// Registers a type in the type table. May be repeated: the information is the same, but the functions may have
-/// moved.
+/// Registers the fields and metadata of a type in the type table. This may be repeated with the same information after
+/// the addresses of the functions have changed.
 ///
-/// Entries that the table refuses are already known, from another library with the same type. `factories` is the
-/// result of [`factories`], which is called beforehand because it may wait and this function must not.
+/// An entry that the table refuses is ignored, because it is already registered by another library with the same type.
+/// `factories` is the result of the function [`factories`], which the caller calls beforehand because it may wait and
+/// this function must not.
 fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     let definition = T::DEFINITION;
     if definition.is_opaque {
@@ -217,8 +224,8 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Registers the methods and the constructor of a type. It calls functions of the runtime, so it runs when other
-/// threads may already use the type.
+/// Registers the methods and the constructor of a type. It calls functions of the runtime, so it runs only after the
+/// type index is known to other threads.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);
     if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {
@@ -241,11 +248,11 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// Returns the runtime's function that creates default factories, which do not keep this library mapped. Other
-/// implementations of the ABI have no such function; they also keep the address of a default string, which this
-/// runtime copies.
+/// Returns the function of the runtime that creates default factories. These factories do not keep this library mapped.
+/// Returns `None` in other implementations of the ABI, which have no such function. They also keep the address of a
+/// default string, whereas the anyfn runtime copies the string.
 ///
-/// The first use of the registry defines all types of the program, so it must not happen while a type is being
+/// The first use of the registry defines all types of the executable, so this must not be called while a type is being
 /// defined.
 fn factories() -> Option<PackedFunc> {
     // SAFETY: `FieldDef::register` passes it the address of a default factory of the type that it requires.
@@ -321,7 +328,7 @@ impl FieldDef {
     }
 }
 
-/// Returns the object that a field belongs to, and true if the object is still under construction.
+/// Returns the object to which the field at `place` belongs, and true if the object is still under construction.
 ///
 /// # Safety
 /// `place` must be the field at `OFFSET` of a live object.
@@ -332,7 +339,7 @@ unsafe fn object_of<const OFFSET: usize>(place: *mut c_void) -> (*mut TVMFFIObje
     (object, partial::is_partial(unsafe { (*object).type_index }))
 }
 
-/// Getter of the field with number `INDEX`, at `OFFSET` from the header.
+/// Getter of the reflected field with the index `INDEX`, at the offset `OFFSET` in bytes from the header.
 ///
 /// # Safety
 /// The requirements are those of the ABI: `place` must be that field of a live object of the type, and `result` must
@@ -361,7 +368,7 @@ fn unset() -> Error {
     Error::new("AttributeError", "the field has not been set")
 }
 
-/// Setter of the field with number `INDEX`, at `OFFSET` from the header.
+/// Setter of the reflected field with the index `INDEX`, at the offset `OFFSET` in bytes from the header.
 ///
 /// # Safety
 /// The requirements are those of the ABI: `place` must be that field of a live object of the type, and `value` a
@@ -397,7 +404,7 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
     })
 }
 
-/// Creator of objects of a type.
+/// Creates an object of the type `T` of which no field is set, and writes it to `result`.
 ///
 /// # Safety
 /// The requirement is that of the ABI: `result` must be writable.

@@ -1,9 +1,9 @@
 //! Objects under construction, whose fields are set one by one.
 //!
-//! A Rust value cannot exist with only some of its fields, so until the last field is set the object is a plain
-//! `ffi.Object`, which cannot be read as its Rust type. A record in front of the header notes which fields are set.
-//! The setter of the last field gives the object its type. From then on it is like any other object, except that its
-//! memory begins earlier.
+//! A Rust value cannot exist with only some of its fields. Until the last field is set, the object is therefore a plain
+//! `ffi.Object`, which cannot be read as its Rust type. A record that lies directly in front of the header stores which
+//! fields are set. Setting the last missing field changes the type of the object to its final type. From then on it is
+//! like any other object, except that its memory begins earlier.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -18,7 +18,8 @@ use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
-/// The record directly in front of the header. It is preceded by one byte for each field.
+/// Progress of the construction of an object. The record lies directly in front of the header. Before the record there
+/// is one byte for each field, which is 1 if the field is set.
 #[repr(C)]
 struct Note {
     /// Number of fields that are not set.
@@ -27,13 +28,15 @@ struct Note {
     type_index: i32,
 }
 
-/// Returns true if an object with this type index is still under construction, given that a field of a derived type
-/// is accessed.
+/// Returns true if an object is still under construction. `type_index` must be the type index of an object with
+/// reflected fields. Such an object has the type `ffi.Object` only while it is under construction.
 #[inline(always)]
 pub(super) const fn is_partial(type_index: i32) -> bool {
     type_index == kTVMFFIObject
 }
 
+/// Returns the address of the record in front of the header of an object.
+///
 /// # Safety
 /// `object` must have been created by [`create`].
 unsafe fn note(object: *mut TVMFFIObject) -> *mut Note {
@@ -52,10 +55,10 @@ unsafe fn place(object: *mut TVMFFIObject, index: usize) -> *mut bool {
     unsafe { note.sub(1 + index) }
 }
 
-/// Returns true if a field of a partial object is set.
+/// Returns true if the field with the index `index` of an object under construction is set.
 ///
 /// # Safety
-/// `object` must be partial and have this field.
+/// `object` must be under construction and have this field.
 pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
     // SAFETY: the caller guarantees a partial object with this field.
     let place = unsafe { place(object, index) };
@@ -67,7 +70,7 @@ pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
 /// Records that a field has been set for the first time.
 ///
 /// # Safety
-/// - `object` must be partial and have this field.
+/// - `object` must be under construction and have this field.
 /// - The field must be set.
 /// - No other code may have access to the object.
 pub(super) unsafe fn mark(object: *mut TVMFFIObject, index: usize) {
@@ -88,7 +91,8 @@ pub(super) unsafe fn mark(object: *mut TVMFFIObject, index: usize) {
     }
 }
 
-/// Returns the layout of an object's memory, and the offset of the header in it.
+/// Returns the layout of the memory of an object that is constructed field by field, and the offset of the header in
+/// it.
 fn memory<T: Define>() -> (Layout, usize) {
     let object = Layout::new::<ObjectBox<T>>();
     let front = size_of::<Note>() + T::COUNT;
@@ -98,7 +102,7 @@ fn memory<T: Define>() -> (Layout, usize) {
     (whole, header)
 }
 
-/// Creates an object of which no field is set.
+/// Creates an object under construction, of which no field is set.
 pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     let (layout, header) = memory::<T>();
     // SAFETY: the size is not zero.

@@ -29,7 +29,7 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     /// True if the field may be set at any time.
     const WRITABLE: bool = false;
 
-    /// Memory representation of the field, if it does not change.
+    /// Memory representation of the field. It allows faster reads of fields that do not change after construction.
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
@@ -39,19 +39,19 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     /// Returns the type index that all values have, or -1 if their types may differ.
     fn static_type_index() -> i32;
 
-    /// Returns the value of the field, for other languages.
+    /// Returns the value of the field in the form that other languages read.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
     fn read(&self) -> Result<Any>;
 
-    /// Converts a value to the field of a new object.
+    /// Converts a value to the content of the field in a new object.
     ///
     /// # Errors
     /// Returns the [`Mismatch`] between the expected type and `value`.
     fn make(value: &AnyView<'_>) -> Result<Self, Mismatch>;
 
-    /// Returns the field for a copy of the object.
+    /// Returns a copy of the field for a copy of the object.
     fn copied(&self) -> Self;
 
     /// Sets a field that is [writable](Self::WRITABLE).
@@ -99,7 +99,7 @@ pub(crate) fn static_type_index_of<T: FromArg + 'static>() -> i32 {
     if large.contains(&TypeId::of::<T>()) { kTVMFFIAny } else { index_of(&T::schema()) }
 }
 
-/// Returns the type index of a schema, as the stable ABI defines it for fields.
+/// Returns the type index that the stable ABI defines for fields with this schema.
 fn index_of(schema: &Schema) -> i32 {
     match &*schema.origin {
         "None" => kTVMFFINone,

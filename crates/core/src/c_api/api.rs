@@ -1,4 +1,4 @@
-//! The function table.
+//! The table of all exported functions, which `anyfn_api` returns.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -14,7 +14,8 @@ use crate::instance;
 
 const NAME: &CStr = c"anyfn_api";
 
-/// Function table, created at the first call. Two threads may create it at the same time; one of the two is used.
+/// Function table, created by the first call of `anyfn_api`. If two threads create it at the same time, one of the two
+/// tables is dropped.
 static TABLE: AtomicPtr<AnyfnApi> = AtomicPtr::new(ptr::null_mut());
 
 macro_rules! table {

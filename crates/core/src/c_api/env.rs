@@ -1,4 +1,5 @@
-//! Environment of a call.
+//! Exported functions for the environment of a call: streams, allocators of tensors, signals, and what libraries
+//! request at run time.
 
 use core::ffi::{c_char, c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! Errors, and the slot of the raised error.
+//! Exported functions that create errors, and those that raise and take the error of a thread.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn TVMFFIErrorSetRaised(error: TVMFFIObjectHandle) {
     }
 }
 
-/// Returns a C string as bytes; NULL is empty.
+/// Returns the bytes of a C string without the terminating NUL, or an empty slice if `text` is NULL.
 ///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn TVMFFIErrorCreateWithCauseAndExtraContext(
 }
 
 /// # Safety
-/// The strings must be valid or NULL (the last one may be absent). Objects must be valid or NULL, the result writable
-/// or NULL.
+/// Each string, each object and `result` must be NULL or valid. NULL is an error for the kind, the message and
+/// `result`; the backtrace, the cause and the context are optional.
 unsafe fn create(
     this: &str,
     [kind, message, trace]: [*const TVMFFIByteArray; 3],
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn TVMFFIBacktrace(
     })
 }
 
-/// A byte array that threads share.
+/// An empty byte array, which all threads may read.
 struct Empty(TVMFFIByteArray);
 
 // SAFETY: the byte array is empty and only read.

@@ -1,4 +1,4 @@
-//! Functions and their registry.
+//! Exported functions that create, call and register function objects.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -94,22 +94,23 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
     })
 }
 
-/// Type index of the objects that [`TVMFFIFunctionCall`] calls directly: that of functions, or no type while calls are
-/// observed. So the usual call needs one branch for both checks.
+/// Type index that an object must have for [`TVMFFIFunctionCall`] to call it directly. While no observer is set, this
+/// is the type index of functions; otherwise it is an index that no object has. So one comparison checks both the type
+/// and the observer.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Turns the observation of calls through [`TVMFFIFunctionCall`] on or off.
+/// Enables or disables the path on which calls through [`TVMFFIFunctionCall`] are reported to the observer.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
 }
 
-/// Handles the calls of [`TVMFFIFunctionCall`] whose object is not a function, and calls of functions while calls are
-/// observed.
+/// Handles the calls of [`TVMFFIFunctionCall`] that it does not make directly. If `func` is a function, the call is
+/// made and reported to the observer; otherwise an error is raised.
 ///
-/// It has the caller's signature, and the compiler cannot predict its result. So the caller can end in a jump to it and
-/// needs no stack frame, which saves a sixth of the whole cost of a call.
+/// This function has the same signature as `TVMFFIFunctionCall`, and its result is hidden from the optimiser. So
+/// `TVMFFIFunctionCall` can end with a jump to it and needs no stack frame, which saves a sixth of the cost of a call.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn unusual_call(

@@ -35,7 +35,7 @@ fn null(function: &str, argument: &str) -> Error {
     anyfn::error!("ValueError", "{function}: argument `{argument}` is NULL")
 }
 
-/// A location for a result, which is not NULL and is written once.
+/// Address of a result that an exported function writes. It is not NULL, and it is written at most once.
 struct Out<'a, T>(NonNull<T>, PhantomData<&'a mut T>);
 
 impl<T> Out<'_, T> {
@@ -45,7 +45,8 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// Checks the location for a result.
+/// Checks that the address `place`, at which the caller expects a result, is not NULL. `function` and `argument` are
+/// named in the error.
 ///
 /// # Safety
 /// `place` must be NULL or writable for `'a`.
@@ -56,7 +57,7 @@ unsafe fn out<'a, T>(function: &str, argument: &str, place: *mut T) -> Result<Ou
     }
 }
 
-/// Returns a struct that is passed by address.
+/// Returns a reference to a struct that the caller passed by address, or an error if the address is NULL.
 ///
 /// # Safety
 /// `value` must be NULL or valid for `'a`.
@@ -65,7 +66,7 @@ unsafe fn reference<'a, T>(function: &str, argument: &str, value: *const T) -> R
     unsafe { value.as_ref() }.ok_or_else(|| null(function, argument))
 }
 
-/// Returns the bytes of a byte array.
+/// Returns the bytes to which a byte array refers, or an error if the array is NULL or invalid.
 ///
 /// # Safety
 /// `array` must be NULL or valid for `'a`, as must the bytes that it points to.
@@ -85,7 +86,7 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
 /// Maximum length of a function name in bytes. A longer name is a mistake, such as a size that was never set.
 const NAME_MAX: usize = 1 << 16;
 
-/// Returns the name of a function, after a check of its length.
+/// Returns a function name that the caller passed as a byte array, or an error if it is longer than [`NAME_MAX`].
 ///
 /// # Safety
 /// The requirements of [`bytes`] apply.
@@ -102,8 +103,8 @@ unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray
     unsafe { bytes(function, argument, array) }
 }
 
-/// Returns the name under which a function is registered. It must be UTF-8, so that every frontend can show it; a
-/// lookup need not check that.
+/// Returns a function name like [`name`], and also checks that it is UTF-8, so that every frontend can show it. Used
+/// for names that are registered. A lookup does not need the check, because no registered name is invalid.
 ///
 /// # Safety
 /// The requirements of [`bytes`] apply.
@@ -116,7 +117,7 @@ unsafe fn new_name<'a>(function: &str, argument: &str, array: *const TVMFFIByteA
     Ok(name)
 }
 
-/// Returns a C string that is passed by address.
+/// Returns a C string that the caller passed by address, or an error if the address is NULL.
 ///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.
@@ -128,7 +129,7 @@ unsafe fn c_string<'a>(function: &str, argument: &str, text: *const c_char) -> R
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// Returns a new reference to an object that is passed by handle.
+/// Returns a new reference to the object with the given handle, or an error if the handle is NULL.
 ///
 /// # Safety
 /// `handle` must be NULL or a valid handle.
@@ -137,7 +138,8 @@ unsafe fn object(function: &str, argument: &str, handle: TVMFFIObjectHandle) -> 
     unsafe { ObjectRef::from_borrowed_or_null(handle) }.ok_or_else(|| null(function, argument))
 }
 
-/// Runs the body of an exported function without an error code: an error is raised, and `fallback` is returned.
+/// Runs the body of an exported function that does not return an error code. If `body` fails, its error is raised and
+/// `fallback` is returned.
 fn or_raise<T>(fallback: T, body: impl FnOnce() -> Result<T>) -> T {
     let mut result = fallback;
     anyfn::__private::trampoline(|| {

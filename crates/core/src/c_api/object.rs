@@ -1,4 +1,4 @@
-//! Objects and the allocator.
+//! Exported functions for objects of any type, and for the allocator of their memory.
 
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
     })
 }
 
-/// An allocator that threads share.
+/// Description of an allocator, which all threads may read.
 struct Allocator(TVMFFICustomAllocator);
 
 // SAFETY: the struct is never changed and its function may be called from any thread.
@@ -62,10 +62,11 @@ unsafe impl Sync for Allocator {}
 
 static BUILT_IN: Allocator =
     Allocator(TVMFFICustomAllocator { allocate: Some(allocate), context: ptr::null_mut() });
-/// Custom allocator; NULL for the built-in one.
+/// Custom allocator that was set most recently; NULL means the built-in one.
 static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
 
-/// Bookkeeping before the body of a block; the header of the ABI comes last.
+/// Data that the built-in allocator stores directly before each body, for freeing the block. The ABI requires that its
+/// last field, `header`, directly precedes the body.
 #[repr(C)]
 struct Before {
     base: *mut u8,

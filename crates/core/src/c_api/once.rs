@@ -1,4 +1,4 @@
-//! One-time initialisation of handles.
+//! Exported functions that initialise a handle once, and release it.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;

@@ -1,4 +1,4 @@
-//! Tensors.
+//! Exported functions that convert tensors from and to DLPack, and create views of tensors.
 
 use core::ffi::c_int;
 

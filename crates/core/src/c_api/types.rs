@@ -1,4 +1,4 @@
-//! Types and their attributes.
+//! Exported functions that register and look up types and their attributes.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const 
 }
 
 /// # Safety
-/// The strings must be valid.
+/// Each of the three byte arrays must refer to readable bytes.
 unsafe fn check_texts(
     this: &str,
     name: &TVMFFIByteArray,

@@ -1,4 +1,4 @@
-//! Values: strings, bytes, integers, data types.
+//! Exported functions for values: strings, bytes, integers, data types.
 
 use core::ffi::c_int;
 
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, res
 }
 
 /// # Safety
-/// `input` must be NULL or valid, `result` NULL or writable.
+/// `input` must be NULL or a valid byte array, and `result` must be NULL or writable.
 unsafe fn from_bytes(
     this: &str,
     input: *const TVMFFIByteArray,

@@ -1,4 +1,4 @@
-//! Constructors that are generated from the reflected fields of a type.
+//! Constructors and shallow copies that are generated from the reflected fields of a type.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::{attributes, type_table};
 
-/// Registers the functions of this file.
+/// Registers the global functions that this file implements.
 pub(super) fn register() -> Result<()> {
     super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
     super::typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
@@ -32,7 +32,7 @@ fn register_copy(type_index: i32) -> Result<()> {
     unsafe { attributes::set(type_index, b"__ffi_shallow_copy__", view.as_raw()) }
 }
 
-/// Creates another object of a type with the same fields.
+/// Creates an object of a type and copies the values of all its reflected fields from `from`.
 fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     let info = type_info(type_index)?;
     if !from.is_instance(type_index) {
@@ -48,7 +48,7 @@ fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     Any::new(object)
 }
 
-/// Registers the constructor that follows from the fields of a type, under the attribute `__ffi_init__`.
+/// Generates a constructor from the reflected fields of a type and registers it under the attribute `__ffi_init__`.
 pub(crate) fn register_init(type_index: i32) -> Result<()> {
     type_table::info_or_error(type_index)?;
     let init = PackedFunc::described(move |args| construct(type_index, args), move || describe(type_index));
@@ -57,7 +57,8 @@ pub(crate) fn register_init(type_index: i32) -> Result<()> {
     unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }
 }
 
-/// Returns the signature of such a constructor, see `docs/signature.md`; keyword-only parameters come last.
+/// Returns the signature of the constructor that [`register_init`] generates, as JSON (see `docs/signature.md`).
+/// Keyword-only parameters come last.
 fn describe(type_index: i32) -> String {
     let Some(info) = TypeInfo::from_index(type_index) else { return String::new() };
     let fields: Vec<Field> = info.fields().collect();
@@ -98,7 +99,7 @@ fn describe(type_index: i32) -> String {
     json
 }
 
-/// Writes elements between brackets, separated by commas.
+/// Writes `items` to `out` as a JSON list or map: separated by commas, between the brackets `open` and `close`.
 fn list<T>(
     out: &mut String,
     open: char,
@@ -116,7 +117,8 @@ fn list<T>(
     out.push(close);
 }
 
-/// Returns the default of a field as JSON; `None` if JSON cannot represent it.
+/// Returns the default of a field as JSON, or `None` if it has none, if a factory creates it, or if JSON cannot
+/// represent it.
 fn constant(field: &Field) -> Option<String> {
     if field.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
         return None;
@@ -140,7 +142,8 @@ fn type_info(type_index: i32) -> Result<TypeInfo> {
     }
 }
 
-/// Creates an object from positional arguments, followed by named arguments after the keyword sentinel.
+/// Creates an object of a type. The arguments are positional ones, optionally followed by the keyword sentinel and by
+/// alternating names and values.
 fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     let info = type_info(type_index)?;
     let key = info.key();
@@ -175,7 +178,7 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     make(info, "__ffi_init__()", fields.into_iter().zip(values))
 }
 
-/// The type and function that create an object, for messages.
+/// Type whose object is created, and the function that creates it, as error messages name them.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     info: TypeInfo,
@@ -189,7 +192,8 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Creates an object of a type from its key or index, followed by names and values of fields.
+/// Creates an object of a type. Arguments: the key or index of the type, followed by alternating names and values of
+/// its fields.
 fn from_packed_args(args: Args<'_>) -> Result<Any> {
     let Some((first, pairs)) = args.as_slice().split_first().filter(|(_, pairs)| pairs.len().is_multiple_of(2))
     else {
@@ -229,7 +233,8 @@ fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     select(false).into_iter().chain(select(true))
 }
 
-/// Splits arguments at the keyword sentinel.
+/// Splits the arguments of a constructor into the positional ones and those after the keyword sentinel, which are
+/// alternating names and values.
 fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &'a [AnyView<'a>])> {
     let sentinel = super::kwargs()?;
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));
@@ -241,7 +246,8 @@ fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &
     Ok((&args[..at], by_name))
 }
 
-/// Creates an object with these fields; fields without a value receive their default. Errors name the function.
+/// Creates an object of a type and sets `fields`. A field without a value receives its default. Error messages name
+/// `function`.
 fn make<'a>(
     info: TypeInfo,
     function: &str,
@@ -262,7 +268,7 @@ fn make<'a>(
     Any::new(object)
 }
 
-/// Creates an object whose fields are still to be set.
+/// Creates an object of a type. The caller must set its fields.
 pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
     if !info.can_make() {
         bail!("TypeError", "type `{}` cannot be constructed: it has no creator and no __ffi_new__", info.key());
@@ -270,7 +276,8 @@ pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
     info.make()
 }
 
-/// Adds the name of the field to an error; the kind and the backtrace stay.
+/// Returns `error` with the type, the function and the field in front of its message. The kind, the backtrace, the
+/// cause and the context are kept.
 #[cold]
 fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
     let message = alloc::format!("{place} field '{}':\n  {}", field.name(), error.message());
@@ -280,7 +287,8 @@ fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
     renamed.unwrap_or_else(|| error.clone())
 }
 
-/// Returns the value of a field that no argument sets; `None` if the field stays as it is.
+/// Returns the default of a field for which the caller passed no value. Returns `None` if the constructor does not set
+/// such a field, and an error if the field is a required parameter.
 fn default_of(field: Field, place: Place<'_>) -> Result<Option<Any>> {
     if let Some(default) = field.default()? {
         return Ok(Some(default));

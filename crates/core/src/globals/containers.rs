@@ -11,8 +11,8 @@ use anyfn::{
 };
 use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
-/// Arguments that are a container of exactly one kind, with elements of any type. No copy of another kind is made, and
-/// signatures name the bare type.
+/// Declares types of arguments that accept a container of one type only, with elements of any type. An argument of
+/// another container type is refused and not converted, and signatures show the container's name without element types.
 macro_rules! exact {
     ($($name:ident = $container:ty, $index:ident, $key:literal;)*) => { $(
         struct $name($container);
@@ -39,7 +39,7 @@ exact! {
     AnyDict = Dict, kTVMFFIDict, "ffi.Dict";
 }
 
-/// Registers the functions of this file.
+/// Registers the global functions that this file implements.
 pub(crate) fn register() -> Result<()> {
     arrays()?;
     lists()?;
@@ -136,7 +136,8 @@ fn dicts() -> Result<()> {
     registry::register("ffi.DictForwardIterFunctor").set_body_typed(|dict: AnyDict| iterate(dict.0.snapshot()))
 }
 
-/// Converts an index that may refer to an element. Its existence is checked where it is used, under the lock.
+/// Converts an index of `list` to an unsigned one. Returns `error` if the index is negative. That the element exists is
+/// checked later, under the lock of the list.
 fn signed(index: i64, list: &List, error: fn(i64, usize) -> Error) -> Result<usize> {
     usize::try_from(index).map_err(|_| error(index, list.len()))
 }
@@ -164,7 +165,7 @@ fn replace_range(list: &List, start: i64, end: i64, values: Vec<Any>) -> Result<
     }
 }
 
-/// Returns alternating keys and values as pairs.
+/// Returns the elements of `values`, which are alternating keys and values, as pairs.
 fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<'a>, AnyView<'a>)>> {
     if !values.len().is_multiple_of(2) {
         anyfn::bail!("RuntimeError", "Check failed: args.size() % 2 == 0 ({} vs. 0) : ", values.len() % 2);
@@ -172,7 +173,7 @@ fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<
     Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])))
 }
 
-/// Returns the value, or the sentinel that represents a missing one.
+/// Returns the value that was found, or the sentinel for a missing value if it is `None`.
 fn or_missing(found: Option<Any>) -> Result<Any> {
     match found {
         Some(value) => Ok(value),
@@ -180,8 +181,8 @@ fn or_missing(found: Option<Any>) -> Result<Any> {
     }
 }
 
-/// Returns a function that iterates over pairs. 0 returns the key and 1 the value; any other number advances and
-/// returns true if another pair exists.
+/// Returns an iterator over `pairs` in the form of a function with one argument. 0 returns the key of the current pair
+/// and 1 its value. Any other number advances to the next pair and returns true if it exists.
 fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     let at = AtomicUsize::new(0);
     TypedPackedFunc::from_fn(move |command: i64| -> Result<Any> {
@@ -198,8 +199,8 @@ fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     .into()
 }
 
-/// Returns the device of the first tensor in nested containers (except in keys) that is not on the CPU, or else the
-/// CPU.
+/// Searches nested containers for a tensor that is not on the CPU and returns the device of the first one, or the CPU
+/// if there is none. The keys of maps are not searched.
 fn first_device_but_cpu(value: Any) -> Result<Device> {
     // Containers may be deeply nested, and Lists and Dicts may even contain themselves: no recursion, and each is
     // visited once.

@@ -23,7 +23,8 @@ use crate::sync::Slot;
 use crate::sys::Mutex;
 use crate::{extern_function, registry, type_table};
 
-/// Registers a Rust function whose signature is derived from its type.
+/// Registers the Rust function `body` under `name`. Its signature consists of the argument names `args` and the types
+/// of its Rust parameters.
 pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
     name: &'static str,
     args: &'static [&'static str],
@@ -67,8 +68,8 @@ pub(crate) fn register() -> Result<()> {
     modules::register()
 }
 
-/// Returns a function that lists the names registered at this moment: -1 returns their number, `i` the name with that
-/// index.
+/// Returns a function that lists the names of the global functions registered now. With the argument -1 it returns the
+/// number of names, with `i` the name at index `i`.
 fn list_names() -> PackedFunc {
     let names = registry::names();
     TypedPackedFunc::from_fn(move |index: i64| -> Result<Any> {
@@ -83,7 +84,8 @@ fn list_names() -> PackedFunc {
     .into()
 }
 
-/// Calls a function with positional and named arguments, for languages that have no other way.
+/// Calls a function with positional and named arguments. Used by languages that have no other way to pass named
+/// arguments.
 fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result<Any> {
     let named = kwargs.iter().collect::<Vec<(String, Any)>>();
     let named: Vec<(&str, Any)> = named.iter().map(|(name, value)| (&**name, value.clone())).collect();
@@ -108,7 +110,7 @@ fn from_extern_c(data: OpaquePtr, safe_call: OpaquePtr, deleter: OpaquePtr) -> R
     unsafe { extern_function::create_packed(data.as_ptr(), safe_call, deleter) }
 }
 
-/// Creates a `Shape` from integers.
+/// Creates a `Shape` from arguments that are integers.
 fn shape(args: Args<'_>) -> Result<Any> {
     let mut extents = Vec::with_capacity(args.len());
     for view in args.as_slice() {
@@ -120,12 +122,12 @@ fn shape(args: Args<'_>) -> Result<Any> {
     Any::new(Shape::from(&extents[..]))
 }
 
-/// Sentinel that represents a missing value.
+/// Object that represents a missing value, such as the value of a key that is not in a map.
 static MISSING: Slot = Slot::new();
-/// Sentinel that precedes the keyword arguments of a constructor.
+/// Object that precedes the named arguments in a call of a constructor.
 static KWARGS: Slot = Slot::new();
 
-/// Returns the plain object of a sentinel, created at its first use.
+/// Returns the object in `slot`, and creates a plain object there at the first call.
 fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
     static LOCK: Mutex<()> = Mutex::new(());
     if let Some(object) = slot.get() {

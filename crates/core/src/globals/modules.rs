@@ -1,6 +1,6 @@
 //! `ffi.*` functions of modules.
 
-/// Registers the functions of modules; in a build without modules there are none.
+/// Registers the global functions of modules. In a build without modules, no function is registered.
 pub(crate) fn register() -> anyfn::Result<()> {
     crate::module::register_globals()
 }

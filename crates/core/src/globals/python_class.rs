@@ -1,7 +1,8 @@
 //! Types whose fields lie in plain memory, as the Python frontend of the stable ABI defines them.
 //!
-//! That frontend lays out the fields itself and requests the functions that read and write a field by the field's type
-//! index: a number, a value of any type, or a reference to an object. Other frontends use `ffi.TypeDefine`.
+//! That frontend lays out the fields itself. It requests a getter and a setter for each field and passes a type index
+//! that describes the field: a number, a value of any type, or a reference to an object. Other frontends use
+//! `ffi.TypeDefine`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -25,26 +26,28 @@ use super::typed;
 use crate::sys::Mutex;
 use crate::{attributes, type_table};
 
-/// Registers the functions of this file.
+/// Registers the global functions that this file implements.
 pub(super) fn register() -> Result<()> {
     typed("ffi.MakeFieldGetter", &["field_type_index"], make_getter)?;
     typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], Unsafe(make_setter))?;
     typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], Unsafe(register_class))
 }
 
-/// Representation of a field in memory.
+/// Form in which a field is stored in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Storage {
     /// A value of any type.
     Any,
     /// A reference to an object, or NULL.
     Object,
-    /// The bytes of a value that owns nothing: its type index and its size in bytes.
+    /// The bytes of a value that owns nothing, such as a number. The arguments are its type index and the number of
+    /// bytes.
     Plain(i32, usize),
 }
 
 impl Storage {
-    /// Returns the storage of a field whose values have this type index.
+    /// Returns the form in which a field is stored whose values have the type index `type_index`, or `None` for an
+    /// unsupported type index.
     fn of(type_index: i32) -> Option<Storage> {
         Some(match type_index {
             kTVMFFIAny | kTVMFFINone => Storage::Any,
@@ -56,7 +59,7 @@ impl Storage {
         })
     }
 
-    /// Returns the storage of a registered field.
+    /// Returns the form in which a registered field of `size` bytes is stored.
     fn of_field(field: Field, size: usize) -> Storage {
         match (Storage::of(field.static_type_index()), size) {
             (Some(Storage::Any | Storage::Object), 16) => Storage::Any,
@@ -66,19 +69,19 @@ impl Storage {
     }
 }
 
-/// Locks held while a reference is read or exchanged, so that it is not released in between; selected by the address of
-/// the field.
+/// Locks for fields that are references. A thread holds a field's lock while it reads or exchanges the reference, so
+/// that another thread does not release the object in between. The address of the field selects the lock.
 static LOCKS: [Mutex<()>; 32] = [const { Mutex::new(()) }; 32];
 
 fn lock_of(place: *mut c_void) -> &'static Mutex<()> {
     &LOCKS[(place.addr() >> 3) % LOCKS.len()]
 }
 
-/// Reads the bytes of a field, which another thread may set at the same time. They are read at once if an atomic type
-/// of that size exists and they are aligned for it, else one by one.
+/// Reads the bytes of a field while other threads may write them. If an atomic type of this size exists and the field
+/// is aligned for it, all bytes are read in one operation; otherwise they are read one by one.
 ///
 /// # Safety
-/// The field must have this many bytes, and only this function and [`store`] may access it.
+/// The field must consist of `bytes.len()` bytes, and only this function and [`store`] may access it.
 unsafe fn load(place: *mut u8, bytes: &mut [u8]) {
     let aligned = place.addr().is_multiple_of(bytes.len().max(1));
     macro_rules! at_once {
@@ -102,7 +105,7 @@ unsafe fn load(place: *mut u8, bytes: &mut [u8]) {
     }
 }
 
-/// Writes the bytes of a field in the way in which [`load`] reads them.
+/// Writes the bytes of a field while other threads may read them: in one operation or one by one, as [`load`] does.
 ///
 /// # Safety
 /// The requirements of [`load`] apply.
@@ -131,10 +134,10 @@ unsafe fn store(place: *mut u8, bytes: &[u8]) {
     }
 }
 
-/// Reads a field.
+/// Returns the value of the field at `place`.
 ///
 /// # Safety
-/// `place` must be a field of a live object, with this storage.
+/// `place` must be a field of a live object that is stored in the form `storage`.
 unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
     match storage {
         // SAFETY: the field is a value that only this file reads and writes.
@@ -157,10 +160,10 @@ unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
     }
 }
 
-/// Writes a field.
+/// Sets the field at `place` to `value`.
 ///
 /// # Errors
-/// Returns `TypeError` if the storage cannot represent the value.
+/// Returns `TypeError` if `value` cannot be stored in the form `storage`.
 ///
 /// # Safety
 /// The requirements of [`read`] apply.
@@ -191,14 +194,14 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
     Ok(())
 }
 
-/// Returns true if the bits of a value can be stored in a field of this type.
+/// Returns true if a field whose values have the type index `type_index` can hold the bits of `value`.
 fn fits(type_index: i32, value: &Any) -> bool {
     value.type_index() == type_index
         || (type_index == kTVMFFIInt && value.type_index() == kTVMFFIBool)
         || (type_index == kTVMFFIOpaquePtr && value.is_none())
 }
 
-/// Defines the getter of fields with one storage.
+/// Defines the C function `$name` that reads fields stored in the form `$storage`.
 macro_rules! getter {
     ($name:ident, $storage:expr) => {
         unsafe extern "C" fn $name(place: *mut c_void, result: *mut TVMFFIAny) -> c_int {
@@ -227,7 +230,7 @@ fn storage_or_error(type_index: i32, what: &str) -> Result<Storage> {
         .ok_or_else(|| anyfn::error!("ValueError", "Unsupported field type index for {what}: {type_index}"))
 }
 
-/// Returns the address of the `TVMFFIFieldGetter` of fields whose values have this type index.
+/// Returns the address of a `TVMFFIFieldGetter` for fields whose values have the type index `type_index`.
 fn make_getter(type_index: i32) -> Result<i64> {
     Ok(getter_of(storage_or_error(type_index, "getter")?) as usize as i64)
 }
@@ -245,12 +248,13 @@ fn getter_of(storage: Storage) -> TVMFFIFieldGetter {
     }
 }
 
-/// Function that converts a value to the type of a field; `converter` is its data.
+/// Function of the frontend that converts a value to the type of a field. `converter` is its context pointer.
 type Convert =
     unsafe extern "C" fn(converter: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int;
 
-/// Creates the setter of such fields: a function of the field's address and a value, which `convert` converts to the
-/// field's type.
+/// Creates a setter for fields whose values have the type index `type_index`. The setter is a function of the field's
+/// address and a value. It converts the value by calling the function at the address `convert` with the context pointer
+/// `converter`.
 fn make_setter(type_index: i32, converter: i64, convert: i64) -> Result<PackedFunc> {
     let storage = storage_or_error(type_index, "setter")?;
     let convert = ptr::with_exposed_provenance_mut::<c_void>(convert as usize);
@@ -293,9 +297,11 @@ fn memory(size: usize) -> core::alloc::Layout {
         .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())
 }
 
-/// Returns true if zeroed memory with fields of this file can be an object of the type. The type must not be built in,
-/// and no native code may have registered the size of its objects. Native code must not hold content in objects of the
-/// type, or of an ancestor, that is not a reflected field. The type's own fields must have the getters created here.
+/// Returns true if zeroed memory is a valid object of the type. This requires all of the following:
+/// - The type is not built in.
+/// - No native code has registered metadata of it, such as the size of its objects.
+/// - In objects of the type and of its ancestors, native code holds no content except reflected fields.
+/// - The type's own fields have getters from [`make_getter`].
 fn is_plain_class(info: TypeInfo) -> bool {
     let is_native = |info: TypeInfo| {
         let told = |name| info.attribute(name).is_some();
@@ -318,7 +324,8 @@ fn is_plain_class(info: TypeInfo) -> bool {
         && info.own_fields().all(is_made_here)
 }
 
-/// Registers the constructor of a type whose fields are registered, and the functions that create and copy its objects.
+/// Registers the constructor of a type, and the functions that create and copy its objects. The fields of the type must
+/// already be registered. `total_size` is the size of an object in bytes.
 fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     let Some(info) = TypeInfo::from_index(type_index) else {
         bail!("InternalError", "Cannot find type info for type_index={type_index}");
@@ -354,7 +361,8 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     Ok(())
 }
 
-/// Creates an object whose bytes are all zero: numbers are 0, references NULL, values None.
+/// Creates an object of `size` bytes whose fields are all zero bytes: numbers are 0, references are NULL, and values of
+/// any type are None.
 fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
     // SAFETY: the size is not zero.
     let start = unsafe { alloc::alloc::alloc_zeroed(memory(size)) };
@@ -380,7 +388,7 @@ fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Iterates over the fields of an object, with their storage and addresses.
+/// Iterates over the fields of an object. Each item is the form in which the field is stored and its address.
 fn places(info: TypeInfo, object: *mut c_void) -> impl Iterator<Item = (Storage, *mut c_void)> {
     info.fields().map(move |field| {
         let place = object.wrapping_byte_add(field.offset() as usize);
@@ -412,7 +420,8 @@ fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
     Any::new(made)
 }
 
-/// Releases the fields, the memory, or both.
+/// Releases the fields of an object, frees its memory, or both, as `flags` specify. This is the deleter of the objects
+/// that [`make`] creates.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let header: *mut TVMFFIObject = object.cast();
     // SAFETY: the memory has not been freed yet.

@@ -1,13 +1,13 @@
 //! Registrations of C++ code while its library is opened.
 //!
-//! The C++ headers of the ABI register types and global functions in constructors of the library, and throw if that
-//! fails. Nothing can catch an exception that a constructor throws: the process ends. So while such a library is
-//! opened, the registrations in its constructors always report success, and the first failure makes the load fail
-//! instead.
+//! The C++ headers of the ABI register types and global functions in constructors of the library, and throw if a
+//! registration fails. Nothing can catch an exception of a constructor, so the process would end. So while such a
+//! library is opened, its registrations always report success to the library, and the first error makes the load fail
+//! afterwards.
 //!
-//! A library that was rebuilt has the types and functions of the older build. Its functions replace the older ones. A
-//! type of the same layout is treated as the same type, with its existing fields and methods. Another layout is
-//! refused, because objects of both layouts would exist.
+//! A library that was rebuilt registers the types and functions of the older build again. Its functions replace the
+//! older ones. A type with the same layout is treated as the existing type, which keeps its fields and methods. A type
+//! with another layout is refused, because otherwise objects of both layouts would exist.
 
 use core::cell::RefCell;
 
@@ -23,19 +23,19 @@ use anyfn::{Error, ObjectRef, Result};
 use super::lease;
 use crate::{registry, type_table};
 
-/// A library whose constructors run on this thread.
+/// A C++ library that is being opened on this thread, and what its constructors have registered.
 struct Current {
     path: PathBuf,
-    /// First error of a registration.
+    /// Error of the first registration that failed.
     failed: Option<Error>,
-    /// Names that the library has registered, and their previous entries.
+    /// Names of the global functions that the library has registered, with the previous content of their entries.
     registered: Vec<(Vec<u8>, registry::Saved)>,
-    /// Types that were registered already and are the same.
+    /// Types that existed already and that the library has registered again with the same layout.
     same: BTreeSet<i32>,
 }
 
 std::thread_local! {
-    /// Libraries being opened, one within the constructors of another.
+    /// C++ libraries that are being opened on this thread. If a constructor opens another library, that one comes last.
     static CURRENT: RefCell<Vec<Current>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -43,10 +43,10 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
     CURRENT.try_with(|current| current.try_borrow_mut().ok()?.last_mut().map(body)).ok().flatten()
 }
 
-/// Runs `body`, which opens a C++ library. Returns the error of a registration that failed meanwhile; the global
-/// functions are then restored.
+/// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, the result contains
+/// its error, and the global functions that the library has registered are set back to their previous content.
 pub(super) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
-    /// Guard that removes the current library also if `body` panics.
+    /// Guard that removes the library from the list of those being opened if `body` panics.
     struct Leave;
     impl Leave {
         fn take() -> Option<Current> {
@@ -71,7 +71,8 @@ pub(super) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
     (result, Err(error))
 }
 
-/// Returns the outcome of a registration that is reported to its caller.
+/// Returns the result that the code which registers something receives. While a C++ library is opened, this is always
+/// success, and an error is stored for [`watched`].
 fn told(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     let mut error = Some(error);
@@ -83,7 +84,8 @@ fn told(result: Result<()>) -> Result<()> {
     error.map_or(Ok(()), Err)
 }
 
-/// Registers a global function with `set`, whose argument states whether it may replace one.
+/// Registers a global function by calling `set`. The argument of `set` is true if an existing function may be replaced:
+/// if `overrides` is true, or if the existing function belongs to a library with the same path as the one being opened.
 pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> Result<()>) -> Result<()> {
     let Some(path) = with_current(|current| current.path.clone()) else { return set(overrides) };
     let maker = registry::get(name).and_then(|function| maker(&function));
@@ -98,16 +100,17 @@ pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> R
     told(result)
 }
 
-/// Returns the library whose code has created an object.
+/// Returns the path of the library that contains an object's deleter, and so has created the object. Returns `None` if
+/// no library does.
 fn maker(object: &ObjectRef) -> Option<PathBuf> {
     // SAFETY: the handle of a live object points to its header, whose deleter does not change.
     let deleter = unsafe { (*object.as_handle().cast::<TVMFFIObject>()).deleter }? as *const ();
     lease::all().into_iter().find(|mapped| mapped.holds(deleter.addr())).map(|mapped| mapped.path.clone())
 }
 
-/// Registers a part of a type with `add`; `same` states whether an existing part of that name is the same.
-///
-/// If the type belongs to an older build, existing parts are kept.
+/// Registers a field, method or attribute of a type by calling `add`. If the type is one that existed before the
+/// library being opened registered it, `same` is called first: it returns `Some(true)` if the part exists and is kept,
+/// `Some(false)` if it conflicts with the existing type, and `None` if it must be added.
 pub(crate) fn part_of_type(
     type_index: i32,
     same: impl FnOnce() -> Option<bool>,
@@ -123,7 +126,8 @@ pub(crate) fn part_of_type(
     }
 }
 
-/// Registers a field of a type, in the way of [`part_of_type`].
+/// Registers a field of a type in the way of [`part_of_type`]. A field conflicts if the existing type has no field of
+/// the same name and layout.
 pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -> Result<()>) -> Result<()> {
     let layout = (new.offset, new.size, new.alignment, new.field_static_type_index);
     // SAFETY: the caller of the C function guarantees the name.
@@ -139,7 +143,9 @@ pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -
     part_of_type(type_index, same, add)
 }
 
-/// Registers the metadata of a type with `set`.
+/// Registers the metadata of a type by calling `set`. If a C++ library that is being opened registers a type which has
+/// metadata already, `set` is not called. The registration then succeeds if the layout is the same and the library
+/// registers the type only once.
 pub(crate) fn whole_type(
     type_index: i32,
     new: &TVMFFITypeMetadata,

@@ -1,4 +1,4 @@
-//! Requests of a library's code at run time: context symbols and functions by name.
+//! Services for the code of a library at run time: context symbols, and lookups of functions by name.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -19,9 +19,9 @@ use anyfn::{PackedFunc, Result};
 use super::object::OwnModule;
 use crate::sys::Mutex;
 
-/// Functions that a library's code has looked up.
+/// Functions that the code of a library has looked up, by name.
 ///
-/// The code keeps the handles in its own static data, so they live as long as that data.
+/// The code keeps their handles in its static data, so the functions must live as long as that data.
 pub(super) struct Lookups(Mutex<HashMap<String, PackedFunc>>);
 
 impl Default for Lookups {
@@ -30,7 +30,7 @@ impl Default for Lookups {
     }
 }
 
-/// An address that libraries receive.
+/// Address that is written into the pointer variables of libraries.
 #[derive(Clone, Copy)]
 struct Address(*mut c_void);
 
@@ -39,7 +39,7 @@ unsafe impl Send for Address {}
 
 static REGISTERED: Mutex<Vec<(CString, Address)>> = Mutex::new(Vec::new());
 
-/// Returns the context symbols that are available to every library.
+/// Returns the names and addresses of the context symbols that every runtime provides.
 fn built_in() -> [(&'static CStr, *mut c_void); 6] {
     [
         (c"__TVMFFIFunctionCall", TVMFFIFunctionCall as *mut c_void),
@@ -60,8 +60,8 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
     Ok(())
 }
 
-/// Writes all context symbols for which `find` returns a variable; if a name is registered twice, the last address is
-/// used.
+/// Writes the addresses of all context symbols into the variables of a library. `find` returns the variable for a name,
+/// if the library has it. If a name was registered twice, the address that was registered last is used.
 ///
 /// # Safety
 /// `find` must return writable pointer variables of code that is not running yet.
@@ -77,19 +77,20 @@ pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
     }
 }
 
-/// Number of lookups of functions by the code of libraries.
+/// Number of times that the code of a library has looked up a function by name.
 static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of lookups by the code of libraries so far; a function that the code keeps is not looked up
-/// again.
+/// Returns the number of times that the code of a library has looked up a function. Code that keeps a function does not
+/// look it up again.
 pub(super) fn lookups() -> u64 {
     LOOKUPS.load(Ordering::Relaxed)
 }
 
-/// Looks up a function in the imports of a library, then among the global functions; the handle is borrowed.
+/// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed handle,
+/// which stays valid as long as the library's static data.
 ///
 /// # Safety
-/// `library_ctx` must be NULL or the value that the loader has written into a library's context slot.
+/// `library_ctx` must be NULL or the value that the loader has written into the context variable of a library.
 pub(crate) unsafe fn lookup_from_imports(
     library_ctx: TVMFFIObjectHandle,
     name: &CStr,

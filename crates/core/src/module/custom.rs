@@ -1,4 +1,5 @@
-//! Modules of user-defined kinds, in any language: each operation of the module is a function of the user.
+//! Modules of user-defined kinds. Each operation of such a module is a function that the user provides, in any
+//! language.
 
 use core::ffi::CStr;
 
@@ -10,7 +11,8 @@ use anyfn::{Any, Args, Array, Bytes, Error, FromArg, IntoArgs, Module, PackedFun
 
 use super::object::{self, Implementation, OwnModule};
 
-/// Operations of a kind of module. `get_function` is required; the others return nothing if they are absent.
+/// Operation of a user-defined module, which a function of the user implements. Only `get_function` is required. Other
+/// operations without a function have an empty result.
 #[derive(Clone, Copy)]
 enum Method {
     GetFunction,
@@ -34,7 +36,7 @@ const NAMES: [&str; 8] = [
     "get_function_metadata",
 ];
 
-/// Name of the argument with the property bits, a number.
+/// Name of the argument of `ffi.ModuleCreate` that specifies the property bits of the module, as an integer.
 const PROPERTIES: &str = "property_mask";
 
 struct Custom {
@@ -43,7 +45,8 @@ struct Custom {
     methods: [Option<PackedFunc>; NAMES.len()],
 }
 
-/// `ffi.ModuleCreate(kind, name, function, name, function, ...)`: creates a module of a user-defined kind.
+/// Creates a module of a user-defined kind. This is the global function `ffi.ModuleCreate`. Arguments: kind, then
+/// alternating names of operations and functions.
 pub(super) fn create(args: Args<'_>) -> Result<Module> {
     let kind = args.get::<&str>(0)?;
     let fail = |reason: &str| anyfn::error!("ValueError", "a module of kind `{kind}` cannot be made: {reason}");
@@ -86,7 +89,8 @@ impl Custom {
         self.methods[method as usize].as_ref()
     }
 
-    /// Returns the result of an operation; `None` if the operation is absent.
+    /// Calls the function that implements an operation and returns its result, or `None` if the user has provided no
+    /// such function.
     fn call<T>(&self, method: Method, args: impl IntoArgs) -> Result<Option<T>>
     where
         T: for<'a> FromArg<Arg<'a> = T>,

@@ -1,9 +1,8 @@
-//! A module that a library carries and whose kind had no loader when the library was loaded: it is loaded when it is
-//! used.
+//! Modules that a library carries and whose kind has no loader yet. Such a module is loaded at its first use.
 //!
-//! So a library loads wherever its own code runs, and a function that needs, say, a missing device fails when it is
-//! called, by name. A loader that is registered later is found at the next use. The bytes are kept, so such a module
-//! can be saved again unchanged.
+//! So a library can be loaded wherever its own code runs. A function that needs, say, a missing device fails only when
+//! it is looked up, and the error names the kind. A loader that was registered later is found at the next use. The
+//! bytes are kept, so that the module can be saved again unchanged.
 
 use core::ffi::CStr;
 
@@ -20,11 +19,11 @@ use crate::sys::Mutex;
 struct Deferred {
     kind: CString,
     bytes: Bytes,
-    /// Module that the loader has created.
+    /// Module that the loader of the kind has created, once it exists.
     loaded: Mutex<Option<Module>>,
 }
 
-/// Creates a module of a kind that has no loader.
+/// Creates a module that is loaded from `bytes` at its first use.
 pub(super) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
     let Ok(kind) = CString::new(kind) else {
         anyfn::bail!("RuntimeError", "the kind of a module has a NUL character: {kind:?}");
@@ -34,7 +33,8 @@ pub(super) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
 }
 
 impl Deferred {
-    /// Returns the loaded module, if there is a loader by now. `owner` is the object that has this content.
+    /// Returns the module that the loader has created from the bytes. Loads it if necessary, or returns `None` if the
+    /// kind has no loader yet. `owner` must be the module object of `self`.
     fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
         let known = self.loaded.lock().clone();
         if let Some(known) = known {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::string::String;
 use std::vec::Vec;
 
-/// An open library.
+/// Handle of a library that the dynamic loader has opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Library(NonNull<c_void>);
 
@@ -28,8 +28,8 @@ impl Library {
     /// Opens a library without making its symbols visible to other libraries. On failure, returns the message of the
     /// dynamic loader.
     ///
-    /// All symbols are bound at once: a function that does not exist is an error now, whereas binding it at its first
-    /// call would end the process.
+    /// All symbols are bound now. So a missing symbol is an error here, and not the end of the process at the first
+    /// call of a function.
     ///
     /// # Safety
     /// This runs the library's constructors, which must be fit to run in this process.
@@ -39,7 +39,7 @@ impl Library {
         NonNull::new(handle).map(Library).ok_or_else(error_text)
     }
 
-    /// Closes the library, which unmaps it if this was the last handle.
+    /// Closes this handle of the library. The library is unmapped if no other handle of it is open.
     ///
     /// # Safety
     /// Nothing of the library may be in use, and this handle must not be used afterwards.
@@ -50,7 +50,7 @@ impl Library {
         }
     }
 
-    /// Returns the library with this name or path, if it is in the process already.
+    /// Opens the library with the given name or path if it is mapped already; otherwise returns `None`. Loads nothing.
     pub(super) fn find(path: &CStr) -> Option<Library> {
         const FLAGS: c_int = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
         // SAFETY: the path is NUL-terminated; nothing is loaded and no code runs.
@@ -61,7 +61,7 @@ impl Library {
         found
     }
 
-    /// Returns the address of a symbol of this library, or of one that it is linked to.
+    /// Returns the address of a symbol that the library, or a library on which it depends, defines.
     pub(super) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is valid as long as it is not closed, the name is NUL-terminated.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
@@ -74,7 +74,8 @@ impl Library {
         (base_of(address.as_ptr())? == anchor).then_some(address)
     }
 
-    /// Returns the difference between addresses in memory and in the file.
+    /// Returns the load bias of the library: the difference between an address in memory and the same address in the
+    /// file.
     pub(super) fn difference(self) -> Option<usize> {
         // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.
         Some(unsafe { self.map()?.as_ref() }.difference)
@@ -95,7 +96,7 @@ impl Library {
     }
 }
 
-/// First fields of the dynamic loader's entry of a library, as declared in `link.h`.
+/// First fields of the struct `link_map` in `link.h`, by which the dynamic loader describes a library.
 #[repr(C)]
 struct LinkMap {
     difference: usize,
@@ -105,15 +106,15 @@ struct LinkMap {
 
 /// Returns the address of a symbol that every library of the process sees.
 ///
-/// The symbol is looked up from the main program, whose scope is the global one. `RTLD_DEFAULT` would mean the scope of
-/// the file that contains this code, which has its own symbols even if no other library sees them.
+/// The symbol is looked up in the main program, whose scope is the global one. `RTLD_DEFAULT` would also search the
+/// file that contains this code, and find its symbols even if no other library sees them.
 pub(super) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: NULL denotes the main program, which is loaded.
     let program = NonNull::new(unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY) });
     program.map(Library)?.symbol(name)
 }
 
-/// The file that an address belongs to.
+/// Loaded file that contains an address.
 pub(super) struct Origin {
     /// Address at which the file is mapped.
     pub(super) base: usize,
@@ -121,7 +122,7 @@ pub(super) struct Origin {
     pub(super) path: PathBuf,
 }
 
-/// Returns the system's information about an address.
+/// Returns what the dynamic loader knows about an address, or `None` if no loaded file contains it.
 fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: core::ptr::null(),
@@ -133,12 +134,12 @@ fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
 }
 
-/// Returns the address at which the file of an address is mapped.
+/// Returns the address at which the file that contains `address` is mapped.
 pub(super) fn base_of(address: *const c_void) -> Option<usize> {
     info_of(address).map(|info| info.dli_fbase.addr())
 }
 
-/// Returns the file that an address belongs to.
+/// Returns the loaded file that contains an address.
 pub(super) fn origin(address: *const c_void) -> Option<Origin> {
     let info = info_of(address).filter(|info| !info.dli_fname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
@@ -147,7 +148,8 @@ pub(super) fn origin(address: *const c_void) -> Option<Origin> {
     Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
 }
 
-/// Returns the exported symbol at or before an address, and the distance of the address from it.
+/// Returns the name of the exported symbol at an address or next below it, and the distance of the address from the
+/// symbol in bytes.
 pub(super) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> {
     let info = info_of(address).filter(|info| !info.dli_sname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
@@ -155,9 +157,9 @@ pub(super) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> 
     Some((name.to_string_lossy().into_owned(), address.addr().wrapping_sub(info.dli_saddr.addr())))
 }
 
-/// A file that is mapped.
+/// A file that is mapped as a library or program.
 pub(super) struct Object {
-    /// Addresses of the file.
+    /// Addresses at which the file is mapped.
     pub(super) range: Range<usize>,
     /// Path of the file; empty for the main program.
     pub(super) path: CString,
@@ -170,7 +172,7 @@ pub(super) fn starts() -> Vec<usize> {
     starts
 }
 
-/// Returns the files that are mapped, except those that start at the given addresses.
+/// Returns all mapped files except those whose start addresses are in `starts`.
 pub(super) fn objects_without(starts: &[usize]) -> Vec<Object> {
     let mut objects = Vec::new();
     for_each_object(&mut |range, path| {
@@ -212,7 +214,7 @@ fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
 }
 
-/// Returns the message of the last failure on this thread.
+/// Returns the message of the dynamic loader's most recent failure on this thread.
 fn error_text() -> String {
     // SAFETY: the function may be called at any time.
     let text = unsafe { libc::dlerror() };

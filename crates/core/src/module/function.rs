@@ -1,4 +1,4 @@
-//! A function of a library as an object: one jump leads from the call to the library's code.
+//! Functions of libraries as function objects. A call of the object jumps to the code of the library.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,7 +15,7 @@ use super::compiled::Guard;
 use super::ledger;
 use super::object::OwnModule;
 
-/// Memory of the function object; the ABI fixes everything before `symbol`.
+/// Memory of the function object for a function of a library. The ABI fixes all fields before `symbol`.
 #[repr(C)]
 struct LibraryFunction {
     header: TVMFFIObject,
@@ -23,7 +23,7 @@ struct LibraryFunction {
     ext: &'static AnyfnFunctionExt,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
-    /// State of the argument checks, for code that the peer's compiler has generated.
+    /// Additional argument checks, used only for code that the peer's compiler has generated.
     guard: Guard,
     /// Module that the function keeps alive; dropped with the content.
     module: Option<OwnModule>,
@@ -32,11 +32,12 @@ struct LibraryFunction {
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
-/// Creates a function object for a symbol of a library.
+/// Creates a function object that calls the function `symbol` of a library. `metadata` is the library's function that
+/// returns the metadata of `symbol`, if there is one.
 ///
 /// # Safety
-/// `symbol` and `metadata` must be functions of the library convention in the code of `module`. `compiled` must be set
-/// if the peer's compiler has generated the code, to the alignment that the code requires.
+/// `symbol` and `metadata` must follow the calling convention of library functions and be code of `module`. If the
+/// peer's compiler has generated the code, `compiled` must be the alignment in bytes that the code requires.
 pub(super) unsafe fn make(
     module: &OwnModule,
     symbol: TVMFFISafeCallType,
@@ -67,7 +68,8 @@ pub(super) unsafe fn make(
     }
 }
 
-/// Returns the code that a function represents, if it is a function of a library.
+/// Returns the address of the library's code that a function object calls, or `None` if [`make`] has not created the
+/// object.
 pub(super) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     let header = function.as_object().as_handle().cast::<TVMFFIObject>();
     // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.

@@ -1,4 +1,4 @@
-//! Global functions `ffi.*` of modules.
+//! Global functions `ffi.*` by which frontends use modules.
 
 use core::ffi::c_void;
 
@@ -19,10 +19,10 @@ use super::watch::{self, Watch};
 use super::{context, lease, ledger, observe};
 use crate::sys::Mutex;
 
-/// Modules that are kept until they are removed from here.
+/// Modules that are kept alive until `ffi.ModuleGlobalsRemove` removes them from this list.
 static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
-/// Registers the functions of modules.
+/// Registers the global functions by which frontends use modules.
 pub(crate) fn register_globals() -> Result<()> {
     let of = OwnModule::try_from;
     let reg = registry::register;
@@ -95,7 +95,7 @@ pub(crate) fn register_globals() -> Result<()> {
     Ok(())
 }
 
-/// Registers the functions of the ledger, which tell who has created the live objects.
+/// Registers the global functions that start the record of live objects (the ledger) and list its entries.
 fn register_ledger() -> Result<()> {
     let reg = registry::register;
     reg("ffi.LedgerStart").set_body_typed(|| {
@@ -112,7 +112,8 @@ fn register_ledger() -> Result<()> {
     Ok(())
 }
 
-/// Calls `body` with the library of the module that is the only argument, if there is one.
+/// Calls `body` with the library of the module that is the only argument of the call, or with `None` if there is no
+/// argument. Returns an error if the module has no library file.
 fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<Any>) -> Result<Any> {
     let module = if args.is_empty() { None } else { args.get::<Option<Module>>(0)? };
     let Some(module) = module else { return body(None) };
@@ -124,7 +125,7 @@ fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<A
     }
 }
 
-/// Registers the functions of modules that follow a file.
+/// Registers the global functions for modules that follow a file (see `watch.rs`).
 fn register_watch() -> Result<()> {
     let reg = registry::register;
     let watch = |m: &Module| watch::of(m);
@@ -146,7 +147,7 @@ fn register_watch() -> Result<()> {
     reg("ffi.ModuleWatchNewest").set_body_typed(move |m: Module| watch::newest(&watch(&m)?))
 }
 
-/// Returns what is in use of each mapped library, with its path and, if it is pinned, the reason.
+/// Returns a description of each mapped library: its path, what of it is in use and, if it is pinned, the reason.
 fn mapped() -> Result<Array<Any>> {
     let mut all = Array::<Any>::new();
     for library in lease::all() {

@@ -1,8 +1,9 @@
-//! Modules that a library carries inside itself, such as device code.
+//! The import tree: serialised modules that a library contains, such as device code, and which of them imports which.
 //!
-//! The blob consists of its size, the imports of all modules (as row ends and children), and one entry per module with
-//! its kind and its bytes. The kind `_lib` represents the library itself and has no bytes. All numbers have 64 bits,
-//! little endian.
+//! The blob begins with its size. Then come two lists that describe the imports: the end of each module's row in the
+//! second list, and the indices of the imported modules, row by row. One entry for each module follows, with its kind
+//! and its bytes. The kind `_lib` represents the library itself and has no bytes. All numbers have 64 bits, little
+//! endian.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -15,23 +16,24 @@ use anyfn::{Bytes, Module, Result, registry};
 use super::deferred;
 use super::object::OwnModule;
 
-/// A module in the blob.
+/// Entry for a module in the blob.
 #[derive(Debug, PartialEq)]
 enum Entry<'a> {
     Library,
     Other { kind: &'a str, bytes: &'a [u8] },
 }
 
-/// Content of a blob.
+/// Parsed content of a blob.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tree<'a> {
     entries: Vec<Entry<'a>>,
-    /// Pairs of an importing and an imported module, by index.
+    /// Pairs of indices in `entries`: an importing module and a module that it imports, sorted by the importing module.
     edges: Vec<(usize, usize)>,
 }
 
 impl<'a> Tree<'a> {
-    /// Returns the kind, size in bytes and imports of each module; the library itself has the kind `library`.
+    /// Returns the kind, the size in bytes and the indices of the imports of each module. The library itself has the
+    /// kind `library` and the size 0.
     pub(super) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
         self.entries.iter().enumerate().map(|(at, entry)| {
             let (kind, size) = match entry {
@@ -45,8 +47,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Removes modules without importers until none is left; modules that remain import themselves, directly or
-    /// indirectly.
+    /// Returns an error if a module imports itself directly or indirectly. Repeatedly removes a module that no
+    /// remaining module imports; modules in a cycle are never removed.
     fn check_acyclic(&self) -> Result<(), String> {
         // All entries of the library are one module.
         let library = self.entries.iter().position(|entry| *entry == Entry::Library).unwrap_or(0);
@@ -107,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Parses the content of a blob, after its size.
+/// Parses and checks the content of a blob. `content` must not include the size at its start.
 pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     let mut reader = Reader(content);
     let ends = reader.numbers("the list of rows")?;
@@ -156,7 +158,7 @@ pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     Ok(tree)
 }
 
-/// Returns the start of some bytes, for a message.
+/// Returns the first bytes of `bytes`, escaped, for a message.
 fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     match bytes.get(..SHOWN) {
@@ -165,7 +167,8 @@ fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Creates the modules of a tree; returns the root, which is the library or a module that may import it.
+/// Creates the modules of a tree and sets their imports. Returns the first module, which is the library or a module
+/// that may import it.
 pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     let make = |entry: &Entry<'_>| match entry {
         Entry::Library => Ok(library.clone().into_module()),
@@ -180,12 +183,13 @@ pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     Ok(modules[0].clone())
 }
 
-/// Returns the name of the global function that creates modules of a kind.
+/// Returns the name of the global function that creates modules of a kind from bytes.
 pub(super) fn loader_of(kind: &str) -> String {
     format!("ffi.Module.load_from_bytes.{kind}")
 }
 
-/// Creates a module with the loader of its kind. Without a loader, creates a module that reports this when it is used.
+/// Creates a module from bytes by the loader of its kind. If the kind has no loader, creates a module that is loaded at
+/// its first use.
 fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
     match registry::find(&loader_of(kind)) {
         Some(loader) => loader.call((Bytes::from(bytes),))?.get::<Module>(),
@@ -244,8 +248,8 @@ mod tests {
         check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
     }
 
-    /// Parses damaged blobs. Each must give a result without a panic, with no more modules than bytes.
-    /// `ANYFN_FUZZ_SECONDS` extends the test.
+    /// Parses damaged blobs. Each must be parsed without a panic, and the result must not have more modules than the
+    /// blob has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_any_import_tree_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Imports of a module: an Array object at a fixed offset, as C++ clients read it.
+//! Imports of a module. They are stored as an Array object at a fixed offset, where C++ clients read them.
 
 use core::cell::UnsafeCell;
 
@@ -7,10 +7,11 @@ use std::vec::Vec;
 
 use anyfn::{Array, Module, Result};
 
-/// Guards the imports of all modules: importing is rare, and a cycle can only be detected for all of them at once.
+/// Lock for the imports of all modules. One lock suffices because importing is rare, and it is necessary because cycles
+/// involve several modules.
 static LOCK: RwLock<()> = RwLock::new(());
 
-/// Imports of a module. In memory, this is one pointer to an Array.
+/// Imports of a module, represented in memory by the address of an Array object.
 #[repr(transparent)]
 pub(super) struct Imports(UnsafeCell<Array<Module>>);
 
@@ -31,17 +32,18 @@ impl Imports {
         unsafe { self.to_vec_unlocked() }
     }
 
-    /// Returns the imported modules.
+    /// Returns the imported modules without taking the lock.
     ///
     /// # Safety
-    /// The caller must hold the lock.
+    /// The caller must hold [`LOCK`].
     unsafe fn to_vec_unlocked(&self) -> Vec<Module> {
         // SAFETY: the caller holds the lock, so the Array is not replaced.
         unsafe { &*self.0.get() }.iter().collect()
     }
 
-    /// Changes the imports; the previous ones are released after the lock. `change` also receives a function that reads
-    /// the imports of other modules under the lock.
+    /// Changes the imports by calling `change` with the current ones, while the lock is held. `change` also receives a
+    /// function that returns the imports of another module. The previous imports are released once the lock is no
+    /// longer held.
     pub(super) fn change(
         &self,
         change: impl FnOnce(&mut Vec<Module>, &dyn Fn(&Imports) -> Vec<Module>) -> Result<()>,

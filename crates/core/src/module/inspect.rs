@@ -1,4 +1,5 @@
-//! Description of a library file, without loading it: its contents, what it needs, and what it was built for.
+//! Description of a library file that is not loaded: its contents, what it needs, and the versions for which it was
+//! built.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -12,7 +13,7 @@ use super::elf::{self, Facts, Symbol};
 use super::load::{find, is_runtime_symbol};
 use super::{import_tree, library};
 
-/// Pairs of a map, in the order in which they are shown.
+/// Map of the description of a library file. Its order is the one in which the entries are displayed.
 struct Fields(Map<String, Any>);
 
 impl Fields {
@@ -26,7 +27,7 @@ impl Fields {
     }
 }
 
-/// Describes a library file.
+/// Returns a description of the library file at `path`.
 ///
 /// # Errors
 /// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
@@ -79,7 +80,7 @@ fn defines(facts: &Facts, name: &str) -> bool {
     facts.defined.iter().any(|symbol| symbol.name == name)
 }
 
-/// Returns the names with their versions, sorted and without duplicates.
+/// Returns the names of the symbols, each with its version, sorted and without duplicates.
 fn sorted<'a>(symbols: impl Iterator<Item = &'a Symbol>) -> Vec<StdString> {
     let shown = |symbol: &Symbol| match symbol.version.as_str() {
         "" => symbol.name.clone(),
@@ -95,7 +96,7 @@ fn hexadecimal(bytes: &[u8]) -> StdString {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the highest version of each family, such as `2.34` for `GLIBC`.
+/// Returns the highest version that the undefined symbols require of each version family, such as `2.34` for `GLIBC`.
 fn versions(facts: &Facts) -> Result<Map<String, String>> {
     let mut highest: std::collections::BTreeMap<&str, (Vec<u32>, &str)> = std::collections::BTreeMap::new();
     for symbol in &facts.undefined {
@@ -112,7 +113,8 @@ fn versions(facts: &Facts) -> Result<Map<String, String>> {
     )
 }
 
-/// Returns the kind, size and imports of each module that the library carries.
+/// Returns the kind, the size and the imports of each module in the import tree, or `None` if the library has no import
+/// tree.
 fn imports(facts: &Facts) -> Result<Option<Array<Any>>> {
     let Some(blob) = &facts.import_tree else { return Ok(None) };
     let parsed = match blob.bytes.as_deref().and_then(|bytes| bytes.split_first_chunk::<8>()) {

@@ -1,17 +1,19 @@
-//! Counts what is in use of each library, and unmaps the libraries of which nothing is.
+//! Counts of what is in use of each library, by which unused libraries are found and unmapped.
 //!
-//! A library stays mapped while anything of it is alive. This is counted where an address of the library enters the
-//! core:
+//! A library stays mapped while anything that refers to its code or data is alive. This is counted where an address in
+//! the library is passed to the runtime:
 //! - Functions, tensors and opaque objects hold a [`Lease`] from their creation until their deleter has returned.
 //! - Modules hold the library itself.
-//! - Objects that a Rust plugin creates without the core are counted by the plugin until their deleter has returned to
-//!   code outside of it (`anyfn::count_end`).
-//! - A library whose getters and setters serve the objects of an older one of the same type is held by that one
-//!   ([`take_over`]).
+//! - Objects that a Rust plugin creates without the runtime are counted by the plugin. The count ends only after their
+//!   deleter has returned to code outside of the plugin (`anyfn::count_end`).
+//! - If the getters and setters of a newer library serve the objects of an older one, because both define the same
+//!   type, the older library keeps the newer one mapped ([`take_over`]).
 //!
-//! Where objects can escape unseen, or the system would not unmap the library, it is *pinned* for a stated reason.
+//! If objects of a library can escape this counting, or if the system would not unmap the library, it is *pinned* for a
+//! stated reason.
 //!
-//! A library is closed by [`reap`], never inside a release, because its own code may be running then.
+//! A library is closed only by [`reap`]. It is never closed while an object is released, because its own code may be
+//! running then.
 
 use core::ffi::c_void;
 use core::num::NonZero;
@@ -31,20 +33,21 @@ use super::{dl, ledger, load};
 use crate::sys::Mutex;
 use crate::{method, type_table};
 
-/// Entries of all libraries, and the state of loading.
+/// Entries of all libraries, and of what happens while libraries are opened and closed.
 struct State {
     mapped: Vec<Arc<Mapped>>,
-    /// Former entries of libraries that were loaded again while they were unloaded. They stay for the lifetime of the
-    /// process, because the static data of the library may still refer to their content.
+    /// Former entries of libraries that were loaded again while they were being closed, and so have a new entry. The
+    /// former entries are never dropped, because the static data of the library may still refer to their content.
     former: Vec<Arc<Mapped>>,
-    /// Libraries that are about to be closed and whose addresses the type table still contains.
+    /// Libraries that [`reap`] is about to close. The type table still contains addresses in them.
     closing: Vec<Arc<Mapped>>,
-    /// Number of libraries that are being opened, one within the constructors of another.
+    /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
-    /// Addresses of no known library from which something alive was created while a library was being opened:
-    /// constructors run before their library is known. Each address has the number of its lease.
+    /// Addresses that belonged to no known library when an object was created from them while a library was being
+    /// opened. A constructor may create such objects, because it runs before its library is known. Each address has the
+    /// number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
-    /// Last number given to a lease of unknown addresses.
+    /// Number that was given to a lease of unknown addresses most recently.
     numbers: u32,
 }
 
@@ -58,9 +61,11 @@ static STATE: Mutex<State> = Mutex::new(State {
     unknown: Vec::new(),
     numbers: 0,
 });
-/// True if a library is mapped or being opened; read before the lock is taken.
+/// True if a library is mapped or being opened. It is read without the lock, so that nothing is locked in processes
+/// without libraries.
 static IN_USE: AtomicBool = AtomicBool::new(false);
-/// Held while libraries are opened for the first time or closed, so that both exclude each other for a path.
+/// Lock that is held while libraries are opened for the first time or closed, so that one path is not opened and closed
+/// at the same time.
 static OPENING: Mutex<()> = Mutex::new(());
 
 impl State {
@@ -68,8 +73,8 @@ impl State {
         IN_USE.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
     }
 
-    /// Returns a number for a lease of unknown addresses. Once all numbers are used, leases share the last one and keep
-    /// their addresses.
+    /// Returns a new number for a lease of unknown addresses. Once all numbers are used, further leases share the last
+    /// one, and their addresses are no longer removed.
     fn number(&mut self) -> NonZero<u32> {
         self.numbers = self.numbers.saturating_add(1);
         NonZero::new(self.numbers).unwrap_or(NonZero::<u32>::MAX)
@@ -79,9 +84,9 @@ impl State {
 /// Kind of the object that holds a lease.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// A function created from an address.
+    /// A function that was created from the address of its code.
     Function,
-    /// A tensor whose deleter is an address.
+    /// A tensor whose memory the code at an address releases.
     Tensor,
     /// An object of another language, with its deleter.
     Opaque,
@@ -90,22 +95,22 @@ pub(crate) enum Kind {
 const KINDS: [(&str, Kind); 3] =
     [("functions", Kind::Function), ("tensors", Kind::Tensor), ("opaque objects", Kind::Opaque)];
 
-/// Number of leases of each kind.
+/// Number of leases of each kind that keep a library mapped.
 #[derive(Default)]
 pub(super) struct Counts([AtomicUsize; KINDS.len()]);
 
-/// Keeps the libraries mapped to which some addresses belong.
+/// Keeps those libraries mapped to which the addresses of an object belong, as long as the object holds this lease.
 pub(crate) struct Lease {
-    /// Libraries that the lease holds: mostly one, or two if one library creates an object from the code of another.
+    /// Libraries that the lease keeps mapped. There are two if one library creates an object from the code of another.
     mapped: [Option<Arc<Mapped>>; 2],
-    /// Number in `State::unknown`, if one of the addresses belonged to no known library.
+    /// Number of the lease in `State::unknown`, if one of the addresses belonged to no known library.
     unknown: Option<NonZero<u32>>,
     kind: Kind,
 }
 
 impl Lease {
-    /// Creates a lease for the addresses of one object. An address that it does not have is NULL; the code that runs
-    /// last comes first. Costs one atomic load as long as no library is loaded.
+    /// Creates a lease for an object that refers to `addresses`; NULL is ignored. The address of the code that runs
+    /// last, the deleter, must come first. As long as no library is loaded, this costs one atomic load.
     #[inline]
     pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
         if !IN_USE.load(Ordering::Relaxed) {
@@ -140,7 +145,8 @@ impl Lease {
         lease
     }
 
-    /// Creates the object that holds the lease, and records in the ledger that it represents `code`.
+    /// Creates an object that holds this lease by calling `make`. If live objects are recorded, also records which
+    /// libraries the object keeps mapped, and that it represents the code at `code`.
     #[inline]
     pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
         if self.mapped[0].is_none() || !ledger::is_on() {
@@ -152,8 +158,8 @@ impl Lease {
         object
     }
 
-    /// Returns true if the lease must end with its object: it holds a library, or may belong to one that is being
-    /// opened.
+    /// Returns true if the object must keep this lease: the lease keeps a library mapped, or one of the addresses may
+    /// belong to a library that is being opened.
     pub(crate) fn is_held(&self) -> bool {
         self.mapped[0].is_some() || self.unknown.is_some()
     }
@@ -171,8 +177,8 @@ impl Drop for Lease {
     }
 }
 
-/// Removes the addresses of a lease whose object is destroyed: their library may be unmapped, and another one mapped
-/// there.
+/// Removes the unknown addresses of a lease whose object is destroyed. Otherwise they would count for another library
+/// that is mapped at the same addresses later.
 #[cold]
 fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
@@ -180,17 +186,18 @@ fn forget(number: NonZero<u32>) {
     }
 }
 
-/// Returns true if an address belongs to a Rust plugin, which counts its objects and so may be unmapped.
+/// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     let state = STATE.lock();
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
-/// Lets the code of one Rust plugin, at `new`, replace that of another one, at `old`, for a field of a type that both
-/// define. Returns `None` if either address does not belong to a plugin, and `Some(false)` if the old code must stay.
+/// Decides if the code at `new` in one Rust plugin replaces the code at `old` in another one, for a field of a type
+/// that both define. Returns `None` if either address does not belong to a Rust plugin, and `Some(false)` if the old
+/// code must stay.
 ///
-/// From then on the code of the new library reads objects of the old one, but these objects keep only their own library
-/// mapped. So the old library keeps the new one mapped as long as it is mapped itself.
+/// After a replacement, the code of the new plugin also reads objects of the old one. These objects keep only the old
+/// plugin mapped, so the old plugin keeps the new one mapped as long as it is mapped itself.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     let state = STATE.lock();
     let plugin = |among: &'_ [Arc<Mapped>], address| {
@@ -216,17 +223,18 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     Some(true)
 }
 
-/// Returns the alignment that the code at an address requires, if the peer's compiler has generated it.
+/// Returns the alignment in bytes that the code at `address` requires, if the peer's compiler has generated it;
+/// otherwise `None`.
 pub(super) fn compiled(address: usize) -> Option<usize> {
     STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
 }
 
-/// Returns all libraries that are mapped.
+/// Returns the entries of all mapped libraries.
 pub(super) fn all() -> Vec<Arc<Mapped>> {
     STATE.lock().mapped.clone()
 }
 
-/// Runs `body`, which opens or closes libraries, while no other thread does so.
+/// Runs `body`, which opens or closes libraries. While it runs, no other thread can run another `body`.
 pub(super) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     // A constructor of the library may load another one on this thread.
     std::thread_local! {
@@ -247,14 +255,14 @@ pub(super) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// A library that is being opened.
+/// State of a library that is being opened. It is dropped once the library has an entry or cannot be used.
 pub(super) struct Opening {
-    /// Start addresses of the files that were mapped before.
+    /// Start addresses of the files that were mapped before the library was opened.
     before: Vec<usize>,
 }
 
 impl Opening {
-    /// Records which files are mapped, before anything of the library runs.
+    /// Records which files are mapped. Must be called before the library is opened.
     pub(super) fn begin() -> Opening {
         let before = dl::starts();
         let mut state = STATE.lock();
@@ -263,8 +271,8 @@ impl Opening {
         Opening { before }
     }
 
-    /// Returns the files that were mapped since then, except known libraries: the library, those that it needs, and
-    /// perhaps others.
+    /// Returns the files that were mapped since [`Opening::begin`] and do not belong to known libraries: the library
+    /// itself, those that it needs, and perhaps files that other threads have opened.
     pub(super) fn came(&self) -> Vec<dl::Object> {
         let objects = dl::objects_without(&self.before);
         let state = STATE.lock();
@@ -272,13 +280,15 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Returns true if something is alive that was created from addresses in these ranges before they were known.
+    /// Returns true if an object is alive that was created while libraries were being opened, from an address in one of
+    /// `ranges`.
     pub(super) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
-    /// Closes a library that cannot be used, unless something of it is in use already.
+    /// Closes a library that was opened and cannot be used. If objects that its constructors have created are alive, it
+    /// stays open.
     pub(super) fn abandon(&self, handles: &[dl::Library]) {
         if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
@@ -304,7 +314,8 @@ pub(super) fn close_all(handles: &[dl::Library]) {
     }
 }
 
-/// Returns the only entry of a library: the existing one, or else `new`.
+/// Stores the entry `new` of a library and returns it. If the library has an entry already, returns that one and closes
+/// the handles in `new`.
 pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
     let mut state = STATE.lock();
     let known = state.mapped.iter().find(|known| known.library == new.library).cloned();
@@ -330,7 +341,7 @@ pub(super) fn is_cpp(facts: &Facts) -> bool {
     (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name))
 }
 
-/// Returns the reason why a library is never unmapped, if there is one.
+/// Returns the reason why a library must never be unmapped, or `None` if it can be unmapped.
 pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
@@ -375,9 +386,9 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// Returns the libraries that came with a library because it needs them, and the reason why they pin it, if they do.
-///
-/// Of the files that came at the same time, some may have been opened by other threads.
+/// Returns those files in `came` that were mapped because the library with the facts `facts` needs them, directly or
+/// indirectly. If one of them must never be unmapped, also returns a reason why the library must not be unmapped
+/// either. The other files in `came` may have been opened by other threads.
 pub(super) fn needed(
     facts: &Facts,
     came: impl Iterator<Item = dl::Object>,
@@ -415,23 +426,24 @@ pub(super) fn needed(
 }
 
 impl Mapped {
-    /// Returns true if an address belongs to the library or to one that came with it.
+    /// Returns true if `address` belongs to this library or to one in `needed`.
     pub(super) fn holds(&self, address: usize) -> bool {
         self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
     }
 
-    /// Returns the number of live objects that the library reports: those that a Rust plugin has created.
+    /// Returns the number of live objects that a Rust plugin reports as created by itself; 0 for other libraries.
     fn live(&self) -> i64 {
         self.live_objects.map_or(0, |count| count())
     }
 
-    /// Returns true if it keeps another library mapped, directly or through others. The caller holds the lock of all
-    /// libraries.
+    /// Returns true if this library keeps `other` mapped as a successor, directly or through further libraries. The
+    /// caller must hold the lock of all libraries.
     fn keeps(&self, other: &Arc<Mapped>) -> bool {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
 
-    /// Returns what is in use of the library: numbers by what they count, without those that are zero.
+    /// Returns what is in use of this library as a map from a kind of user, such as `tensors`, to its number. Kinds
+    /// with the number 0 are left out.
     pub(super) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
         let mut set = |what: &str, number: i64| match number {
@@ -450,7 +462,8 @@ impl Mapped {
         Ok(leases)
     }
 
-    /// Returns true if nothing of the library is in use except this one reference.
+    /// Returns true if the library is not pinned and nothing of it is in use. `self` must be the only reference to the
+    /// entry.
     fn is_idle(self: &Arc<Self>) -> bool {
         if Arc::strong_count(self) > 1 || self.pinned.lock().is_some() {
             return false;
@@ -463,7 +476,7 @@ impl Mapped {
 
 /// Unmaps the libraries of which nothing is in use; returns their paths.
 ///
-/// With `later`, unmaps only those of which nothing was in use at the last call either.
+/// If `later` is true, a library is unmapped only if nothing of it was in use at the previous check either.
 pub(super) fn reap(later: bool) -> Vec<StdString> {
     let mut paths = Vec::new();
     loop {
@@ -491,7 +504,8 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// Removes the libraries of which nothing is in use, so that no lookup finds them any more.
+/// Removes the entries of libraries that can be unmapped and returns them. From then on no lookup finds them. `later`
+/// has the same meaning as in [`reap`].
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {
@@ -505,14 +519,16 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     idle
 }
 
-/// Revokes the functions through which calls enter the library's code, unless such a call is in progress.
+/// Revokes the functions and creators of a library, through which calls enter its code. Returns false and revokes
+/// nothing if such a call is in progress or an object of the library is alive.
 fn revoke_calls(library: &Mapped) -> bool {
     let holds = |address| library.holds(address);
     let is_idle = || making::is_idle() && library.live() == 0;
     method::revoke(&holds, &|| type_table::revoke_creators(&holds, &is_idle))
 }
 
-/// Returns a library that was closed, if it is really unmapped.
+/// Returns the entry of a library that was closed, if the system has unmapped the library. Otherwise stores the entry
+/// again and returns `None`.
 fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);
     if found != Some(library.library) {

@@ -1,10 +1,10 @@
-//! The ledger: records who created each live object, and where. It helps to find out what keeps a library mapped, or
-//! memory from being freed.
+//! The ledger: an optional record of all live objects, which states who created each of them and where. It helps to
+//! find out what keeps a library mapped, or memory from being freed.
 //!
-//! It is off until it is started by `ANYFN_LEDGER=1` or `ffi.LedgerStart`, and stays on from then. Each library that
-//! contains the crate `anyfn` has its own pointer, which is NULL until then (`anyfn::use_ledger`). Loaded libraries
-//! receive it through a function that `export!` generates; frontends request it with `ffi.LedgerStart`. Objects created
-//! before, and those that C++ headers create, are not recorded.
+//! Recording is off until it is started by `ANYFN_LEDGER=1` or `ffi.LedgerStart`; then it stays on. Each library that
+//! contains the crate `anyfn` has its own pointer to the functions that record objects (`anyfn::use_ledger`). The
+//! pointer is NULL until recording starts. Loaded libraries receive it through a function that `export!` generates, and
+//! frontends call `ffi.LedgerStart` for it. Objects that were created earlier, or by C++ headers, are not recorded.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -29,29 +29,30 @@ use crate::sys::Mutex;
 /// Record of an object.
 #[derive(Clone)]
 struct Entry {
-    /// Number of the object, in the order of creation.
+    /// Position of the object in the order in which objects were created, beginning with 1.
     number: u64,
     type_index: i32,
-    /// Address in the library whose copy of `anyfn` has created the object.
+    /// Address in the library that has created the object. Each library that contains the crate `anyfn` passes an
+    /// address of its own.
     maker: usize,
-    /// Source location from which a frontend called native code.
+    /// Source location in the code of a frontend from which native code was called; `None` if no frontend knows it.
     place: Option<StdString>,
-    /// Native calls that led to the creation, the innermost first.
+    /// Return addresses of the native calls that led to the creation of the object, the innermost first.
     frames: Vec<usize>,
-    /// Libraries that the object keeps mapped.
+    /// Libraries that the object keeps mapped, if they were recorded.
     held: Option<Held>,
 }
 
 /// Libraries that an object keeps mapped, and why.
 #[derive(Clone)]
 struct Held {
-    /// Kind of the lease, as `ffi.ModuleLeases` names it.
+    /// Kind of use, as in the result of `ffi.ModuleLeases`.
     kind: &'static str,
-    /// Libraries, as addresses of their entries, with their paths.
+    /// Libraries, each as the address of its entry (a `Mapped`) and its path.
     libraries: Vec<(usize, StdString)>,
     /// Address of the code that the object represents; 0 for none.
     code: usize,
-    /// Name of a function, if it has one.
+    /// Name of the function that the object represents, if it has a name.
     name: Option<StdString>,
 }
 
@@ -66,27 +67,28 @@ static ENTRIES: Mutex<Entries> = Mutex::new(Entries { made: 0, by_address: BTree
 static HOOKS: Ledger = unsafe { Ledger::new(created, freed) };
 
 std::thread_local! {
-    /// True while this thread writes to the ledger: the objects that this creates are not recorded.
+    /// True while this thread writes a record. Objects that are created for that purpose are not recorded.
     static WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 const FRAMES_MAX: usize = 32;
-/// Number of frames that a description shows.
+/// Maximum number of native calls that the description of an object contains.
 const FRAMES_SHOWN: usize = 6;
 
-/// Returns true if the ledger is on.
+/// Returns true if live objects are being recorded.
 pub(super) fn is_on() -> bool {
     anyfn::has_ledger()
 }
 
-/// Starts the ledger if the environment requests it.
+/// Starts recording live objects if the environment variable `ANYFN_LEDGER` is set to `1`.
 pub(super) fn start_if_asked() {
     if crate::sys::env_flag("ANYFN_LEDGER") {
         start();
     }
 }
 
-/// Starts the ledger; returns the hooks that other copies of `anyfn` have to use.
+/// Starts recording live objects, unless this has happened already. Returns the functions by which other copies of the
+/// crate `anyfn` must record theirs.
 pub(super) fn start() -> &'static Ledger {
     if !is_on() {
         // The first call may load the code that finds the calls; this must not happen while anything is locked.
@@ -97,7 +99,7 @@ pub(super) fn start() -> &'static Ledger {
     &HOOKS
 }
 
-/// Makes a library record its objects, too.
+/// Makes a library record the objects that it creates, if live objects are being recorded.
 pub(super) fn tell(mapped: &Mapped) {
     if !is_on() {
         return;
@@ -131,7 +133,7 @@ unsafe extern "C" fn freed(object: *const c_void) {
     drop(gone);
 }
 
-/// Records an object that is not created by the crate `anyfn`.
+/// Records an object that was created without the functions of the crate `anyfn`.
 pub(super) fn add(object: *const c_void, type_index: i32) {
     if is_on() {
         // SAFETY: the arguments are plain data.
@@ -147,7 +149,8 @@ pub(super) fn remove(object: *const c_void) {
     }
 }
 
-/// Records which libraries an object keeps mapped.
+/// Adds to the record of an object which libraries it keeps mapped, of which kind the use is, and which code or name it
+/// represents.
 #[cold]
 pub(super) fn explain<'a>(
     object: *const c_void,
@@ -164,7 +167,8 @@ pub(super) fn explain<'a>(
     }
 }
 
-/// Returns the addresses of the native calls that led here.
+/// Returns addresses in the functions that are being called on this thread, the innermost first. Empty if the platform
+/// does not support this.
 fn native_calls() -> Vec<usize> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -179,14 +183,15 @@ fn native_calls() -> Vec<usize> {
     Vec::new()
 }
 
-/// An entry at the moment of a report.
+/// Record of a live object, with what is read from the object for a report.
 struct Live {
     entry: Entry,
-    /// Number of references to the object; `None` for memory that is not an object.
+    /// Number of strong references to the object; `None` if the record is for memory that is not an object.
     references: Option<u32>,
 }
 
-/// Returns the live objects in the order of creation; with a library, only those that keep it mapped.
+/// Returns the records of all live objects, in the order of their creation. If a library is given, returns only those
+/// of objects that keep it mapped.
 fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     if !is_on() {
         anyfn::bail!(
@@ -231,7 +236,7 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     Ok(live)
 }
 
-/// Returns the native calls of a record as strings, without those within the runtime.
+/// Returns descriptions of the native calls in a record. Calls within the runtime are left out.
 fn shown_frames(entry: &Entry) -> Vec<StdString> {
     let runtime = load::runtime();
     let is_program = |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);
@@ -254,7 +259,7 @@ fn described(address: usize) -> StdString {
     }
 }
 
-/// Returns the live objects as a list of maps.
+/// Returns a list with one map for each live object. `of` is used as in [`live`].
 pub(super) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     let live = live(of)?;
     let mut list = Array::<Any>::new();
@@ -282,7 +287,7 @@ fn code_of(held: &Held) -> Option<StdString> {
     held.name.clone().or_else(|| (held.code != 0).then(|| described(held.code)))
 }
 
-/// Returns the live objects as a string.
+/// Returns a text with one paragraph for each live object. `of` is used as in [`live`].
 pub(super) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     let live = live(of)?;
     let mut text = match of {
@@ -313,7 +318,8 @@ pub(super) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     Ok(text)
 }
 
-/// Records which library an object keeps mapped by holding a module.
+/// Records that an object keeps a library mapped because it refers to a module of that library. `name` is the name of
+/// the object if it is a function.
 pub(super) fn explain_module(object: &ObjectRef, mapped: Option<&Arc<Mapped>>, name: Option<&str>) {
     if is_on() && mapped.is_some() {
         explain(object.as_handle(), "modules", mapped.into_iter(), core::ptr::null(), name);

@@ -1,4 +1,4 @@
-//! Modules that are shared libraries, from a file or linked into the process.
+//! Modules whose code is a shared library: one that is loaded from a file, or one that is linked into the process.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -23,9 +23,9 @@ use super::registrations::Registered;
 use super::{dl, function, lease, ledger, observe, registrations, system};
 use crate::sys::Mutex;
 
-/// Name of the blob that contains the modules that a library imports.
+/// Symbol of the constant in which a library contains its import tree.
 pub(super) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
-/// Name of the variable through which a library's code finds its module.
+/// Symbol of the variable through which the code of a library finds its own module (the library context).
 const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
 /// Prefixes of the names of context symbols.
@@ -34,18 +34,20 @@ const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
 pub(super) const FUNCTION: &str = "__tvm_ffi_";
 const METADATA: &str = "__tvm_ffi__metadata_";
 const DOC: &str = "__tvm_ffi__doc_";
-/// Prefix that a function name must not have, because with [`FUNCTION`] it would be the symbol of data.
+/// Prefix that the name of an exported function must not have: with [`FUNCTION`] in front, the symbol would be that of
+/// data, such as [`IMPORT_TREE`].
 const DATA: &str = "_library_";
 
-/// Returns true for symbols that are variables to which the loader writes.
+/// Returns true if `symbol` is the name of a variable into which the loader writes an address.
 pub(super) fn is_slot(symbol: &str) -> bool {
     CONTEXT.to_str() == Ok(symbol) || SLOTS.iter().any(|begin| symbol.starts_with(begin))
 }
 
-/// Identity of the content of a file: device, inode, size and modification time.
+/// Identity of a file and its content: device, inode, size, and modification time in seconds and nanoseconds. Files
+/// with the same identity are taken to have the same content.
 pub(super) type Identity = (u64, u64, u64, (i64, i64));
 
-/// An address in a library.
+/// Address of a variable in a library.
 #[derive(Clone, Copy)]
 struct Address(NonNull<c_void>);
 
@@ -54,66 +56,72 @@ unsafe impl Send for Address {}
 // SAFETY: the address is only passed on; its user guards what lies there.
 unsafe impl Sync for Address {}
 
-/// A library file that is mapped. Each file has one entry, which lives as long as the library is mapped.
+/// Entry of a mapped library file. Each mapped file has exactly one entry, which lives until the file is unmapped.
 pub(super) struct Mapped {
     pub(super) library: dl::Library,
-    /// Handles that keep the library open.
+    /// Handles of the dynamic loader that keep the library open. The first is that of the library itself.
     pub(super) handles: Vec<dl::Library>,
-    /// Path by which the library was opened.
+    /// Path that was passed to the dynamic loader when the library was opened. It may be another spelling of `path`.
     pub(super) name: CString,
-    /// Addresses of the library.
+    /// Addresses at which the library is mapped.
     pub(super) range: core::ops::Range<usize>,
-    /// Libraries that came with it because it needs them; what they create counts as its own.
+    /// Libraries that were mapped because this one needs them. Objects that refer to their code count as objects of
+    /// this library.
     pub(super) needed: Vec<dl::Object>,
-    /// Function that returns the number of live objects that a Rust plugin has created.
+    /// Function of a Rust plugin that returns the number of live objects which the plugin has created. `None` for other
+    /// libraries.
     pub(super) live_objects: Option<extern "C" fn() -> i64>,
-    /// Variable through which the library's code finds its module.
+    /// Variable through which the code of the library finds its own module, if the library has it.
     context_slot: Option<Address>,
-    /// Reason why the library is never unmapped.
+    /// Reason why the library is never unmapped; `None` if it can be unmapped.
     pub(super) pinned: Mutex<Option<StdString>>,
     pub(super) counts: lease::Counts,
-    /// Libraries whose code reads and sets fields of the objects of this one; they stay mapped as long as this one is.
+    /// Libraries whose getters and setters serve objects of this library. They stay mapped as long as this one.
     pub(super) successors: Mutex<Vec<Arc<Mapped>>>,
-    /// Number of modules of the library.
+    /// Number of live modules whose code this library is.
     pub(super) modules: AtomicUsize,
-    /// True if nothing of the library was in use at the last check.
+    /// True if the library could have been unmapped when this was last checked.
     pub(super) idle: AtomicBool,
     /// Path of the file.
     pub(super) path: PathBuf,
-    /// Identity of the content of the file.
+    /// Identity of the file and its content when the library was loaded.
     pub(super) identity: Identity,
-    /// Alignment that the library's code requires, if the peer's compiler has generated it.
+    /// Alignment in bytes that the code of the library requires, if the peer's compiler has generated it; otherwise
+    /// `None`.
     pub(super) compiled: Option<usize>,
-    /// Size of the import tree in bytes, if the file states it.
+    /// Size of the import tree in bytes, according to the symbol table of the file. `None` if the library has no import
+    /// tree.
     pub(super) import_tree_size: Option<u64>,
-    /// Names of the library's functions.
+    /// Names of the functions that the library exports.
     functions: Vec<StdString>,
-    /// Names of all symbols that the library defines, sorted, except those of C++.
+    /// Symbols that the library defines, sorted. Mangled C++ names are left out.
     symbols: Vec<StdString>,
-    /// Held while a module is created for the library.
+    /// Lock that is held while the module of the library is looked up or created.
     pub(super) loading: Mutex<()>,
-    /// Functions that the library's code has looked up; they outlive its modules, as the code's own static data does.
+    /// Functions that the code of the library has looked up. They outlive the modules of the library, because the code
+    /// keeps them in its static data.
     pub(super) lookups: Arc<Lookups>,
     pub(super) owner: Mutex<Owner>,
-    /// Held while the library's global functions are registered or removed.
+    /// Lock that is held while global functions of the library are registered or removed.
     registering: Mutex<()>,
 }
 
-/// The module that a library belongs to at present.
+/// Current module of a library, with what belongs to it.
 #[derive(Default)]
 pub(super) struct Owner {
-    /// Value of the library's context slot; 0 for none.
+    /// Value that was written into the context variable of the library; 0 for none.
     pub(super) context: usize,
-    /// Module of the library itself.
+    /// Module whose code is the library.
     pub(super) module: Option<WeakRef>,
-    /// Module that loading returns: the library, or a module that imports it.
+    /// Module that loading the library returns: `module`, or a module from the import tree that imports it.
     pub(super) root: Option<WeakRef>,
     /// Global functions that the library has registered, with the context of the module to which they belong.
     pub(super) registered: (usize, Vec<Registered>),
 }
 
 impl Mapped {
-    /// Returns the only entry of a library that `handles` keep open; the first handle is the library itself.
+    /// Creates the entry of a library that was opened, or returns the one that the library has already. `handles` keep
+    /// the library open; the first handle is that of the library itself.
     pub(super) fn entry(
         handles: Vec<dl::Library>,
         name: CString,
@@ -183,12 +191,13 @@ impl Mapped {
         entry
     }
 
-    /// Returns the address of a symbol that the library itself defines.
+    /// Returns the address of a symbol that the library itself defines, as opposed to the libraries that it needs.
     pub(super) fn own_symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         own_symbol(self.library, &self.symbols, name)
     }
 
-    /// Detaches the library from its module and removes its registrations, if they belong to the module `context`.
+    /// Called when the module with the context `context` is released. Removes the global functions that are registered
+    /// for it, and detaches the library from it if it is still the current module.
     fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();
@@ -210,7 +219,8 @@ impl Mapped {
         drop(removed);
     }
 
-    /// Registers the library's global functions for the module `context`, unless they already are.
+    /// Registers the global functions of the library for the module with the context `context`, unless this has
+    /// happened already.
     pub(super) fn register(&self, context: *const c_void) -> Result<()> {
         let (result, removed) = {
             let _registering = self.registering.lock();
@@ -231,8 +241,9 @@ impl Mapped {
     }
 }
 
-/// Returns the address of a symbol that the library itself defines. The system takes longest to look up symbols that do
-/// not exist, and most requested symbols do not, so the known names are checked first.
+/// Returns the address of a symbol that the library itself defines. `symbols` are the known names. They are searched
+/// first, because the dynamic loader takes longest for names that are not defined, and most names that are looked up
+/// are not.
 fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Option<NonNull<c_void>> {
     let text = name.to_str().ok()?;
     let may_be_there =
@@ -240,17 +251,19 @@ fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Optio
     if may_be_there { library.own_symbol(name) } else { None }
 }
 
-/// Location of a library's symbols.
+/// Place where the symbols of a module are looked up.
 #[derive(Clone)]
 pub(super) enum Code {
-    /// A library file.
+    /// Library that was loaded from a file.
     File(Arc<Mapped>),
-    /// Code linked into the process, under names with a prefix.
+    /// Library that is linked into the process and has registered its symbols. Their names have the prefix, which may
+    /// be empty.
     System(StdString),
 }
 
 impl Code {
-    /// Returns a symbol of the library convention: `decoration` followed by the name of a function.
+    /// Returns the address of the symbol that consists of `decoration` and the function name `name`. In a linked
+    /// library the symbol with the library's prefix before `name` takes precedence.
     fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
         let find = |symbol: StdString| {
             let symbol = CString::new(symbol).ok()?;
@@ -275,7 +288,8 @@ impl Code {
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
-    /// Returns the alignment that the code of a function requires, if the peer's compiler has generated it.
+    /// Returns the alignment in bytes that the code of `symbol` requires, if the peer's compiler has generated it;
+    /// otherwise `None`.
     fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
         match self {
             Code::File(mapped) => mapped.compiled,
@@ -295,7 +309,7 @@ impl Code {
         }
     }
 
-    /// Returns the address of a data symbol that the library itself has.
+    /// Returns the address of the data symbol called `name`, if the library itself has it.
     pub(super) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
         match self {
             Code::File(mapped) => mapped.own_symbol(name),
@@ -306,7 +320,8 @@ impl Code {
         }
     }
 
-    /// Checks that all context symbols are set, because code calls them without a check.
+    /// Returns an error if a context symbol of the library is still NULL. The code of the library would call it without
+    /// a check.
     fn check_slots(&self) -> Result<()> {
         let Code::File(mapped) = self else { return Ok(()) };
         for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {
@@ -325,7 +340,8 @@ impl Code {
         Ok(())
     }
 
-    /// Calls a getter of the library convention that returns a string.
+    /// Returns the documentation or metadata of the function called `name`, for which the library has a getter with the
+    /// prefix `decoration`. Returns `None` if it has no such getter.
     fn text(&self, decoration: &str, name: &str) -> Result<Option<String>> {
         let Some(getter) = self.function_of(decoration, name) else { return Ok(None) };
         let mut out = TVMFFIAny::NONE;
@@ -338,7 +354,8 @@ impl Code {
     }
 }
 
-/// Returns the names of the functions among symbols, sorted; with a prefix, only those that have it, without it.
+/// Returns the names of the exported functions that `symbols` contains, sorted and without `prefix`. Functions without
+/// the prefix are left out.
 pub(super) fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<StdString> {
     let begin = format!("{FUNCTION}{prefix}");
     let mut names: Vec<&str> = symbols.filter_map(|symbol| symbol.strip_prefix(&begin)).collect();
@@ -352,11 +369,12 @@ pub(super) fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix:
     names.iter().filter(is_function).map(|name| StdString::from(*name)).collect()
 }
 
-/// Implementation of a library module.
+/// Implementation of a module whose code is a shared library.
 pub(super) struct LibraryModule(Code);
 
 impl LibraryModule {
-    /// Creates the module, and gives the library's code its context and the runtime's functions.
+    /// Creates the module, and writes the addresses of the runtime's functions and of the module into the variables of
+    /// the library.
     ///
     /// # Safety
     /// `code` must follow the library convention, and none of it may run at the same time.

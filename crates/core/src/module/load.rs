@@ -48,7 +48,7 @@ pub(crate) fn load_from_file(path: &str) -> Result<Any> {
     load.call((path, format))
 }
 
-/// Loads a shared library.
+/// Loads a shared library and returns its module.
 pub(crate) fn load_library(path: &str) -> Result<Module> {
     let fail = |path: &Path, reason: String| {
         let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
@@ -68,7 +68,8 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     instantiate(&mapped)
 }
 
-/// Opens the file of a path; returns its absolute path, the file and its metadata.
+/// Opens the file at `path`. Returns its absolute path, the open file and its metadata, or the reason why it cannot be
+/// opened.
 pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     let full = fs::canonicalize(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => match std::env::current_dir() {
@@ -91,7 +92,7 @@ pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     Ok((full, file, metadata))
 }
 
-/// Checks that the library would not load a second runtime.
+/// Returns an error if the library needs a shared library that contains a runtime other than this one.
 fn check_needed(facts: &Facts) -> Result<(), String> {
     let is_runtime = |name: &&String| name.starts_with("libtvm_ffi.so") || name.starts_with("libanyfn.so");
     for name in facts.needed.iter().filter(is_runtime) {
@@ -121,26 +122,26 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the file that contains this runtime.
+/// Returns the file that contains the code of this runtime, which may be the main program.
 pub(super) fn runtime() -> Option<&'static dl::Origin> {
     static RUNTIME: OnceLock<Option<dl::Origin>> = OnceLock::new();
     RUNTIME.get_or_init(|| dl::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
 }
 
-/// Returns true if a symbol is one that a runtime provides.
+/// Returns true if `name` is the name of a symbol that runtimes export.
 pub(super) fn is_runtime_symbol(name: &str) -> bool {
     name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
 }
 
-/// Visibility of this runtime's functions to loaded libraries.
+/// Way in which libraries that are loaded can find the functions of this runtime.
 enum Visibility {
-    /// Visible to all libraries.
+    /// The functions are visible to all libraries of the process.
     Global,
-    /// Visible only by way of this file.
+    /// The functions are visible only to libraries that are loaded together with the file at this path.
     Local(CString),
-    /// Not visible: the program that contains the runtime does not export them.
+    /// The functions are not visible, because the program that contains the runtime does not export them.
     Hidden,
-    /// Not visible: libraries see another runtime instead.
+    /// The functions are not visible, because those of the runtime at this path are found in their place.
     Foreign(PathBuf),
 }
 
@@ -165,9 +166,10 @@ fn visibility() -> Visibility {
     }
 }
 
-/// A C++ library that stays mapped although loading it failed, because its constructors run only once.
+/// C++ library that stays mapped although loading it has failed. It is not loaded again, because its constructors would
+/// not run again.
 struct Refused {
-    /// Path by which the library was opened.
+    /// Path that was passed to the dynamic loader when the library was opened.
     name: CString,
     path: PathBuf,
     identity: Identity,
@@ -176,7 +178,8 @@ struct Refused {
 
 static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
-/// Opens the library so that it finds the symbols that it needs from the runtime.
+/// Opens the library at `path` in such a way that it finds the functions of this runtime, and returns its entry.
+/// `before` is the metadata of the file when it was checked.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
     let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
@@ -292,7 +295,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     Ok(mapped)
 }
 
-/// Passes the functions of this runtime to a library that requests them, before anything else of it runs.
+/// Passes the functions of this runtime to a library that exports `__anyfn_attach` in order to receive them. Nothing
+/// else of the library may be called before.
 fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
     if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
@@ -313,7 +317,8 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
 const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \
                                 runs; write a new file and rename it to this name instead";
 
-/// Checks that the file is not a mapped one with changed content. If it is, its content is not even read.
+/// Returns an error if the file is mapped already and its content was changed in place since. Only the metadata is
+/// compared; the content is not read.
 fn check_not_changed(file: &Metadata) -> Result<(), String> {
     let now = identity(file);
     let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
@@ -331,17 +336,19 @@ fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()))
 }
 
-/// Returns the identity of the present content of the file at a path; `None` if there is no file.
+/// Returns the identity of the file at `path` and its present content, or `None` if the file does not exist.
 pub(super) fn identity_of(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().as_ref().map(identity)
 }
 
 std::thread_local! {
-    /// Library whose names a newer build may take over, while that build is loaded on this thread.
+    /// Library that is being replaced by a newer build, while that build is loaded on this thread. The newer build may
+    /// register global functions under the same names.
     static OLDER: core::cell::RefCell<Option<Weak<Mapped>>> = const { core::cell::RefCell::new(None) };
 }
 
-/// Loads a newer build of a module, which takes over the global functions that the older build has registered.
+/// Runs `load`, which loads a newer build of the module `older`. The global functions of the newer build may replace
+/// those of the older one.
 pub(super) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     struct Reset(Option<Weak<Mapped>>);
     impl Drop for Reset {
@@ -355,8 +362,8 @@ pub(super) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     load()
 }
 
-/// Returns true if `newer` is a newer build of `older`, whose names it may take over: a file of the same path, or one
-/// that is loaded for a module that follows a path.
+/// Returns true if `newer` may replace the global functions of `older`. It may if both are files of the same path, or
+/// if `newer` is loaded by a module that follows a file and used `older` before.
 pub(super) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
     newer.path == older.path
         || OLDER.with_borrow(|known| {
@@ -367,11 +374,11 @@ pub(super) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 /// Number of spellings of a path that are tried.
 const NAMES_MAX: usize = 1 << 12;
 
-/// Returns one of many spellings of a path.
+/// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
 ///
-/// The dynamic loader returns what it has loaded under a name before, even if another file has that name now, and a
-/// library has all the names under which it was ever found. A library that was rebuilt is a new library, so it needs a
-/// name that no other library has.
+/// The dynamic loader identifies libraries by name. It returns the library that it has loaded under a name, even if
+/// another file has that name now, and it remembers every name under which it has found a library. A library that was
+/// rebuilt must therefore be opened under a name that no other library has.
 fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("the path has no file name".to_owned());
@@ -383,7 +390,8 @@ fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     CString::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns the symbols that neither the process, nor the library with its dependencies, nor the runtime defines.
+/// Returns those of `symbols` that are not visible in the process and that neither `library`, with the libraries that
+/// it needs, nor `runtime` defines.
 fn missing<'a, T: AsRef<str>>(
     symbols: &'a [T],
     library: Option<dl::Library>,
@@ -399,7 +407,7 @@ fn missing<'a, T: AsRef<str>>(
     symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
 }
 
-/// Returns a few names for a message.
+/// Returns the first few names, separated by commas, and how many others there are, for a message.
 fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     let mut text = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
@@ -409,7 +417,7 @@ fn listed(names: &[&str]) -> String {
     text
 }
 
-/// Returns the module of a library: the existing one, or a new one.
+/// Returns the module of a library. Creates it, with the modules of the import tree, if none is alive.
 fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     let _one_at_a_time = mapped.loading.lock();
     let alive = |weak: &Option<anyfn::WeakRef>| {
@@ -437,7 +445,8 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     Ok(root)
 }
 
-/// Returns the error with the file's name in front; an exception of another language is returned unchanged.
+/// Returns `error` with the path of the file in front of its message. An error that carries an exception of another
+/// language is returned unchanged.
 fn in_file(error: &Error, path: &Path) -> Error {
     if error.context().is_some() {
         return error.clone();
@@ -445,10 +454,12 @@ fn in_file(error: &Error, path: &Path) -> Error {
     anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
 }
 
-/// Creates the modules that a library carries, if it carries any; returns the root.
+/// Creates the modules in the import tree of `library` and returns the first one. Without an import tree, returns the
+/// module of the library.
 ///
 /// # Safety
-/// `import_tree` must be the library's blob, of `size` bytes if the size is known.
+/// If `import_tree` is not `None`, it must be the address of the library's import tree. `size` must be its size in
+/// bytes, if that is known.
 pub(super) unsafe fn with_imports(
     library: &OwnModule,
     import_tree: Option<NonNull<c_void>>,

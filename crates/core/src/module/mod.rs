@@ -1,16 +1,17 @@
-//! Modules: compiled code as objects.
+//! Modules: objects whose functions are looked up by name, such as shared libraries.
 //!
-//! A module is an object of type 73. A pointer to a table of functions precedes its header, because C++ clients see a
-//! class there ([`object`], [`vtable`]). The operations of a kind of module are an [`object::Implementation`]: a shared
-//! library, loaded from a file or linked into the process ([`library`]); a kind that a user defines by functions
-//! ([`custom`]); a module that a library carries and that has no loader yet ([`deferred`]). Reading order: [`object`],
+//! A module is an object of type 73. Before its header lies a pointer to a table of functions, because C++ clients
+//! expect an object of a C++ class there ([`object`], [`vtable`]). The operations of a module are an
+//! [`object::Implementation`]. The implementations are: a shared library, loaded from a file or linked into the process
+//! ([`library`]); a user-defined kind, whose operations are functions ([`custom`]); a module that a library carries and
+//! whose kind has no loader yet ([`deferred`]); and the newest build of a file ([`watch`]). Reading order: [`object`],
 //! [`library`], [`registrations`], [`import_tree`], [`context`], [`compiled`]. Loading is built on [`elf`], [`dl`],
 //! [`scope`], [`unique`] and [`constructing`].
 //!
-//! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module removes
-//! its registrations and its imports. Functions, tensors and objects of its code keep working, and loading the same
-//! file again gives a new module with the same code and static data. A file that was rebuilt is another library, loaded
-//! beside the old one; a file that was overwritten in place is refused.
+//! **A library stays mapped while anything of it is in use** ([`lease`]). When the last reference to a module is
+//! dropped, its global functions and its imports are removed. Functions, tensors and objects of its code keep working,
+//! and loading the same file again gives a new module with the same code and static data. A file that was rebuilt is
+//! another library and is loaded beside the old one. A file that was overwritten in place is refused.
 //!
 //! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
 

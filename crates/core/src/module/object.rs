@@ -1,4 +1,4 @@
-//! The module object: memory layout as C++ clients see it, content as Rust code defines it.
+//! The module object: its memory layout, which C++ clients know, and its operations, which Rust code implements.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::{ManuallyDrop, offset_of};
@@ -29,30 +29,32 @@ pub(super) const SAVED: i32 = 1;
 /// Property bit: the functions of the module can be called.
 pub(super) const RUNS: i32 = 2;
 
-/// Operations of a kind of module.
+/// Operations of a module. Each kind of module implements this trait.
 ///
-/// Methods receive the module's own handle, for functions that keep it alive.
+/// Some methods receive the module object, for functions that must keep it alive.
 pub(crate) trait Implementation: Send + Sync + 'static {
-    /// Returns the name of the kind, such as `library`.
+    /// Returns the kind of the module, such as `library`.
     fn kind(&self) -> &CStr;
 
     /// Returns the property bits: [`SAVED`], [`RUNS`], and 4 if the module can be exported with compiled code.
     fn property_mask(&self) -> i32;
 
-    /// Returns a function of this module itself.
+    /// Returns the function of this module called `name`. The imports of the module are not searched.
     fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>>;
 
-    /// Returns true if this module itself has such a function.
+    /// Returns true if this module has a function called `name`. The imports of the module are not searched.
     fn implements(&self, module: &OwnModule, name: &str) -> Result<bool> {
         Ok(self.function(module, name)?.is_some())
     }
 
-    /// Returns the names of the functions of this module itself, sorted, as far as they are known.
+    /// Returns the names of the functions of this module, sorted, without those of its imports. The result is empty if
+    /// the names are not known.
     fn function_names(&self) -> Result<Vec<StdString>> {
         Ok(Vec::new())
     }
 
-    /// Returns the reason why its functions are not known although it may have some.
+    /// Returns an error that states why the functions of this module are not known, or `None` if they are known. While
+    /// they are not known, the module may have a function of any name.
     fn missing(&self, _module: &OwnModule) -> Result<Option<Error>> {
         Ok(None)
     }
@@ -62,52 +64,54 @@ pub(crate) trait Implementation: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Writes a file in one of its formats; returns false if the kind has no writer of its own.
+    /// Writes the module to a file in the format `format`. Returns false if this kind of module has no writer of its
+    /// own; the module is then saved as bytes.
     fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
         Ok(false)
     }
 
-    /// Returns the file formats that it can write, as extensions.
+    /// Returns the formats in which the module can be written, as file extensions without the dot.
     fn write_formats(&self) -> Result<Array<String>> {
         Ok(Array::new())
     }
 
-    /// Returns its source, or an empty string if it has none.
+    /// Returns the source of the module in the format `format`, or an empty string if it has none.
     fn inspect_source(&self, _format: &str) -> Result<String> {
         Ok(String::from(""))
     }
 
-    /// Returns the file that the module was loaded from.
+    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
     fn file(&self) -> Option<StdString> {
         None
     }
 
-    /// Returns the documentation of a function.
+    /// Returns the documentation of the function called `name`, if it has any.
     fn function_doc(&self, _name: &str) -> Result<Option<String>> {
         Ok(None)
     }
 
-    /// Returns the metadata of a function, as JSON.
+    /// Returns the metadata of the function called `name` as JSON, if it has any.
     fn function_metadata(&self, _name: &str) -> Result<Option<String>> {
         Ok(None)
     }
 
-    /// Returns what is in use of the module's code: numbers by what they count.
+    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
     fn leases(&self) -> Result<Map<String, Any>> {
         Ok(Map::new())
     }
 
-    /// Returns the reason why its code is never unmapped, if there is one.
+    /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
     fn pinned(&self) -> Option<StdString> {
         None
     }
 
-    /// Returns true if loading `path` now would give this same code. `None` means the module's own file.
+    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
+    /// which the module was loaded is meant.
     fn is_current(&self, _path: Option<&Path>) -> bool {
         true
     }
 
-    /// Returns the watch of a module that follows a file.
+    /// Returns the file that the module follows, with its state, or `None` if the module follows no file.
     fn watch(&self) -> Option<&Watch> {
         None
     }
@@ -117,18 +121,19 @@ pub(crate) trait Implementation: Send + Sync + 'static {
         None
     }
 
-    /// Notifies the module that its last reference was released, before anything of it is dropped.
+    /// Called once the last strong reference to the module has been released, before its content is dropped. `context`
+    /// is the context of the module.
     fn released(&self, _context: *const c_void) {}
 }
 
-/// Memory of a module. The ABI fixes everything before `state`; handles point to `header`.
+/// Memory of a module. A handle of a module is the address of `header`. The ABI fixes all fields before `state`.
 #[repr(C)]
 pub(super) struct ModuleBox {
     vptr: *const c_void,
     header: TVMFFIObject,
     imports: Imports,
-    /// Used by the function lookup of other runtimes. This runtime uses `state` instead, because no client reads this
-    /// field.
+    /// Field in which other runtimes cache functions that were looked up. This runtime uses `State::lookups` instead,
+    /// which is possible because no client reads the field.
     lookup_cache: *mut c_void,
     state: State,
 }
@@ -143,7 +148,7 @@ const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleBox, imports) == 32
 const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 40 && offset_of!(ModuleBox, state) == 48);
 
 impl ModuleBox {
-    /// Returns the module whose header is at `handle`.
+    /// Returns the address of the memory of a module. `handle` must be the address of its header.
     fn of_handle(handle: TVMFFIObjectHandle) -> *mut ModuleBox {
         handle.wrapping_byte_sub(HEADER_OFFSET).cast()
     }
@@ -174,12 +179,12 @@ impl ModuleBox {
     }
 }
 
-/// A module that this runtime has created, as opposed to one of a C++ class of another library.
+/// A module that was created by this runtime, and not as an object of a C++ class of another library.
 #[derive(Clone)]
 pub(crate) struct OwnModule(Module);
 
 impl OwnModule {
-    /// Creates a module. `lookups` keeps the functions that its code looks up.
+    /// Creates a module. `lookups` holds the functions that the code of the module looks up.
     pub(super) fn new(implementation: Box<dyn Implementation>, lookups: Arc<Lookups>) -> Result<OwnModule> {
         let raw = Box::into_raw(Box::new(ModuleBox {
             vptr: vtable::address(),
@@ -203,7 +208,7 @@ impl OwnModule {
         }
     }
 
-    /// Converts any module to one of this runtime, if this runtime has created it.
+    /// Converts a module. Returns an error if this runtime has not created it.
     pub(crate) fn try_from(module: &Module) -> Result<OwnModule> {
         let this = ModuleBox::of_handle(module.as_object().as_handle()).cast::<*const c_void>();
         // SAFETY: a pointer to its table of functions precedes the header of every module.
@@ -217,11 +222,11 @@ impl OwnModule {
         )
     }
 
-    /// Returns the module whose code received `context` from the loader; `None` if no module of this runtime is at that
-    /// address.
+    /// Returns the module with the given context, which the loader has passed to the code of the module. Returns `None`
+    /// if this runtime has not created the module, or if `context` is NULL.
     ///
     /// # Safety
-    /// `context` must be NULL or the address of a live module's table pointer.
+    /// `context` must be NULL or the context of a live module.
     pub(super) unsafe fn from_context(context: *const c_void) -> Option<OwnModule> {
         let this = NonNull::new(context.cast_mut().cast::<ModuleBox>())?;
         // SAFETY: the caller guarantees a module, which begins with the pointer.
@@ -234,7 +239,8 @@ impl OwnModule {
         Module::try_from_object(object).ok().map(OwnModule)
     }
 
-    /// Returns the context that the loader passes to the module's code: the address of the table pointer.
+    /// Returns the context of the module, which the loader passes to the code of the module. It is the address of the
+    /// pointer to the table of functions.
     pub(super) fn context(&self) -> *mut c_void {
         ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
     }
@@ -258,7 +264,7 @@ impl OwnModule {
         &self.state().lookups
     }
 
-    /// Returns the module as a general module handle.
+    /// Converts this module to the type for modules of any origin.
     pub(crate) fn into_module(self) -> Module {
         self.0
     }
@@ -268,23 +274,23 @@ impl OwnModule {
         self.0.as_object()
     }
 
-    /// Returns the name of the kind.
+    /// Returns the kind of the module, such as `library`.
     pub(crate) fn kind(&self) -> &CStr {
         self.implementation().kind()
     }
 
-    /// Returns the file that the module was loaded from.
+    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
     pub(crate) fn file(&self) -> Option<StdString> {
         self.implementation().file()
     }
 
-    /// Returns the property bits.
+    /// Returns the property bits; see [`Implementation::property_mask`].
     pub(crate) fn property_mask(&self) -> i32 {
         self.implementation().property_mask()
     }
 
-    /// Returns the result of `find` for this module or, with `query_imports`, for the first of its imports that has
-    /// one.
+    /// Calls `find` with this module and returns the result if there is one. Otherwise, if `query_imports` is true,
+    /// calls `find` with the imports like [`OwnModule::search_imports`].
     fn search<T>(
         &self,
         query_imports: bool,
@@ -296,8 +302,8 @@ impl OwnModule {
         if query_imports { self.search_imports(find) } else { Ok(None) }
     }
 
-    /// Returns the result of `find` for the first module that has one, among the imports and their imports, depth
-    /// first.
+    /// Calls `find` with the modules that this one imports, directly or indirectly, until a call has a result. The
+    /// order is depth first. Returns that result, or `None`.
     fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut seen = HashSet::new();
         let mut open: Vec<Module> = self.imports();
@@ -315,8 +321,9 @@ impl OwnModule {
         Ok(None)
     }
 
-    /// Returns the function of `instead`. Without one, returns the error `missing` of a module whose functions are not
-    /// known, if there is such an error.
+    /// Returns the function that `instead` returns. If it returns none and `missing` is set, returns an error: a module
+    /// whose functions are not known might have the function called `name`, and `missing` states why they are not
+    /// known.
     fn or_missing(
         &self,
         name: &str,
@@ -332,14 +339,16 @@ impl OwnModule {
         }
     }
 
-    /// Returns a function of this module or, with `query_imports`, of the modules that it imports.
+    /// Returns the function called `name` of this module or, if `query_imports` is true, of the modules that it imports
+    /// directly or indirectly.
     pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search(query_imports, |m| m.own_function(name, &mut missing))?;
         self.or_missing(name, missing, || found)
     }
 
-    /// Returns a function of the modules that this one imports or, if they have none, a global one.
+    /// Returns the function called `name` of the modules that this one imports directly or indirectly. If none of them
+    /// has it, returns the global function of this name.
     pub(super) fn imported_function(&self, name: &str) -> Result<Option<PackedFunc>> {
         let mut missing = None;
         let found = self.search_imports(|m| m.own_function(name, &mut missing))?;
@@ -348,7 +357,8 @@ impl OwnModule {
         self.or_missing(name, missing, || found.or_else(|| unsafe { anyfn::registry::find_unsafe(name) }))
     }
 
-    /// Returns a function of this module. Stores in `missing` why there may be one that is not known.
+    /// Returns the function of this module called `name`. If the functions of this module are not known, returns `None`
+    /// and stores the reason in `missing`.
     fn own_function(&self, name: &str, missing: &mut Option<Error>) -> Result<Option<PackedFunc>> {
         match self.implementation().missing(self)? {
             None => self.implementation().function(self, name),
@@ -359,15 +369,16 @@ impl OwnModule {
         }
     }
 
-    /// Returns true if this module or, with `query_imports`, one that it imports has such a function.
+    /// Returns true if this module or, if `query_imports` is true, one that it imports directly or indirectly has a
+    /// function called `name`.
     pub(crate) fn implements(&self, name: &str, query_imports: bool) -> Result<bool> {
         let found =
             self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;
         Ok(found.is_some())
     }
 
-    /// Returns the names of the functions of this module and, with `query_imports`, of the modules that it imports;
-    /// sorted.
+    /// Returns the names of the functions of this module, sorted. If `query_imports` is true, those of the modules that
+    /// it imports directly or indirectly are included.
     pub(crate) fn function_names(&self, query_imports: bool) -> Result<Vec<StdString>> {
         let mut names = self.implementation().function_names()?;
         if query_imports {
@@ -381,32 +392,33 @@ impl OwnModule {
         Ok(names)
     }
 
-    /// Returns the documentation of a function.
+    /// Returns the documentation of the function called `name`, searching the imports if `query_imports` is true.
     pub(crate) fn function_doc(&self, name: &str, query_imports: bool) -> Result<Option<String>> {
         self.search(query_imports, |m| m.implementation().function_doc(name))
     }
 
-    /// Returns the metadata of a function, as JSON.
+    /// Returns the metadata of the function called `name` as JSON, searching the imports if `query_imports` is true.
     pub(crate) fn function_metadata(&self, name: &str, query_imports: bool) -> Result<Option<String>> {
         self.search(query_imports, |m| m.implementation().function_metadata(name))
     }
 
-    /// Returns what is in use of the module's code: numbers by what they count.
+    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         self.implementation().leases()
     }
 
-    /// Returns the reason why its code is never unmapped, if there is one.
+    /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
     pub(crate) fn pinned(&self) -> Option<StdString> {
         self.implementation().pinned()
     }
 
-    /// Returns true if loading `path` now would give this same code. `None` means the module's own file.
+    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
+    /// which the module was loaded is meant.
     pub(crate) fn is_current(&self, path: Option<&Path>) -> bool {
         self.implementation().is_current(path)
     }
 
-    /// Returns the watch of a module that follows a file.
+    /// Returns the file that the module follows, with its state, or `None` if the module follows no file.
     pub(super) fn watch(&self) -> Option<&Watch> {
         self.implementation().watch()
     }
@@ -416,17 +428,17 @@ impl OwnModule {
         self.implementation().mapped()
     }
 
-    /// Returns the modules that this one imports.
+    /// Returns the modules that this one imports directly.
     pub(crate) fn imports(&self) -> Vec<Module> {
         self.own_imports().to_vec()
     }
 
-    /// Adds a module to the imports.
+    /// Adds a module to the imports of this module. Returns an error if this would create a cycle.
     pub(crate) fn import(&self, other: &Module) -> Result<()> {
         self.import_all(core::slice::from_ref(other))
     }
 
-    /// Adds modules to the imports, all or none.
+    /// Adds several modules to the imports of this module. If one of them would create a cycle, none is added.
     pub(super) fn import_all(&self, others: &[Module]) -> Result<()> {
         let own = others.iter().map(OwnModule::try_from).collect::<Result<Vec<_>>>()?;
         self.own_imports().change(|imports, read| {
@@ -446,12 +458,14 @@ impl OwnModule {
         })
     }
 
-    /// Returns the bytes from which the kind's loader creates the module again.
+    /// Returns the bytes from which the loader of this kind creates the module again, or an error if the module cannot
+    /// be saved.
     pub(crate) fn save_to_bytes(&self) -> Result<Bytes> {
         self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
     }
 
-    /// Writes a file. If the format is empty, it is the extension. A kind without a writer of its own writes its bytes.
+    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is the format. If the
+    /// kind has no writer of its own, the bytes of the module are written.
     pub(crate) fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
         let extension = || Path::new(path).extension().and_then(|text| text.to_str()).unwrap_or_default();
         let format = if format.is_empty() { extension() } else { format };
@@ -470,17 +484,17 @@ impl OwnModule {
         })
     }
 
-    /// Returns the file formats that it can write, as extensions.
+    /// Returns the formats in which the module can be written, as file extensions without the dot.
     pub(crate) fn write_formats(&self) -> Result<Array<String>> {
         self.implementation().write_formats()
     }
 
-    /// Returns its source, or an empty string if it has none.
+    /// Returns the source of the module in the format `format`, or an empty string if it has none.
     pub(crate) fn inspect_source(&self, format: &str) -> Result<String> {
         self.implementation().inspect_source(format)
     }
 
-    /// Returns the error of an operation that this kind of module does not support.
+    /// Returns an error which states that a module of this kind cannot be `what`, such as "saved as bytes".
     pub(crate) fn unsupported(&self, what: &str) -> Error {
         let kind: StdString = self.kind().to_string_lossy().into_owned();
         anyfn::error!("RuntimeError", "a module of kind `{kind}` cannot be {what}")

@@ -1,4 +1,4 @@
-//! The observer of calls, for all libraries that contain the crate `anyfn`; see `anyfn::observe`.
+//! Distribution of the observer of calls to all libraries that contain the crate `anyfn`; see `anyfn::observe`.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -18,7 +18,7 @@ type Place = &'static AtomicPtr<Observer>;
 
 struct State {
     observer: *mut Observer,
-    /// Observer pointers of frontends, which are never unloaded.
+    /// Variables in which frontends find the observer. Frontends are never unloaded.
     frontends: Vec<Place>,
 }
 
@@ -27,7 +27,7 @@ unsafe impl Send for State {}
 
 static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
 
-/// Sets the observer of calls; NULL removes it.
+/// Sets the observer of calls in the runtime, in all frontends and in all mapped libraries. NULL removes it.
 fn set(observer: OpaquePtr) {
     static SETTING: Mutex<()> = Mutex::new(());
     let _setting = SETTING.lock();
@@ -45,7 +45,7 @@ fn set(observer: OpaquePtr) {
     lease::all().iter().for_each(|mapped| write(mapped, observer));
 }
 
-/// Sets the observer of the calls of a library that was loaded just now.
+/// Passes the observer to a library that was loaded just now, if an observer is set.
 pub(super) fn tell(mapped: &Mapped) {
     let state = STATE.lock();
     if !state.observer.is_null() {
@@ -63,7 +63,7 @@ fn write(mapped: &Mapped, observer: *mut Observer) {
     unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
 }
 
-/// Registers the functions that observers and frontends use.
+/// Registers the global functions that set the observer, connect a frontend to it, and return the name of a function.
 pub(super) fn register() -> Result<()> {
     registry::register("ffi.ObserveCalls").set_body_typed(Unsafe(set))?;
     registry::register("ffi.ObserverPlace").set_body_typed(Unsafe(|place: OpaquePtr| {
@@ -80,7 +80,8 @@ pub(super) fn register() -> Result<()> {
     registry::register("ffi.FunctionName").set_body_typed(name)
 }
 
-/// Returns the name of a function: the global one, else the one in its library, else the one that its creator gives it.
+/// Returns the name of a function: the one under which it is registered globally, or else the symbol of its code in a
+/// library, or else the name that its creator has given to it.
 fn name(function: PackedFunc) -> Option<String> {
     if let Some(name) = crate::registry::name_of(function.as_object()) {
         return Some(String::from(&*StdString::from_utf8_lossy(name)));

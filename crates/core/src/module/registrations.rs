@@ -1,6 +1,7 @@
-//! Global functions of a Rust plugin, which are registered while its module lives.
+//! Registration of the global functions of a Rust plugin. They stay registered as long as its module lives.
 //!
-//! A newer build of the plugin takes over the names of the older one, whose module may still be in use.
+//! A newer build of the plugin may register the same names although the module of the older build is still in use. Its
+//! functions then replace the older ones.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -14,19 +15,20 @@ use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 use super::library::Mapped;
 use super::load;
 
-/// A global function that a library has registered.
+/// Global function that a library has registered under a name.
 pub(super) struct Registered {
     name: String,
     function: PackedFunc,
-    /// Function of an older build of the library under this name, as long as it may have to be restored.
+    /// Function of an older build that was replaced, as long as it may have to be registered again because a later
+    /// registration fails.
     replaced: Option<PackedFunc>,
 }
 
-/// Registers the functions and types that a library has collected.
+/// Registers the functions and types that `#[register]` and `#[derive(Object)]` have collected in a library.
 ///
 /// # Errors
-/// Returns `RuntimeError` if a name is taken, and `TypeError` if a type belongs to other code. No function of the
-/// library then stays registered.
+/// Returns `RuntimeError` if a name is used by a function of other code, and `TypeError` if a type belongs to other
+/// code. After an error, no function of the library is registered.
 pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let Some(symbol) = mapped.own_symbol(c"__anyfn_registrations") else { return Ok(Vec::new()) };
     type Collected = unsafe extern "C" fn(count: *mut i32) -> *const TVMFFIMethodInfo;
@@ -75,15 +77,15 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     Ok(done)
 }
 
-/// A name that a library may register.
+/// Result of the check that a library may register a global function under a name.
 struct Free {
     name: String,
     overrides: bool,
-    /// Function of an older build of the library under this name.
+    /// Function that an older build of the library has registered under this name.
     older: Option<PackedFunc>,
 }
 
-/// Checks that a library may register a name.
+/// Returns an error if a library may not register a global function, because other code has registered its name.
 fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
@@ -116,13 +118,13 @@ fn register(info: &TVMFFIMethodInfo, free: Free) -> Result<Registered> {
     }
 }
 
-/// Returns the library that has registered a function under a name, if a library has.
+/// Returns the library that has registered `function` under `name`, or `None` if no library has.
 fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
     let is_it = |r: &Registered| r.name == name && r.function.as_object().ptr_eq(function.as_object());
     super::lease::all().into_iter().find(|mapped| mapped.owner.lock().registered.1.iter().any(is_it))
 }
 
-/// Undoes registrations: an older build gets its names back.
+/// Undoes registrations after an error. Functions of an older build that were replaced are registered again.
 fn give_back(registered: Vec<Registered>) {
     for Registered { name, function, replaced } in remove(registered) {
         if let Some(replaced) = replaced {
@@ -133,7 +135,8 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes global functions, except those that other functions have replaced since; the caller releases them.
+/// Removes the global functions that a library has registered, and returns them for release by the caller. A name under
+/// which another function has been registered since is left unchanged.
 pub(super) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.

@@ -1,10 +1,9 @@
-//! Makes the functions of this runtime visible to a library without exporting them to the whole process.
+//! Loading of libraries that need the functions of this runtime, where these are not visible to all libraries.
 //!
-//! If this runtime was itself opened locally (as Python extensions are), a library with undefined runtime symbols would
-//! not find them, and making them global would disturb any other runtime in the process. So the library is opened as a
-//! dependency of a tiny generated library, the scope library, which needs two files: the library and this runtime. The
-//! dynamic loader then looks up the symbols of both in that scope. The scope library has no code and no symbols of its
-//! own.
+//! If this runtime was itself opened with local visibility, as Python extensions are, a library with undefined runtime
+//! symbols would not find them. Making the symbols global would affect any other runtime in the process. So a tiny
+//! library is generated, the scope library. It needs two files, the library and this runtime, and has neither code nor
+//! symbols. When it is opened, the dynamic loader also opens the library, and looks up symbols for it in both files.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +19,8 @@ use std::vec::Vec;
 use super::dl::Library;
 use super::elf::MACHINE;
 
-/// Opens `library` so that its undefined symbols are found in `runtime`; returns it and the scope library, which stay
-/// open together.
+/// Opens the library at the path `library` in such a way that its undefined symbols are found in the file `runtime`.
+/// Returns the library and the scope library; the caller must keep both open.
 ///
 /// # Safety
 /// The requirements of [`Library::open`] apply.
@@ -56,10 +55,11 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns a path to the descriptor that was never used before.
+/// Returns a path to the open file with the descriptor `fd`. `count` must be different for each call, so that the path
+/// is, too.
 ///
-/// The dynamic loader takes a path that it has seen for the same library, and descriptor numbers repeat. So the count
-/// is encoded in the path, by `.//` and `./`, which have no effect.
+/// The dynamic loader takes a path that it has seen before for the same library, and descriptors are reused. So the
+/// path contains the bits of `count` as `.//` and `./`, which do not change the file that it denotes.
 fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
     let digits: String = (0..32).map(|bit| if count >> bit & 1 == 1 { ".//" } else { "./" }).collect();
     CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
@@ -70,7 +70,7 @@ const PHDR: usize = 56;
 const DYN: usize = 16;
 const SYM: usize = 24;
 
-/// Returns a shared library that consists only of the names of the two files that it needs.
+/// Returns the content of a scope library, which needs the files `library` and `runtime` and has the name `soname`.
 fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     let mut strings = Vec::from([0u8]);
     let mut put = |text: &[u8]| {
@@ -147,7 +147,7 @@ fn segment(out: &mut Vec<u8>, kind: u32, flags: u32, at: usize, size: usize, ali
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a small library.
+    /// Returns the content of a scope library, as an example of a valid library for tests.
     pub(in crate::module) fn sample() -> Vec<u8> {
         image(c"/a/lib.so", c"/b/run.so", b"scope.so")
     }

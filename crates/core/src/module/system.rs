@@ -14,7 +14,7 @@ use super::library::{Code, IMPORT_TREE, LibraryModule};
 use super::load;
 use crate::sys::Mutex;
 
-/// An address in the process.
+/// Address of a symbol that was registered.
 #[derive(Clone, Copy, PartialEq)]
 struct Address(NonNull<c_void>);
 
@@ -24,7 +24,8 @@ unsafe impl Send for Address {}
 static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
 static MODULES: Mutex<Option<HashMap<std::string::String, Module>>> = Mutex::new(None);
 
-/// Registers a symbol of a statically linked library; if a name is registered twice, the last symbol is used.
+/// Registers the address of a symbol of a linked library. If the name was registered before, the new address replaces
+/// the old one.
 pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     let Some(symbol) = NonNull::new(symbol).map(Address) else {
         anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());
@@ -36,7 +37,7 @@ pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Re
     Ok(())
 }
 
-/// Returns a registered symbol.
+/// Returns the address of the symbol that is registered under `name`.
 pub(super) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
 }
@@ -46,7 +47,8 @@ pub(super) fn symbols() -> Vec<CString> {
     SYMBOLS.lock().iter().flat_map(HashMap::keys).cloned().collect()
 }
 
-/// Returns the module of the symbols with a prefix; it is the same one each time, for the lifetime of the process.
+/// Returns the module of the linked libraries whose symbols have the prefix `prefix`. All calls with the same prefix
+/// return the same module, which is never released.
 pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
     if let Some(known) = MODULES.lock().get_or_insert_default().get(prefix) {
         return Ok(known.clone());

@@ -1,13 +1,15 @@
-//! Separates the static data of C++ headers where two runtimes are in one process.
+//! Separation of static data of the C++ headers of the ABI, for processes with two runtimes.
 //!
-//! The headers of the ABI keep type indices and the like in static variables of inline functions. g++ makes such
-//! variables unique in the whole process (`STB_GNU_UNIQUE`), whichever library defines them, even in libraries that are
-//! opened locally. Values that a library has received from this runtime would become the variables of another runtime
-//! that is loaded later. Its indices are different, so it would end the process while it starts.
+//! The headers keep type indices and similar data in static variables of inline functions. g++ gives such a variable
+//! one definition in the whole process (`STB_GNU_UNIQUE`), which even libraries that are opened with local visibility
+//! share. So if another runtime is loaded after a C++ library of this runtime, its variables would already have the
+//! values that this runtime has assigned. The other runtime has other indices, so it would end the process while it
+//! starts.
 //!
-//! The dynamic loader finds such variables by name, and the names are those in the memory of the library that came
-//! first. So once a library is open and all its symbols are bound, those names are changed in memory, and libraries
-//! that come later have variables of their own. Where that is not possible, nothing changes.
+//! The dynamic loader identifies such variables by name, and reads the names from the memory of the library that was
+//! loaded first. So once a library is open and all its symbols are bound, these names are changed in its memory.
+//! Libraries that are loaded later then have variables of their own. If the names cannot be changed, the library is
+//! used as it is.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,12 +17,14 @@ use std::os::unix::fs::FileExt;
 use super::elf::{self, Facts};
 use super::{dl, lease, load};
 
-/// Prefixes of the names of variables in functions of the headers, and of their guards.
+/// Prefixes of the mangled names of static variables in functions of the headers, and of the guards of these variables.
 const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
-/// Function in which every object class keeps its type index.
+/// Part of the mangled names of the variables in which C++ object classes keep their type indices: the name of the
+/// function that contains them.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
-/// Hides the names of such variables in a C++ library that was just opened, and in the libraries that came with it.
+/// Changes the names of the headers' static variables in the memory of a C++ library that was just opened, and of the
+/// libraries that were opened with it.
 pub(super) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::Opening) {
     if !lease::is_cpp(facts) {
         return;
@@ -40,14 +44,15 @@ pub(super) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
     }
 }
 
-/// Returns true for large libraries without such variables that often come with the first C++ library, and for
-/// generated ones.
+/// Returns true if a library called `name` cannot contain static variables of the headers. These are the libraries of
+/// the C and C++ implementations, which are large, and generated libraries, whose names are numbers.
 fn is_of_system(name: &str) -> bool {
     let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
     known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Hides the names in a library that is mapped at its addresses plus `difference`.
+/// Changes the names of the headers' static variables in the memory of a library. `difference` is its load bias, which
+/// is added to addresses of the file.
 fn hide(difference: usize, facts: &Facts) {
     let is_of_headers =
         |name: &str| OF_HEADERS.iter().any(|begin| name.starts_with(begin)) || name.contains(TYPE_INDEX);

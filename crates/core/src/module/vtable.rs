@@ -1,10 +1,10 @@
-//! Table of functions that C++ clients find in front of a module's header.
+//! Table of functions by which C++ clients call modules. The address of the table precedes a module's header.
 //!
-//! C++ code that holds a module calls through it like virtual functions: `this` is the address of the table pointer, a
-//! result of class type is returned through a hidden first argument, and strings are passed by address. The callers
-//! expect C++ exceptions, which Rust cannot throw: a function that fails raises its error on this thread and returns an
-//! empty result. Results through a hidden argument follow the calling convention of x86-64. On other processors Rust
-//! cannot express them, and the table has no such functions.
+//! To C++ code a module is an object with virtual functions. `this` is the address of the pointer to the table, results
+//! of class type are returned through a hidden first argument, and strings are passed by address. C++ callers expect
+//! exceptions, which Rust cannot throw. So a function that fails sets the raised error of this thread and returns an
+//! empty result. Hidden arguments follow the calling convention of x86-64. Rust cannot express that of other
+//! processors, so there the entries of such functions are NULL.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -13,14 +13,15 @@ use anyfn::{Any, AnyView, Error, Module, Result};
 
 use super::object::OwnModule;
 
-/// Returns the address to which the table pointer of this runtime's modules points.
+/// Returns the address that identifies modules of this runtime: the one to which the pointer before their headers
+/// points.
 pub(super) fn address() -> *const c_void {
     (&raw const TABLE.kind).cast()
 }
 
 type This = *const c_void;
 type Text = *const TVMFFIAny;
-/// Location for a result of class type; also the return value.
+/// Address at which the caller expects a result of class type. The function also returns it.
 type Out<T> = *mut T;
 
 #[repr(C)]
@@ -65,7 +66,8 @@ const fn on_x86_64<F: Copy>(function: F) -> Option<F> {
     if cfg!(target_arch = "x86_64") { Some(function) } else { None }
 }
 
-/// Runs the body with the module; an error or a panic is raised, and `empty` is returned.
+/// Calls `body` with the module at `this`. If it fails or panics, sets the raised error of this thread and returns
+/// `empty`.
 fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) -> T {
     let run = || {
         // SAFETY: the caller holds the module to which this table belongs.
@@ -89,7 +91,7 @@ fn text(view: Text) -> Result<std::string::String> {
     unsafe { AnyView::from_raw(view) }.get::<std::string::String>()
 }
 
-/// Writes a result of class type.
+/// Writes a result of class type to the address that the caller has passed, and returns the address.
 fn give<T>(out: Out<T>, value: T) -> Out<T> {
     // SAFETY: the caller passes uninitialised space for the result.
     unsafe { out.write(value) };

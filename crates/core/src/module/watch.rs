@@ -1,8 +1,9 @@
-//! A module that is always the newest good build of a file, for development.
+//! Modules that follow a file: such a module always uses the newest good build of the file. Meant for development.
 //!
-//! Nothing runs in the background. Looking up a function here, or calling one that was looked up here, checks the file,
-//! which is one request to the system. A build that does not load, or that lacks a function in use, changes nothing
-//! except the problem that [`Watch::problem`] reports.
+//! No thread checks the file in the background. The file is checked when a function of the module is looked up, and
+//! when a function that was looked up is called; a check is one system call. A build is *good* if it can be loaded and
+//! has all functions that are in use. A build that is not good changes nothing, except that [`Watch::problem`] reports
+//! the reason.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,37 +27,37 @@ use super::load::{self, identity_of};
 use super::object::{Implementation, OwnModule};
 use crate::sys::{self, Mutex};
 
-/// Minimum age of a file that is considered complete. A younger one may still be written: it is tried again, without a
-/// warning.
+/// Minimum age of a file that is considered complete. A younger file that cannot be loaded may still be being written,
+/// so it is tried again at the next check, without a warning.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// A file and its newest good build.
 pub(super) struct Watch {
     path: StdString,
-    /// Callback that receives the path and the new module.
+    /// Callback that is called with the path and the new module after a newer build was loaded.
     on_reload: Option<PackedFunc>,
-    /// Callback that receives the path and the reason why a build is not used.
+    /// Callback that is called with the path and a reason if a newer build cannot be used.
     on_problem: Option<PackedFunc>,
     state: Mutex<State>,
-    /// True while a thread loads a build. Other threads do not wait for it, but continue with the present build.
+    /// True while a thread loads a build. Other threads do not wait for it and continue with the current build.
     looking: AtomicBool,
-    /// Functions that were looked up.
+    /// Functions that were looked up and may still be in use.
     taken: Mutex<Vec<Weak<Follower>>>,
 }
 
 struct State {
     module: OwnModule,
-    /// Number of builds that were used before this one.
+    /// Number of the current build. It is 0 for the first one and increases with each newer build.
     build: usize,
-    /// Identity of the content of the file that was checked last.
+    /// Identity of the file's content that was checked most recently.
     seen: Identity,
-    /// True if checking that content again is useless.
+    /// True if the content that was checked most recently need not be checked again.
     is_settled: bool,
-    /// Reason why the content of the file is not that of the module.
+    /// Reason why the content of the file is not used; `None` if the current build was loaded from it.
     problem: Option<StdString>,
 }
 
-/// Result of a check of the file.
+/// Result of loading the present content of the file.
 enum Outcome {
     Same,
     Reloaded(OwnModule),
@@ -64,7 +65,7 @@ enum Outcome {
 }
 
 impl Watch {
-    /// Loads the file for the first time.
+    /// Loads the file at `path` and returns a module that follows it.
     pub(super) fn open(
         path: &str,
         on_reload: Option<PackedFunc>,
@@ -87,21 +88,21 @@ impl Watch {
         OwnModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(OwnModule::into_module)
     }
 
-    /// Returns the module of the newest good build that is known, and its number.
+    /// Returns the module of the current build, and the number of the build.
     fn current(&self) -> (OwnModule, usize) {
         let state = self.state.lock();
         (state.module.clone(), state.build)
     }
 
-    /// Returns the reason why the file's present content is not used.
+    /// Returns the reason why the present content of the file is not used, or `None` if it is used.
     pub(super) fn problem(&self) -> Option<StdString> {
         self.state.lock().problem.clone()
     }
 
-    /// Checks for a newer good build and uses it; returns true if there is one.
+    /// Checks the file, and uses its content if this is a newer good build. Returns true if it is.
     ///
     /// # Errors
-    /// Returns the error of a callback. A bad build is not an error here.
+    /// Returns the error of a callback. A build that is not good is reported to `on_problem` and is not an error.
     pub(super) fn poll(&self) -> Result<bool> {
         // While a file is replaced, it may be absent for a moment.
         let Some(now) = identity_of(Path::new(&self.path)) else { return Ok(false) };
@@ -138,8 +139,8 @@ impl Watch {
         }
     }
 
-    /// Checks for a newer build like [`Watch::poll`], but returns an error if the file's content cannot be used, even
-    /// if that is known.
+    /// Checks the file like [`Watch::poll`] and returns the module of the current build. If the content of the file
+    /// cannot be used, this is an error, even if it was already reported.
     pub(super) fn reload(&self) -> Result<Module> {
         let now = identity_of(Path::new(&self.path));
         match self.look(now.unwrap_or_default()) {
@@ -154,7 +155,8 @@ impl Watch {
         Ok(self.current().0.into_module())
     }
 
-    /// Loads the present content of the file. Runs no callback.
+    /// Loads the present content of the file, whose identity is `now`, and makes it the current build if it is good.
+    /// Calls no callback.
     #[cold]
     fn look(&self, now: Identity) -> Outcome {
         if self.looking.swap(true, Ordering::Acquire) {
@@ -196,7 +198,7 @@ impl Watch {
         }
     }
 
-    /// Checks that a build has the functions that are in use.
+    /// Returns an error if a build lacks a function that was looked up and is still in use.
     fn check_taken(&self, module: &OwnModule) -> Result<()> {
         let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
         for follower in &taken {
@@ -213,12 +215,12 @@ impl Watch {
     }
 }
 
-/// Loads a module whose functions can be looked up.
+/// Loads the module in the file at `path`. It must be a module of this runtime.
 fn load_from(path: &str) -> Result<OwnModule> {
     OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
 }
 
-/// Returns true if a file is no longer being written, judging by its modification time.
+/// Returns true if a file is old enough to be considered complete, judging by its modification time.
 fn has_settled(identity: Identity) -> bool {
     let (seconds, nanoseconds) = identity.3;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -227,16 +229,16 @@ fn has_settled(identity: Identity) -> bool {
     now.abs_diff(changed) >= SETTLED
 }
 
-/// A function of the newest build, by name.
+/// A function that was looked up in a module that follows a file. It is looked up again in each newer build.
 struct Follower {
     watch: Arc<Watch>,
     name: StdString,
-    /// Function of a build, with the number of that build.
+    /// Function in the build in which it was looked up most recently, with the number of that build.
     cached: Mutex<(usize, PackedFunc)>,
 }
 
 impl Follower {
-    /// Returns the function of the newest good build.
+    /// Checks the file and returns the function in the current build.
     fn function(&self) -> Result<PackedFunc> {
         self.watch.poll()?;
         let build = self.watch.state.lock().build;
@@ -256,7 +258,7 @@ impl Follower {
     }
 }
 
-/// Content of a function object; the ABI fixes everything before `follower`.
+/// Content of the function object for a [`Follower`]. The ABI fixes all fields before `follower`.
 #[repr(C)]
 struct Content {
     cell: TVMFFIFunctionCell,
@@ -267,7 +269,7 @@ struct Content {
 // SAFETY: the cell holds addresses of functions only; any thread may use the rest.
 unsafe impl Send for Content {}
 
-/// Extension of the function, which like compiled code may run long.
+/// Extension of such function objects. It marks them as functions that may run for a long time, as compiled code may.
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
 
@@ -310,7 +312,8 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     })
 }
 
-/// Creates a function that always calls the function of this name in the newest good build.
+/// Creates a function object that calls the function `name` in the current build whenever it is called. `function` is
+/// the one in the build with the number `build`.
 fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
     let follower = Arc::new(Follower {
         watch: watch.clone(),
@@ -330,7 +333,8 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
     PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
 }
 
-/// Implementation of the module. Functions that the build imports count as its own.
+/// Implementation of a module that follows a file. Functions that the current build imports count as functions of the
+/// module.
 struct WatchModule(Arc<Watch>);
 
 impl Implementation for WatchModule {
@@ -390,7 +394,7 @@ impl Implementation for WatchModule {
     }
 }
 
-/// Returns a module that follows a file.
+/// Returns `module` as a module of this runtime, if it follows a file.
 ///
 /// # Errors
 /// Returns `TypeError` if the module does not follow a file.
@@ -406,7 +410,7 @@ pub(super) fn of(module: &Module) -> Result<OwnModule> {
     Ok(own)
 }
 
-/// Returns the newest good build as a module of its own; a module that does not follow a file is returned itself.
+/// Returns the module of the current build, for a module that follows a file. Other modules are returned unchanged.
 pub(super) fn newest(module: &OwnModule) -> Result<Module> {
     match module.watch() {
         Some(watch) => {

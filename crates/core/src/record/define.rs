@@ -1,4 +1,4 @@
-//! `ffi.TypeDefine`: defines a type with its fields, for all languages.
+//! The global function `ffi.TypeDefine`, with which all languages define types and their fields at run time.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -26,10 +26,10 @@ use crate::globals::{register_init, typed};
 use crate::sys::Mutex;
 use crate::type_table::{self, NewType};
 
-/// Types that are defined at run time, by index.
+/// Layouts of all types that `ffi.TypeDefine` has defined, by type index.
 static DEFINED: Mutex<BTreeMap<i32, &'static Layout>> = Mutex::new(BTreeMap::new());
 
-/// Flags that a definition may specify.
+/// Field flags that the caller of `ffi.TypeDefine` may specify.
 const TAKEN: i64 = {
     let (mut all, mut at) = (0, 0);
     while at < anyfn::abi::FIELD_FLAGS.len() {
@@ -44,21 +44,24 @@ pub(crate) fn register() -> Result<()> {
     typed("ffi.TypeDefine", &["key", "parent", "fields", "options"], define)
 }
 
-/// A field as the definition declares it.
+/// A field of a type that is being defined, as the caller of `ffi.TypeDefine` describes it.
 struct Told {
     field: Field,
     schema: String,
     doc: String,
     default: Any,
-    /// Kind of the default: `DEFAULT`, with or without `FACTORY`, or 0 for none.
+    /// Flags that state which default the field has: `DEFAULT` for a value, `DEFAULT | FACTORY` for a factory, 0 for
+    /// none.
     state: i64,
 }
 
-/// Defines a type, or checks that it is already defined in the same way; returns its index.
+/// Defines a type with the key `key` and returns its index. If the type is defined already, checks that the definitions
+/// are the same.
 ///
-/// `parent` is an index, a key or None. Each field is a Map with `name` and optionally `type` (a schema), `shown` (the
-/// type as messages show it), `flags`, `doc`, and `default` or `default_factory`. `options` may contain `doc` and
-/// `structural`.
+/// `parent` is a type index, a type key, or None for the type of all objects. Each element of `fields` is a Map with
+/// the entries `name` and optionally `type` (a schema), `shown` (the type as messages show it), `flags`, `doc`, and
+/// `default` or `default_factory`. `options` may have the entries `doc` (the documentation of the type) and
+/// `structural` (the kind of structural comparison).
 fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any, Any>) -> Result<i32> {
     let key = &*key;
     let mut defined = DEFINED.lock();
@@ -139,7 +142,8 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     Ok(index)
 }
 
-/// Registers a type that no other code has registered since its key was looked up.
+/// Registers the key of a type that is being defined and marks the type as one that was defined at run time. Returns an
+/// error if other code has marked the type in the meantime.
 fn claim(new: &NewType<'_>) -> Result<i32> {
     let index = type_table::get_or_register(new)?;
     let content = TVMFFIAny::from_bits(kTVMFFIInt, CONTENT_AT_RUN_TIME);
@@ -169,7 +173,9 @@ fn parent_index(key: &str, parent: &Any) -> Result<i32> {
     Ok(index)
 }
 
-/// Returns the parent if it is a native type, with the size of its objects; None for a parent without content.
+/// Returns the index of `parent` and the size of its objects, for a parent that native code has defined. Returns `None`
+/// for `ffi.Object`, and an error if no type can derive from the parent. `key` is the key of the type that is being
+/// defined.
 fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     if parent == kTVMFFIObject {
         return Ok(None);
@@ -204,8 +210,7 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     }
 }
 
-/// Returns true if a field, registered by code in any language, needs a larger alignment than objects of this module
-/// have.
+/// Returns true if a field of the type or of its ancestors needs a larger alignment than `NATIVE_ALIGN`.
 fn over_aligned(info: &'static SharedType) -> bool {
     type_table::lineage(info)
         .any(|info| info.fields().iter().any(|field| field.alignment > NATIVE_ALIGN as i64))
@@ -248,7 +253,8 @@ fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result
     Ok(told)
 }
 
-/// Converts a default to the type of its field.
+/// Converts the default of a field to the field's type, or returns an error if that is not possible. A factory is not
+/// called.
 fn check_default(key: &str, told: &mut Told) -> Result<()> {
     if told.state != DEFAULT {
         return Ok(());
@@ -293,7 +299,7 @@ fn changed(known: &Layout, new: &Layout) -> anyfn::Error {
     )
 }
 
-/// Registers a type's fields, metadata and attributes in the type table.
+/// Registers the fields, metadata and attributes of a type in the type table. `told` describes the type's own fields.
 fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
     for (index, told) in (layout.inherited..).zip(told) {
         // The type table takes its own reference.

@@ -1,12 +1,13 @@
 //! Memory of objects whose types are defined at run time.
 //!
-//! The address of the type's [`Layout`] lies before the header. After the header come the bytes of the parent, if that
-//! is a native type (a type of compiled code), then one [`Slot`] for each field, the parent's fields first.
+//! The address of the type's [`Layout`] lies before the header. The header is followed by the content of the native
+//! ancestor, if the type has one (a type of compiled code from which it derives), and then by one [`Slot`] for each
+//! other field, those of the parent first.
 //!
-//! An object whose type derives from a native type is created from an object of that type. The bytes of the native
-//! object are moved into the new object; the rest of it, the *shell*, is kept. At the end the bytes are moved back, and
-//! the shell's own deleter releases them. So compiled code finds its fields at the offsets that it expects and need not
-//! cooperate.
+//! An object whose type has a native ancestor is created from an object of that ancestor. The content of the native
+//! object is moved into the new object. What remains of the native object, the *shell*, is kept. When the new object is
+//! destroyed, the content is moved back, and the deleter of the shell releases it. So compiled code finds its fields at
+//! the offsets that it expects and need not cooperate.
 
 mod define;
 
@@ -30,20 +31,21 @@ pub(crate) use define::register;
 use crate::globals::new_object;
 use crate::{attributes, type_table};
 
-/// Layout of the objects of a type. Like the type, it lives for the lifetime of the process.
+/// Layout of the objects of a type. It is never freed, because types live for the lifetime of the process.
 struct Layout {
     type_index: i32,
     /// Index of the parent type.
     parent: i32,
     /// Key of the type.
     key: &'static str,
-    /// Index of the nearest ancestor that is a native type with content, and the size of its objects.
+    /// Index of the nearest ancestor that compiled code has defined, and the size of its objects. `None` if the only
+    /// such ancestor is `ffi.Object`, which has no content.
     native: Option<(i32, usize)>,
-    /// Fields that are slots, the parent's first.
+    /// Fields that are stored in slots. Those of the parent come first.
     fields: Vec<Field>,
-    /// Number of fields that the parent has.
+    /// Number of elements of `fields` that the parent type has.
     inherited: usize,
-    /// Kind of structural comparison, `kTVMFFISEqHashKind*`.
+    /// Kind of structural comparison, one of the constants `kTVMFFISEqHashKind*`.
     structural: i32,
 }
 
@@ -54,27 +56,28 @@ struct Field {
     kind: FieldKind,
     /// Type of the field as messages show it.
     shown: alloc::string::String,
-    /// Flags `kTVMFFIFieldFlagBit*`, except those of the default.
+    /// Field flags (`kTVMFFIFieldFlagBit*`), except those that describe the default.
     flags: i64,
 }
 
 const HEADER: usize = size_of::<TVMFFIObject>();
-/// Alignment of an object that contains bytes of a native type.
+/// Alignment in bytes of an object that contains the content of a native ancestor.
 const NATIVE_ALIGN: usize = 16;
 
 impl Layout {
-    /// Returns the offset of a slot from the header.
+    /// Returns the offset in bytes of the slot of field `index` from the header.
     fn offset(&self, index: usize) -> usize {
         let start = self.native.map_or(HEADER, |(_, size)| size.next_multiple_of(align_of::<Slot>()));
         start + index * size_of::<Slot>()
     }
 
-    /// Returns the size of an object from its header on.
+    /// Returns the size of an object in bytes, without what lies before its header.
     fn size(&self) -> usize {
         self.offset(self.fields.len())
     }
 
-    /// Returns the number of bytes before the header: the layout's address, preceded by the shell if there is one.
+    /// Returns the number of bytes before the header. They hold the address of the layout, which is preceded by the
+    /// handle of the shell if there is a native ancestor.
     fn prefix(&self) -> usize {
         if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
     }
@@ -87,17 +90,19 @@ impl Layout {
     }
 }
 
-/// Returns the location of the layout's address.
+/// Returns the location before the header of `object` that holds the address of its layout.
 fn layout_place(object: *mut TVMFFIObject) -> *mut &'static Layout {
     object.wrapping_byte_sub(size_of::<&Layout>()).cast()
 }
 
-/// Returns the location of the shell's handle, for an object that has a shell.
+/// Returns the location before the header of `object` that holds the handle of its shell. The type of the object must
+/// have a native ancestor.
 fn shell_place(object: *mut TVMFFIObject) -> *mut *mut c_void {
     object.wrapping_byte_sub(NATIVE_ALIGN).cast()
 }
 
-/// Creates an object without any field set; `shell` is an object of the native ancestor, if there is one.
+/// Creates an object whose fields are all unset. If the type has a native ancestor, `shell` must be a new object of
+/// that ancestor.
 fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> {
     // SAFETY: the size is not zero.
     let memory = unsafe { alloc::alloc::alloc(layout.memory()) };
@@ -135,10 +140,10 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Moves the bytes after the header of one object to another one.
+/// Moves the content of the object `from` to the object `to`. The content is what follows the header.
 ///
 /// # Safety
-/// Both objects must have `size` bytes, and nothing else may use those bytes.
+/// Both objects must have a size of `size` bytes, including the header, and nothing else may use their content.
 unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usize) {
     // SAFETY: the content begins after the header.
     let from: *const u8 = unsafe { from.add(1) }.cast();
@@ -148,7 +153,7 @@ unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usi
     unsafe { ptr::copy_nonoverlapping(from, to, size - HEADER) };
 }
 
-/// Creates an object, including the object of its native ancestor.
+/// Creates an object whose fields are all unset, and the object of its native ancestor that it needs.
 fn new(layout: &'static Layout) -> Result<ObjectRef> {
     let shell = match layout.native {
         Some((native, _)) => Some(check_shell(layout, blank(native)?)?),
@@ -157,10 +162,10 @@ fn new(layout: &'static Layout) -> Result<ObjectRef> {
     make(layout, shell)
 }
 
-/// Creates an object for frontends that set the fields themselves; returns NULL if an error was raised.
+/// Creates an object for a frontend, which sets its fields. Returns NULL if an error was raised.
 ///
 /// # Safety
-/// `layout` must be a layout that is never freed.
+/// `layout` must be the address of a [`Layout`] that is never freed.
 unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     // SAFETY: the caller guarantees the layout.
     let layout: &'static Layout = unsafe { &*layout.cast() };
@@ -177,8 +182,9 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of a native type. If the object belongs to its type only once all its fields are set, each field
-/// receives its default or, without one, any value that it accepts: the caller sets them again.
+/// Creates an object of the native type with the index `native`. Some objects belong to their type only once all their
+/// fields are set. In such an object, each field is set to its default or, without one, to any value that it accepts;
+/// the caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");
@@ -201,7 +207,8 @@ fn blank(native: i32) -> Result<ObjectRef> {
     Ok(object)
 }
 
-/// Checks that `shell` is a new object of exactly the native type: only such an object may provide its content.
+/// Checks that `shell` is a new object of exactly the native ancestor. The content of any other object must not be
+/// moved.
 fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     let right = layout.native.is_some_and(|(native, _)| native == shell.type_index());
     if !right || !shell.is_unique() {
@@ -211,13 +218,14 @@ fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
 }
 
 /// # Safety
-/// The object must have this layout, with more than `index` fields.
+/// The object must have the layout `layout`, which must have more than `index` fields.
 unsafe fn slot(object: *mut TVMFFIObject, layout: &Layout, index: usize) -> *mut Slot {
     // SAFETY: the slots lie after the header.
     unsafe { object.byte_add(layout.offset(index)) }.cast()
 }
 
-/// Releases the fields, the memory, or both. May run on any thread.
+/// Releases the fields of an object, frees its memory, or both, as `flags` specify. This is the deleter of the objects
+/// of this module; it may run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let header: *mut TVMFFIObject = object.cast();
     // SAFETY: the memory has not been freed yet.
@@ -255,10 +263,11 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
 
 // ---- Functions for the type table
 
-/// Reads a field, as a getter of the type table.
+/// Reads the slot at `place`, or raises an error if it is unset. This is the getter of all fields that are stored in
+/// slots.
 ///
 /// # Safety
-/// `place` must be the slot of a live object. `result` must be writable and hold nothing.
+/// `place` must point to a slot of a live object. `result` must be writable and hold nothing.
 unsafe extern "C" fn get_field(place: *mut c_void, result: *mut TVMFFIAny) -> c_int {
     // SAFETY: the caller guarantees the slot.
     match unsafe { Slot::read(place.cast()) } {
@@ -274,7 +283,8 @@ unsafe extern "C" fn get_field(place: *mut c_void, result: *mut TVMFFIAny) -> c_
     }
 }
 
-/// Sets a field of `layout`, as a setter of the type table: the arguments are the address of the slot and the value.
+/// Sets the field with index `index` in `layout`. This is the setter in the type table. Arguments: address of the slot,
+/// value.
 fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     let [place, value] = args.as_slice() else {
         bail!("TypeError", "the setter of a field takes its place and a value");
@@ -295,7 +305,7 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     Ok(Any::NONE)
 }
 
-/// Creates another object with the same values.
+/// Creates a copy of an object. Arguments: the object, whose type must have the layout `layout`.
 fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
     let old = args.get::<ObjectRef>(0)?;
     if old.type_index() != layout.type_index {
@@ -320,7 +330,7 @@ fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
     Any::new(made)
 }
 
-/// Returns a copy of the part of an object that belongs to its native ancestor.
+/// Returns a copy of the object `old` as an object of its native ancestor, whose index is `native`.
 fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     let key = anyfn::type_key(native);
     let Some(copy) = attribute(native, b"__ffi_shallow_copy__") else {
@@ -332,13 +342,13 @@ fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     }
 }
 
-/// Returns the value of a type attribute, if it is set.
+/// Returns the attribute `name` of a type, or `None` if it is not set.
 fn attribute(type_index: i32, name: &[u8]) -> Option<AnyView<'static>> {
     // SAFETY: an entry that is set keeps its value for the lifetime of the process.
     attributes::get(type_index, name).map(|value| unsafe { AnyView::from_raw(*value) })
 }
 
-/// Iterates over all types from the root to this one.
+/// Iterates over the ancestors of a type, beginning with the root, and then the type itself.
 fn lineage(type_index: i32) -> Result<impl Iterator<Item = &'static SharedType>> {
     type_table::info_or_error(type_index).map(type_table::lineage)
 }

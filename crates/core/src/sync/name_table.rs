@@ -14,19 +14,19 @@ use alloc::vec::Vec;
 
 use crate::sys::Mutex;
 
-/// Operations on an atomic pointer.
+/// Operations of a pointer that threads share. Loads have acquire ordering, stores have release ordering.
 pub(crate) trait PtrCell<T> {
     fn null() -> Self;
     fn load(&self) -> *mut T;
     fn store(&self, value: *mut T);
 }
 
-/// A family of atomic pointer types.
+/// Choice of an implementation of atomic pointers: the native one, or that of `loom` in tests.
 pub(crate) trait Atomics: 'static {
     type Ptr<T: 'static>: PtrCell<T>;
 }
 
-/// The native atomics.
+/// Implementation with the atomic pointers of the standard library.
 pub(crate) struct Native;
 
 impl Atomics for Native {
@@ -46,12 +46,12 @@ impl<T> PtrCell<T> for AtomicPtr<T> {
     }
 }
 
-/// A name and its value.
+/// Name and value in a table. Entries form a linked list in insertion order.
 pub(crate) struct Entry<V: 'static, A: Atomics = Native> {
     hash: u64,
     name: Box<[u8]>,
     pub(crate) value: V,
-    /// Entry that was inserted after this one.
+    /// Entry that was inserted directly after this one; NULL for the newest entry.
     next: A::Ptr<Entry<V, A>>,
 }
 
@@ -61,14 +61,15 @@ impl<V, A: Atomics> Entry<V, A> {
     }
 }
 
-/// Slots of a table; their number is a power of two.
+/// Array of pointers to entries, in which a name is looked up by its hash. Its length is a power of two.
 struct Slots<V: 'static, A: Atomics> {
     slots: Box<[A::Ptr<Entry<V, A>>]>,
-    /// Smaller slots that these have replaced.
+    /// Smaller array that this one has replaced. It is never freed, because readers may still use it.
     _previous: *mut Slots<V, A>,
 }
 
-/// State that insertion needs; its holder is the only writer.
+/// State that insertion changes. A table has one writer, and only the thread that has exclusive access to it may
+/// insert.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,
@@ -83,7 +84,7 @@ impl<V, A: Atomics> Writer<V, A> {
     }
 }
 
-/// The table without the lock of its writers.
+/// Table without a lock: insertion requires its [`Writer`].
 pub(crate) struct RawTable<V: 'static, A: Atomics = Native> {
     slots: A::Ptr<Slots<V, A>>,
     first: A::Ptr<Entry<V, A>>,
@@ -98,7 +99,7 @@ fn hash(name: &[u8]) -> u64 {
 const FIRST_SIZE: usize = 64;
 
 impl<V, A: Atomics> RawTable<V, A> {
-    /// Returns the entry of a name.
+    /// Returns the entry with the name `name`, if it exists.
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&'static Entry<V, A>> {
         self.find(name, hash(name))
@@ -121,7 +122,8 @@ impl<V, A: Atomics> RawTable<V, A> {
         }
     }
 
-    /// Returns the entry of a name, creating it if it does not exist.
+    /// Returns the entry with the name `name`. If it does not exist, inserts an entry with the value that `make`
+    /// returns.
     ///
     /// `writer` must be the writer of this table.
     pub(crate) fn get_or_insert(
@@ -183,7 +185,7 @@ impl<V, A: Atomics> RawTable<V, A> {
     }
 }
 
-/// Stores an entry in the first free slot.
+/// Stores an entry in the first free slot at or after the one that its hash selects. At least one slot must be free.
 fn put<V, A: Atomics>(slots: &[A::Ptr<Entry<V, A>>], entry: *mut Entry<V, A>, hash: u64) {
     let mask = slots.len() - 1;
     let mut at = hash as usize & mask;
@@ -209,13 +211,13 @@ impl<V> NameTable<V> {
         NameTable { raw, writer: Mutex::new(Writer::new()) }
     }
 
-    /// Returns the value of a name.
+    /// Returns the value with the name `name`, if it exists. Takes no lock.
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&'static V> {
         self.raw.get(name).map(|entry| &entry.value)
     }
 
-    /// Returns the value of a name, creating it if it does not exist.
+    /// Returns the value with the name `name`. If it does not exist, inserts the value that `make` returns.
     pub(crate) fn get_or_insert(&self, name: &[u8], make: impl FnOnce() -> V) -> &'static V {
         if let Some(found) = self.get(name) {
             return found;

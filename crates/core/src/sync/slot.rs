@@ -1,10 +1,11 @@
-//! A cell with one object that any thread can read without waiting while other threads replace it.
+//! A cell that holds one object. Any thread can read it without waiting while other threads replace the object.
 //!
-//! A reader must obtain the pointer *and* a reference, or the object could be freed between the two. So the cell takes
-//! many references in advance (the reserve), and one 64-bit word holds the pointer together with the number of
-//! references handed out: a single `fetch_add` reads the pointer and counts the reference. The reader that sees half of
-//! the reserve used adds as many references to the object and subtracts them from the word. A writer swaps the whole
-//! word and releases the rest of the old object's reserve.
+//! A reader must obtain the pointer *and* a reference, or the object could be freed between the two. So the cell holds
+//! many references to its object in advance, the reserve. One 64-bit word contains the pointer and the number of
+//! references that were handed out from the reserve, so a single `fetch_add` both reads the pointer and takes a
+//! reference. The reader that finds half of the reserve used adds that many references to the object's count and
+//! subtracts them from the number in the word. A writer swaps the whole word and releases the rest of the old object's
+//! reserve.
 //!
 //! The reference count of an object in a slot is therefore larger than the number of its holders.
 
@@ -16,23 +17,24 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
 
-/// Number of bits of the word that hold the pointer: user space has 47 or 48 bits on 64-bit targets.
+/// Number of low bits of the word that hold the pointer. On 64-bit targets, addresses in user space have 47 or 48 bits.
 const POINTER_BITS: u32 = if cfg!(target_pointer_width = "64") { 48 } else { 32 };
 const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
 const ONE: u64 = 1 << POINTER_BITS;
 
-/// Number of references that a slot takes in advance. Half of them may be handed out before a reader replaces them. The
-/// other half would run out only if as many threads took a reference at once, between two instructions.
+/// Number of references that a slot takes in advance. Once half of them are handed out, the next reader refills the
+/// reserve. The other half is used up only if that many threads read the slot before the refill.
 const RESERVE: u64 = 0x8000;
 
 /// Bits of an object's count that hold the strong references.
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
 
-/// Number of references to an object from which on a slot takes no more. Clones stop there, too. The references that
-/// many threads add at once beyond it are far from overflowing the 32 bits.
+/// Number of strong references to an object beyond which a slot adds no more. Clones of a reference stop there, too.
+/// Threads may exceed it by what they add at the same time, which is far too little to overflow the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// The atomic operations on 64 bits that the protocol needs.
+/// Atomic 64-bit integer with the operations that a slot needs. Implemented for the native type and, in tests, for that
+/// of `loom`.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn fetch_add_acquire(&self, n: u64) -> u64;
@@ -56,22 +58,23 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Reference counting of an object at an address.
+/// Access to the reference count of an object by the object's address.
 pub(crate) trait Counted {
-    /// Adds references; returns false and leaves the count unchanged if it has no room for them.
+    /// Adds `n` references to the count of the object at `address`. If the count has no room for them, it stays
+    /// unchanged and the result is false.
     ///
     /// # Safety
     /// The caller must hold a reference to the object.
     #[must_use]
     unsafe fn add(address: u64, n: u64) -> bool;
-    /// Releases references.
+    /// Subtracts `n` references from the count of the object at `address`.
     ///
     /// # Safety
-    /// The caller must hold these references and one more: the count does not become zero.
+    /// The caller must own these `n` references and at least one more, so that the count does not become zero.
     unsafe fn sub(address: u64, n: u64);
 }
 
-/// The protocol, generic over the word and the counted object.
+/// Implementation of a slot, generic over the atomic word and the counting of references.
 pub(crate) struct RawSlot<W, C, const RESERVE: u64> {
     word: W,
     counted: PhantomData<fn() -> C>,
@@ -90,10 +93,11 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         RawSlot { word, counted: PhantomData }
     }
 
-    /// Returns the address in the slot; unless it is 0, the caller receives a reference.
+    /// Returns the address of the object in the slot, with one reference that passes to the caller. Returns 0 if the
+    /// slot is empty.
     ///
     /// # Panics
-    /// If the object has so many references that its count has no room for more.
+    /// Panics if the reserve must be refilled and the object's count has no room for more references.
     #[inline]
     fn get(&self) -> u64 {
         let old = self.word.fetch_add_acquire(ONE);
@@ -104,7 +108,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         address(old)
     }
 
-    /// Adds half of the reserve to the object's count, unless another thread has done so or replaced the object.
+    /// Adds half of the reserve to the count of the object at `held`. Undoes this if another thread has refilled the
+    /// reserve or replaced the object.
     #[cold]
     fn top_up(&self, held: u64) {
         // SAFETY: the caller has just received a reference to it.
@@ -124,8 +129,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Takes back a reference that was handed out: the reserve cannot grow, and the number handed out must not exceed
-    /// it.
+    /// Gives the reference that [`RawSlot::get`] has just taken back to the slot, and panics. Called if the reserve
+    /// cannot be refilled, because the number of references handed out must not exceed it.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();
@@ -141,13 +146,14 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         panic!("an object has too many references");
     }
 
-    /// Stores `new` (0 for none) and returns the previous address, each with one reference.
+    /// Stores the object at `new`, or nothing if `new` is 0. Returns the address of the previous object, with one
+    /// reference that passes to the caller, or 0.
     ///
     /// # Panics
-    /// If the count of `new` has no room for the reserve; the slot is then unchanged.
+    /// Panics if the count of `new` has no room for the reserve. The slot is then unchanged.
     ///
     /// # Safety
-    /// The caller must hold a reference to `new`, which passes to the slot.
+    /// Unless `new` is 0, the caller must own a reference to the object, which passes to the slot.
     unsafe fn swap(&self, new: u64) -> u64 {
         if new != 0 {
             // SAFETY: the caller holds a reference.
@@ -163,12 +169,12 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
     }
 }
 
-/// Counting of objects in their header.
+/// Implementation of [`Counted`] for objects, whose header contains the count.
 enum Objects {}
 
 impl Objects {
     /// # Safety
-    /// A live object must be at the address for `'a`.
+    /// `address` must be that of an object that stays alive for `'a`.
     unsafe fn count<'a>(address: u64) -> &'a AtomicU64 {
         let object: *mut TVMFFIObject = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the caller guarantees the object.
@@ -194,10 +200,11 @@ impl Counted for Objects {
     }
 }
 
-/// A cell with one object or none; see the module documentation.
+/// Cell that holds one object or is empty; see the module documentation.
 pub(crate) struct Slot {
     raw: RawSlot<AtomicU64, Objects, RESERVE>,
-    /// Plain address of the object. Only leak checkers read it; they do not recognise the address in the word.
+    /// Address of the object, for leak checkers only. They do not recognise the address in the word, which also
+    /// contains a number.
     plain: AtomicPtr<c_void>,
 }
 
@@ -207,7 +214,7 @@ impl Slot {
         Slot { raw: RawSlot::with(AtomicU64::new(0)), plain: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Returns a new reference to the object. Never waits.
+    /// Returns a new reference to the object in the slot, or `None` if the slot is empty. Never waits.
     #[inline]
     pub(crate) fn get(&self) -> Option<ObjectRef> {
         let address = self.raw.get();
@@ -220,7 +227,7 @@ impl Slot {
         address(Word::load(&self.raw.word)) != 0
     }
 
-    /// Stores an object, or none, and returns the previous one.
+    /// Stores an object, or makes the slot empty. Returns the previous object.
     pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
         let new = new.map_or(ptr::null_mut(), ObjectRef::into_handle);
         let word = new.expose_provenance() as u64;

@@ -1,4 +1,4 @@
-//! One-time initialisation at first use, which may use what it initialises.
+//! Initialisation that runs once, at the first use, and may itself use what it initialises.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -7,9 +7,10 @@ use crate::sys::{self, Mutex};
 const NEW: u8 = 0;
 const DONE: u8 = 1;
 
-/// A step that runs once, before something is first used.
+/// State of an initialisation step that runs once.
 ///
-/// Other threads wait for it. The thread that runs it does not wait, so the step may use what it prepares.
+/// While one thread runs the step, other threads that need it wait. The thread that runs it does not wait, so the step
+/// may use what it initialises.
 pub(crate) struct Start {
     state: AtomicU8,
     owner: AtomicUsize,
@@ -21,7 +22,8 @@ impl Start {
         Start { state: AtomicU8::new(NEW), owner: AtomicUsize::new(0), lock: Mutex::new(()) }
     }
 
-    /// Ensures that `step` has run, or is running on this thread.
+    /// Returns once `step` has completed, running it if no thread has. Returns immediately if `step` is running on this
+    /// thread.
     #[inline]
     pub(crate) fn ensure(&self, step: fn()) {
         if self.state.load(Ordering::Acquire) != DONE {
@@ -49,7 +51,8 @@ impl Start {
     }
 }
 
-/// Guard that clears the owner's token, also when the step panics: the next use then tries again.
+/// Guard that clears the token of the thread that runs the step, also if the step panics. After a panic, the next use
+/// runs the step again.
 struct Owned<'a>(&'a AtomicUsize);
 
 impl Drop for Owned<'_> {

@@ -1,10 +1,10 @@
-//! Platform support where only atomics and an allocator exist.
+//! Platform support without the standard library, where only atomics and an allocator exist.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A mutex that spins.
+/// Mutex that waits in a busy loop.
 pub(crate) struct Mutex<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
@@ -50,7 +50,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Lets threads wait until a guarded state has changed, by polling.
+/// Condition variable that waits by polling: each wait returns after a moment, whether or not it was notified.
 pub(crate) struct Condvar;
 
 impl Condvar {
@@ -58,7 +58,7 @@ impl Condvar {
         Condvar
     }
 
-    /// Releases the lock, so that other threads can take it, and takes it again.
+    /// Unlocks `mutex` for a moment, so that other threads can lock it, and locks it again.
     pub(crate) fn wait<'a, T>(&self, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         drop(guard);
         core::hint::spin_loop();
@@ -68,7 +68,7 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {}
 }
 
-/// Declares a slot that each thread would have for itself; here all threads share it.
+/// Declares a variable in place of one per thread. All threads share it.
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*
@@ -77,7 +77,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A slot that all threads share; see [`per_thread`].
+/// Variable that all threads share, declared by [`per_thread`].
 pub(crate) struct PerThread<T>(pub(crate) T);
 
 // SAFETY: without the standard library the process has one thread, or several that take turns at calls into the
@@ -91,20 +91,20 @@ impl<T> PerThread<T> {
     }
 }
 
-/// Returns a number that no other living thread has; never 0.
+/// Returns a nonzero number that identifies the current thread. Here all threads have the number 1.
 pub(crate) fn thread_token() -> usize {
     1
 }
 
-/// Returns true if an environment variable is set to `1`; here no environment variables exist.
+/// Returns false, because no environment variables exist here.
 pub(crate) fn env_flag(_name: &str) -> bool {
     false
 }
 
-/// Prints a warning about a condition that no call can report; here there is no terminal to print to.
+/// Does nothing, because messages cannot be printed here.
 pub(crate) fn warn(_message: &str) {}
 
-/// Returns the native frames of this thread, which are not known here.
+/// Returns an empty string, because the native frames of a thread are not known here.
 pub(crate) fn native_frames() -> alloc::string::String {
     alloc::string::String::new()
 }

@@ -3,7 +3,8 @@
 use core::ops::{Deref, DerefMut};
 use std::sync;
 
-/// A mutex. A panic of its holder does not poison it, because the guarded value is changed in single steps.
+/// Mutex without poisoning. A panic while it is locked leaves a consistent value, because the value is changed in
+/// single steps.
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
 /// Access to the value that a [`Mutex`] guards.
@@ -32,7 +33,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Lets threads wait until a guarded state has changed.
+/// Condition variable, on which threads wait until a value guarded by a [`Mutex`] has changed.
 pub(crate) struct Condvar(sync::Condvar);
 
 impl Condvar {
@@ -40,7 +41,8 @@ impl Condvar {
         Condvar(sync::Condvar::new())
     }
 
-    /// Waits for a notification; spurious wake-ups are possible.
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again. It may also return without a
+    /// notification.
     pub(crate) fn wait<'a, T>(&self, _mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         MutexGuard(self.0.wait(guard.0).unwrap_or_else(sync::PoisonError::into_inner))
     }
@@ -50,9 +52,9 @@ impl Condvar {
     }
 }
 
-/// Declares a per-thread slot, used as `$name.with(|value| ..)`.
+/// Declares a variable of which each thread has its own instance, used as `$name.with(|value| ..)`.
 ///
-/// `with` returns `None` on a thread that is ending and has dropped its slot.
+/// `with` returns `None` on a thread that is ending and has already dropped its instance.
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*
@@ -66,7 +68,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// A slot that each thread has for itself; see [`per_thread`].
+/// Variable of which each thread has its own instance, declared by [`per_thread`].
 pub(crate) struct PerThread<T: 'static>(pub(crate) &'static std::thread::LocalKey<T>);
 
 impl<T> PerThread<T> {
@@ -76,7 +78,7 @@ impl<T> PerThread<T> {
     }
 }
 
-/// Returns a number that no other living thread has; never 0.
+/// Returns a nonzero number that identifies the current thread among all living threads.
 pub(crate) fn thread_token() -> usize {
     std::thread_local! {
         static MARK: u8 = const { 0 };
@@ -89,12 +91,13 @@ pub(crate) fn env_flag(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
-/// Prints a warning about a condition that no call can report.
+/// Prints a warning to the standard error stream. Used for problems that no call can report as an error.
 pub(crate) fn warn(message: &str) {
     std::eprintln!("anyfn: warning: {message}");
 }
 
-/// Returns the native frames of this thread as the standard library prints them, the most recent first.
+/// Returns the native frames of the current thread in the text format of [`std::backtrace::Backtrace`], the innermost
+/// frame first.
 pub(crate) fn native_frames() -> std::string::String {
     std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture())
 }

@@ -1,4 +1,4 @@
-//! Files that are loaded into the process.
+//! Queries about the files that are loaded into the process, on Linux.
 
 use alloc::ffi::CString;
 use alloc::string::String;
@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 
-/// Returns the file that contains an address, as an absolute path if it can be found.
+/// Returns the path of the loaded file that contains an address; `None` if the address is in no file. The path is
+/// absolute if it can be resolved.
 pub(crate) fn file_of(address: *const c_void) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: `dladdr` accepts any address; `info` is writable.
@@ -26,7 +27,7 @@ pub(crate) fn file_of(address: *const c_void) -> Option<String> {
     }
 }
 
-/// Returns the addresses of a symbol in all loaded files that export it, without duplicates.
+/// Returns the addresses at which loaded files export a symbol called `name`, without duplicates.
 pub(crate) fn symbols_named(name: &CStr) -> Vec<*const c_void> {
     let mut found = Vec::new();
     for file in loaded_files() {

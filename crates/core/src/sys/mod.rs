@@ -1,7 +1,7 @@
-//! Services required from the platform: locks, per-thread slots, environment variables, loaded libraries.
+//! Services that the platform provides: locks, per-thread variables, environment variables, queries about loaded files.
 //!
-//! `hosted` is for platforms with the standard library; `bare` is a fallback for one thread, or for several that take
-//! turns.
+//! The implementation in `hosted` is for platforms with the standard library. The one in `bare` is for all others, on
+//! which the process must have one thread, or several threads that take turns.
 
 #[cfg(feature = "std")]
 #[path = "hosted.rs"]

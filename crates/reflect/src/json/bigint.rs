@@ -15,10 +15,10 @@ pub(super) const DIGITS_MAX: usize = 1 << 17;
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 
-/// Returns the digits of a BigInt.
+/// Returns a BigInt as a decimal number.
 ///
 /// # Errors
-/// Returns `ValueError` if there are too many.
+/// Returns `ValueError` if the number has too many digits.
 pub(super) fn to_text(value: &Any) -> Result<StdString> {
     debug_assert_eq!(value.type_index(), kTVMFFIBigInt);
     let view = value.as_view();

@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Str,
 }
 
-/// Returns the index kind of a type; `None` if it is not an enumeration.
+/// Returns the kind of index by which the values of a type are saved; `None` if the type is not an enumeration.
 pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     info.lineage().rev().find_map(|info| match info.key() {
         "ffi.IntEnum" => Some(Kind::Int),
@@ -19,7 +19,7 @@ pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     })
 }
 
-/// Finds the object of an enumeration by its index: an int or a name.
+/// Returns the value of an enumeration that has the index `index`, an int or a name.
 pub(super) fn find(info: TypeInfo, index: &Any) -> Result<Any> {
     let state = info.attribute("__ffi_enum__").and_then(Any::into_object);
     let found = match state {

@@ -8,7 +8,8 @@ use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result};
 
 use crate::guard::Nested;
 
-/// A function of any language, or compiled code that takes and returns a value in registers.
+/// Hook that a type has registered: a packed function, or the address of a native function that takes and returns a
+/// value in registers.
 pub(super) enum Hook {
     Function(PackedFunc),
     Native(*mut c_void),
@@ -26,7 +27,7 @@ impl Hook {
         hook.get::<PackedFunc>().ok().map(Hook::Function)
     }
 
-    /// Runs the hook.
+    /// Calls the hook with `value`.
     ///
     /// # Errors
     /// Returns the error of the hook; `RecursionError` if hooks that save or load in turn are nested too deeply.

@@ -2,7 +2,7 @@
 
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone};
 
-/// Types whose values are stored inline in a field, if all values of the field have this type.
+/// Type of the values that are stored inline in a field whose static type is this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
     None,
@@ -21,17 +21,17 @@ impl Inline {
         (Inline::DType, kTVMFFIDataType, "DataType"),
     ];
 
-    /// Returns the inline kind of a type; `None` for types whose values get a node.
+    /// Returns the inline kind of a type; `None` for a type whose values are stored in nodes.
     pub(super) fn of_type(type_index: i32) -> Option<Inline> {
         Self::ALL.iter().find(|(_, index, _)| *index == type_index).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the inline kind for a type key.
+    /// Returns the inline kind of the type with this key.
     pub(super) fn of_key(key: &str) -> Option<Inline> {
         Self::ALL.iter().find(|(.., name)| *name == key).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the type key.
+    /// Returns the key of the type.
     pub(super) fn key(self) -> &'static str {
         Self::ALL.iter().find(|(inline, ..)| *inline == self).map_or("", |(.., key)| key)
     }

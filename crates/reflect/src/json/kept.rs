@@ -14,7 +14,7 @@ use anyfn::{Any, Dict, ObjectRef, Ref, Result, WeakRef};
 
 use super::inline::Inline;
 
-/// A Dict of the process, created at its first use.
+/// A Dict that the whole process shares, created at its first use.
 struct Shared(AtomicPtr<c_void>);
 
 impl Shared {
@@ -59,17 +59,17 @@ pub(super) struct KeptField {
 #[derive(anyfn::Object)]
 #[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct Kept {
-    /// Keeps the address from being reused.
+    /// Weak reference to the object, which keeps the address of the object from being reused.
     object: WeakRef,
     pub(super) fields: Vec<KeptField>,
 }
 
 /// Kept fields by address of the object.
 static KEPT: Shared = Shared::new();
-/// Number of entries after the last removal of entries of dead objects.
+/// Number of entries of `KEPT` after the most recent removal of entries of dead objects.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps fields for as long as an object lives.
+/// Keeps `fields`, which the type of `object` does not have, for as long as the object lives.
 pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     let kept = KEPT.make();
     if kept.len() > 64 + 2 * LIVE.load(Ordering::Relaxed) {
@@ -111,24 +111,24 @@ static TYPES: Shared = Shared::new();
 /// Former field names and their current names, with keys of the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// Maximum number of successive renamings.
+/// Maximum number of successive renamings that are followed.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {
     [type_key, "\0", name].concat()
 }
 
-/// Records that a type has another key now.
+/// Records that the type with the key `old` now has the key `new`.
 pub(super) fn alias_type(old: &str, new: &str) -> Result<()> {
     TYPES.make().insert(Any::new(old)?, Any::new(new)?).map(drop)
 }
 
-/// Records that a field of a type has another name now.
+/// Records that the field `old` of a type is now called `new`.
 pub(super) fn alias_field(type_key: &str, old: &str, new: &str) -> Result<()> {
     FIELDS.make().insert(Any::new(field_key(type_key, old))?, Any::new(new)?).map(drop)
 }
 
-/// Returns the type with a key, following renamings.
+/// Returns the type whose key, or whose former key, is `key`.
 pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     let mut key = StdString::from(key);
     for _ in 0..CHANGES {
@@ -140,7 +140,8 @@ pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     None
 }
 
-/// Returns the current name of a renamed field of a type.
+/// Returns the current name of the field of a type that was formerly called `name`; `None` if no such renaming is
+/// recorded.
 pub(super) fn field_of(info: TypeInfo, name: &str) -> Option<StdString> {
     let aliases = FIELDS.get()?;
     let mut found: Option<StdString> = None;

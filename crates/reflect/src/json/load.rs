@@ -1,8 +1,9 @@
-//! JSON to objects.
+//! Loading: creates objects from JSON.
 //!
 //! As a rule, a file lists the children of a node before the node itself, and one pass creates everything. Otherwise,
-//! or if there is any error, a second algorithm starts at the root and creates what it needs. It first creates empty
-//! those values that can be filled later (Lists, Dicts, writable fields), so that cycles through them can be loaded.
+//! or if there is any error, a second algorithm starts at the root and creates what it needs. It creates Lists and
+//! Dicts empty and objects without their writable fields, and fills them later, so that cycles through them can be
+//! loaded.
 
 mod object;
 
@@ -34,9 +35,9 @@ struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Inline kinds by field name in the file.
+    /// Inline kinds that the file records for fields of the type, by the name of the field in the file.
     told: Told<'t>,
-    /// Names in the file that are renamed fields, or fields that the type does not have.
+    /// Names in the file that no field of the type has: former names of fields, and fields that the type does not have.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
@@ -51,7 +52,7 @@ enum Made {
 
 struct LoadedField {
     field: Field,
-    /// Inline kind of its values in the file.
+    /// Inline kind of the values of the field in the file, or `None` if the values are nodes.
     inline: Option<Inline>,
     /// True if the field may be set when the object is already shared.
     late: bool,
@@ -59,17 +60,17 @@ struct LoadedField {
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// Former name of the field with this index.
+    /// The name is a former name of the field with this index, whose inline kind in the file follows.
     Alias(usize, Option<Inline>),
-    /// A field that does not exist any more.
+    /// The type does not have such a field.
     Unknown,
 }
 
-/// The record of a file about itself.
+/// Record that a file contains about itself, under the key `anyfn` of its metadata.
 struct Tag {
-    /// Inline kinds of fields, by type key in the file.
+    /// Token of the inline kinds of fields, which are listed by type key and field name.
     inline: Option<At>,
-    /// Inline kinds by node, for fields that the type did not have.
+    /// Tokens of the inline kinds of fields that the writer's type did not have, by the index of the node.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
@@ -77,7 +78,8 @@ struct Tag {
 ///
 /// # Errors
 /// Returns `ValueError` if the JSON is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
-/// that is missing or has a value of another type; the errors of hooks of types. The message contains the location.
+/// that is missing or has a value of another type; the error of a hook that a type has registered. The message contains
+/// the location.
 pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     if tape.kind(0) != Kind::Object {
         anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected an object");
@@ -112,7 +114,7 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the record of a file about itself.
+/// Reads the record that a file contains about itself; `None` if it contains none.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
@@ -140,7 +142,7 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Part of a node that is created.
+/// Part of a value that one step of the loader creates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -167,28 +169,29 @@ impl Part {
 struct Loader<'t> {
     tape: &'t Tape<'t>,
     tag: Option<Tag>,
-    /// Tokens of the nodes.
+    /// Index of the token of each node.
     nodes: Vec<u32>,
     made: Vec<Any>,
     ready: Vec<bool>,
     plans: Vec<Plan<'t>>,
-    /// Plans by type key in the file.
+    /// Indices in `plans`, by type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Fields of the current object in the file.
+    /// Fields of the current object, as they occur in the file.
     places: Places,
     unknown: UnknownFields,
 }
 
-/// Fields of an object in a file.
+/// Fields of an object, as they occur in a file.
 #[derive(Default)]
 struct Places {
-    /// By field of the type: the token of its value, or 0.
+    /// For each field of the type, the token of its value, or 0 if the file does not contain the field, and its inline
+    /// kind.
     known: Vec<(At, Option<Inline>)>,
-    /// Name and value of fields that the type does not have.
+    /// Fields that the type does not have: the tokens of name and value, and the inline kind.
     unknown: Vec<(At, At, Option<Inline>)>,
 }
 
-/// Type and data of a node.
+/// A node of the file: the plan of its type, and its data.
 #[derive(Clone, Copy)]
 struct Node {
     index: usize,
@@ -261,7 +264,7 @@ impl<'t> Loader<'t> {
         )
     }
 
-    /// Returns the index of a node.
+    /// Returns the index of a node that the token at `at` contains.
     #[inline]
     fn index(&self, at: At) -> Result<usize> {
         let Some(index) = self.tape.int(at) else { return Err(self.mismatch(at, "int")) };
@@ -271,7 +274,8 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// Returns the value of a node that has been created.
+    /// Returns the value of the node whose index the token at `at` contains. Returns an error if the node has not been
+    /// created yet.
     #[inline]
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
@@ -318,7 +322,7 @@ impl<'t> Loader<'t> {
         Ok(Node { index, at, plan, data })
     }
 
-    /// Creates the description of a type for loading its nodes.
+    /// Creates the plan of the type whose key is at `at`, and returns its index in `plans`.
     #[cold]
     fn plan(&mut self, at: At) -> Result<usize> {
         let tape = self.tape;
@@ -356,7 +360,7 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns the inline kind of a field, by its name in the file.
+    /// Returns the inline kind of a field. `name` is its name in the file.
     fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
@@ -378,7 +382,7 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Collects the nodes that a part of a node needs, and where they are referred to.
+    /// Collects the indices of the nodes that a part of a node refers to, each with the token of the reference.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();
@@ -523,7 +527,7 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// Creates a List or Dict, or fills it.
+    /// Creates a List or Dict, with its elements or empty, or fills one that was created empty, depending on `part`.
     fn mutable(&self, node: Node, part: Part, index: i32) -> Result<Any> {
         if part == Part::First {
             return if index == kTVMFFIList {
@@ -600,7 +604,7 @@ impl<'t> Loader<'t> {
     }
 }
 
-/// Returns true if nodes of a type have a built-in form.
+/// Returns true if the format itself defines the data of nodes of a type.
 fn is_builtin(index: i32) -> bool {
     const BUILTIN: [i32; 15] = [
         kTVMFFINone,

@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use anyfn::abi::kTVMFFIMap;
 use anyfn::{Any, Error, Map, Result, String, register};
 
-/// Number of the format that is written. Formats up to this one can be read.
+/// Version number of the format that is written. Files with this number or a lower one can be loaded.
 const FORMAT: i64 = 1;
 
 /// Options for saving a graph.
@@ -44,8 +44,9 @@ const FORMAT: i64 = 1;
 pub struct SaveOptions {
     /// Map from strings to JSON values that is saved together with the graph.
     pub metadata: Option<Any>,
-    /// True if the JSON records its format and version, and which values are stored inline, under the key `anyfn` of
-    /// the metadata. Without this record, a reader may lose fields that its types do not have.
+    /// True if the metadata contains, under the key `anyfn`, a record of the format, of the version of anyfn, and of
+    /// the fields whose values are stored inline. Without this record, a reader may lose fields that its types do not
+    /// have.
     pub tag: bool,
     /// True if a value may contain itself, directly or indirectly. Otherwise a cycle is an error, because not every
     /// reader accepts such JSON.
@@ -58,15 +59,15 @@ impl Default for SaveOptions {
     }
 }
 
-/// Treatment of a field of a saved object that its type no longer has.
+/// Treatment of a field in a file that the type of the object does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFields {
-    /// The field is kept beside the object, and saved again with it.
+    /// The field is kept in addition to the object's own fields, and saved again with the object.
     #[default]
     Keep,
     /// The field is discarded.
     Drop,
-    /// The field is an error.
+    /// The field makes loading fail with a `TypeError`.
     Refuse,
 }
 
@@ -85,8 +86,8 @@ impl UnknownFields {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// Treatment of fields that a type no longer has. A type can request a stricter treatment by its attribute
-    /// `__json_unknown_fields__`: `"drop"` or `"error"`.
+    /// Treatment of fields in the file that a type does not have. A type can request a stricter treatment by its
+    /// attribute `__json_unknown_fields__`: `"drop"` or `"error"`.
     pub unknown_fields: UnknownFields,
 }
 
@@ -94,7 +95,8 @@ pub struct LoadOptions {
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, such as a function; `ValueError` for metadata that is
-/// not JSON, for strings that are not UTF-8, and for cycles unless they are allowed; the errors of hooks of types.
+/// not JSON, for strings that are not UTF-8, and for cycles unless they are allowed; the error of a hook that a type
+/// has registered.
 pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     let mut sink = sink::Text::new();
     let saved = save::save(&mut sink, value, options.cycles)?;
@@ -106,7 +108,7 @@ pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     text_of(&bytes[from..])
 }
 
-/// Returns the metadata with the record about the graph added.
+/// Returns `metadata` with the record about the saved graph added under the key `anyfn`.
 fn tagged(metadata: Option<&Any>, saved: &save::Saved) -> Result<Any> {
     let mut pairs: Vec<(Any, Any)> = match metadata {
         None => Vec::new(),
@@ -124,19 +126,19 @@ fn text_of(bytes: &[u8]) -> Result<String> {
     tape::string(bytes)?.get::<String>()
 }
 
-/// Loads JSON that [`to_json`] or another runtime of the ABI has saved.
+/// Loads JSON that [`to_json`] or another implementation of the stable ABI has saved.
 ///
 /// The memory that this allocates is bounded by a multiple of the length of `text`.
 ///
 /// # Errors
 /// Returns `ValueError` for JSON that is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
-/// that is missing or has a value of another type; the errors of hooks of types. The message contains the location in
-/// the JSON.
+/// that is missing or has a value of another type; the error of a hook that a type has registered. The message contains
+/// the location in the JSON.
 pub fn from_json(text: &str, options: &LoadOptions) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, options.unknown_fields)
 }
 
-/// Declares that a type has been renamed, so that files with the old key can be read.
+/// Declares that the type with the key `old` now has the key `new`, so that files with the old key can be loaded.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -144,7 +146,8 @@ pub fn alias_type(old: &str, new: &str) -> Result<()> {
     kept::alias_type(old, new)
 }
 
-/// Declares that a field of a type and its derived types has been renamed, so that files with the old name can be read.
+/// Declares that the field `old` of the type `type_key` and of its derived types is now called `new`, so that files
+/// with the old name can be loaded.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -158,7 +161,8 @@ fn without_tag(metadata: Any) -> SaveOptions {
     SaveOptions { metadata: Some(metadata).filter(|metadata| !metadata.is_none()), tag: false, cycles: false }
 }
 
-/// Converts a graph to a JSON value of Maps and Arrays.
+/// Saves a value and all that it refers to as a JSON value, which consists of Maps and Arrays. `metadata` is saved with
+/// it unless it is None.
 #[register("ffi.ToJSONGraph")]
 fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     let mut sink = sink::Value::new()?;
@@ -166,31 +170,33 @@ fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     sink.finish(saved.root, without_tag(metadata).metadata.as_ref())
 }
 
-/// Converts a graph to a JSON string, without additional metadata.
+/// Saves a value and all that it refers to as a JSON string. `metadata` is saved with it unless it is None. Unlike
+/// `anyfn.save_json`, this function adds no record of the format.
 #[register("ffi.ToJSONGraphString")]
 fn to_json_graph_string(value: Any, metadata: Any) -> Result<String> {
     to_json(&value, &without_tag(metadata))
 }
 
-/// Loads the graph of a JSON value.
+/// Loads a graph from a JSON value that `ffi.ToJSONGraph` has returned.
 #[register("ffi.FromJSONGraph")]
 fn from_json_graph(value: Any) -> Result<Any> {
     load::load(&value::to_tape(&value)?, UnknownFields::Keep)
 }
 
-/// Loads the graph of a JSON string.
+/// Loads a graph from a JSON string that `ffi.ToJSONGraphString` has returned.
 #[register("ffi.FromJSONGraphString")]
 fn from_json_graph_string(text: String) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, UnknownFields::Keep)
 }
 
-/// Parses JSON and returns its value as Maps and Arrays.
+/// Parses JSON. Returns a JSON object as a Map and a JSON array as an Array.
 #[register("ffi.json.Parse")]
 fn json_parse(json_str: String) -> Result<Any> {
     parse::parse(json_str.as_bytes())?.to_any(0)
 }
 
-/// Formats a JSON value as a string; with an indent, on several lines.
+/// Formats a JSON value as a string. If `indent` is given and not 0, the string has several lines, indented by `indent`
+/// spaces for each level of nesting.
 #[register("ffi.json.Stringify")]
 fn json_stringify(value: Any, indent: Option<i64>) -> Result<String> {
     let mut out = Vec::new();
@@ -204,8 +210,8 @@ fn save_json(value: Any, metadata: Option<Any>) -> Result<String> {
     to_json(&value, &SaveOptions { metadata, ..SaveOptions::default() })
 }
 
-/// Loads JSON that `anyfn.save_json` has saved. `unknown_fields` selects the treatment of fields that a type no longer
-/// has: "keep", "drop" or "error".
+/// Loads JSON that `anyfn.save_json` has saved. `unknown_fields` selects the treatment of fields in the JSON that a
+/// type does not have: "keep", "drop" or "error".
 #[register("anyfn.load_json", blocking)]
 fn load_json(text: String, unknown_fields: &str) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, UnknownFields::of(unknown_fields)?)
@@ -228,7 +234,7 @@ fn register_type_alias(old: &str, new: &str) -> Result<()> {
     alias_type(old, new)
 }
 
-/// Declares that the field `old` of a type has been renamed to `new`.
+/// Declares that the field `old` of the type `type_key` and of its derived types has been renamed to `new`.
 #[register("anyfn.alias_field")]
 fn register_field_alias(type_key: &str, old: &str, new: &str) -> Result<()> {
     alias_field(type_key, old, new)

@@ -124,7 +124,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the key of a pair, and the colon.
+    /// Parses the key of a pair and the colon after it.
     fn key(&mut self) -> Result<(), Fault> {
         if self.space() != b'"' {
             return Err((EXPECTING_NAME, self.at));
@@ -232,8 +232,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips bytes of a string that represent themselves, in words of eight; stops at the first other byte at the
-    /// latest.
+    /// Skips bytes of a string that represent themselves, eight at a time. Stops at the first byte that does not
+    /// represent itself, or earlier if fewer than eight bytes are left.
     #[inline]
     fn plain(&mut self) {
         const ONES: u64 = u64::MAX / 255;
@@ -253,7 +253,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the rest of a string with escapes.
+    /// Parses a string from its first escape on. `from` is the offset of the opening quote.
     fn escaped(&mut self, from: usize) -> Result<(), Fault> {
         let begin = self.tape.texts.len();
         let mut copied = from + 1;
@@ -281,7 +281,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses an escape behind its backslash.
+    /// Parses an escape, after the backslash.
     fn escape(&mut self) -> Result<char, Fault> {
         let at = self.at;
         self.at += 1;
@@ -313,7 +313,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses four hexadecimal digits.
+    /// Parses the four hexadecimal digits of an escape `\u`.
     fn hex(&mut self, at: usize) -> Result<u32, Fault> {
         let fault = ("Invalid \\uXXXX escape", at);
         let digits = self.text.get(self.at..self.at + 4).ok_or(fault)?;

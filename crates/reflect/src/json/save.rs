@@ -36,9 +36,9 @@ struct SavedField {
 struct Plan {
     info: TypeInfo,
     key: Quoted,
-    /// Hook of the type.
+    /// Hook `__data_to_json__` of the type.
     hook: Option<Hook>,
-    /// True if a hook of the type decides equality.
+    /// True if the type has a hook `__any_hash__`. Otherwise its objects are hashed by their addresses.
     hashes: bool,
     kind: Made,
     fields: Vec<SavedField>,
@@ -86,7 +86,7 @@ impl Plan {
 struct Entry {
     value: Any,
     hash: u64,
-    /// Index of its node; [`ACTIVE`] while its children are being saved.
+    /// Index of its node, or [`ACTIVE`] while its children are being saved.
     node: u32,
 }
 
@@ -95,7 +95,7 @@ const ACTIVE: u32 = u32::MAX;
 /// A value whose children are being saved.
 struct Open {
     entry: u32,
-    /// Index at which the slots of the children begin.
+    /// Index in `Saver::slots` of the first child.
     base: usize,
     at: usize,
     content: Content,
@@ -109,11 +109,11 @@ enum Content {
 /// Information about a saved graph in addition to its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
-    /// Nodes by entry.
+    /// Values that were reached, each with the index of its node.
     entries: Vec<Entry>,
-    /// Inline fields by type.
+    /// Fields whose values are stored inline, with their inline kinds, by type key.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
-    /// Inline kept fields by node.
+    /// Kept fields whose values are stored inline, with their inline kinds, by the index of the node.
     pub(super) kept: Vec<(u32, Vec<(StdString, Inline)>)>,
 }
 
@@ -152,7 +152,7 @@ pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<S
     }
 }
 
-/// Keys of built-in types.
+/// Keys of built-in types, and the names of the fields of a tensor.
 struct Constants {
     keys: Vec<(i32, Quoted)>,
     shape: Quoted,
@@ -198,14 +198,14 @@ struct Saver<'s, S> {
     constants: Constants,
     cycles: bool,
     any_kept: bool,
-    /// Entries by value.
+    /// Indices of entries, by the hash of their value.
     table: HashTable<u32>,
     nodes: u32,
-    /// Children of the open values, as nodes or pending entries.
+    /// Children of the open values: indices of nodes, or indices of entries with the flag [`PENDING`].
     slots: Vec<u32>,
     open: Vec<Open>,
     plans: Vec<Plan>,
-    /// Index of a type's plan, plus 1, by type.
+    /// Index of the plan of each type plus 1, by type index; 0 for a type without a plan.
     plan_of: Vec<u32>,
     saved: Saved,
 }
@@ -265,7 +265,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns a hash that equal values share.
+    /// Returns a hash that is the same for equal values.
     #[inline]
     fn hash(&mut self, value: &Any) -> Result<u64> {
         use core::hash::Hasher;
@@ -292,7 +292,8 @@ impl<S: Sink> Saver<'_, S> {
         Ok(hasher.finish())
     }
 
-    /// Returns the slot of a value that is complete; `None` if its children come first.
+    /// Returns the slot of a value that has been saved or has no children. Otherwise opens the value and returns
+    /// `None`; its children are saved first.
     fn visit(&mut self, value: Any) -> Result<Option<u32>> {
         let hash = self.hash(&value)?;
         let entries = &self.saved.entries;
@@ -326,7 +327,7 @@ impl<S: Sink> Saver<'_, S> {
         self.nodes - 1
     }
 
-    /// Saves a value without children; returns the content of other values.
+    /// Saves a value without children and returns `None`. Returns the content of a value that has children.
     fn begin(&mut self, value: &Any) -> Result<Option<Content>> {
         let index = value.type_index();
         if let Some(items) = Items::of(value)? {
@@ -435,7 +436,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(None)
     }
 
-    /// Saves a value whose children have been saved.
+    /// Saves a value whose children have been saved, and returns the index of its node.
     fn finish(&mut self, top: &Open) -> Result<u32> {
         match &top.content {
             Content::Items { type_index, .. } => {
@@ -527,7 +528,7 @@ impl<S: Sink> Saver<'_, S> {
     }
 }
 
-/// Returns the next child of an open value that gets a node.
+/// Returns the next child of an open value that is saved as a node; `None` if no child is left.
 fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     match &top.content {
         Content::Items { items, .. } => {

@@ -1,4 +1,4 @@
-//! Output of a saved graph: a JSON string, or a value.
+//! Receivers of a saved graph: one writes a JSON string, the other builds a value of Maps and Arrays.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -23,7 +23,7 @@ impl Quoted {
     }
 }
 
-/// Flag of a node index that is not known yet. The other bits are the number of its entry.
+/// Flag of a slot whose node has no index yet. The other bits are the index of the node's entry.
 pub(super) const PENDING: u32 = 1 << 31;
 
 /// Receiver of a graph, node by node.
@@ -33,7 +33,7 @@ pub(super) trait Sink {
 
     /// Begins a node of a type.
     fn begin(&mut self, type_key: &Quoted);
-    /// Begins the fields of an object, which replace a single value.
+    /// Begins the fields of an object. They form the data of the node, in place of a single value.
     fn begin_fields(&mut self);
     /// Writes the name of a field, whose value follows.
     fn field(&mut self, name: &Quoted);
@@ -57,13 +57,14 @@ pub(super) trait Sink {
 /// Writer of a JSON string.
 pub(super) struct Text {
     out: Vec<u8>,
-    /// Offsets at which the index of an entry is still to be written.
+    /// Offsets at which a node index is still to be written, each with the index of the node's entry.
     pending: Vec<(usize, u32)>,
 }
 
-/// Bytes reserved for the beginning, which is only known at the end.
+/// Number of bytes reserved for the beginning of the JSON. It contains the index of the root, which is known only at
+/// the end.
 const HEAD: usize = 48;
-/// Bytes reserved for an index that is known later.
+/// Number of bytes reserved for a node index that is written later.
 const WIDTH: usize = 10;
 
 impl Text {
@@ -104,7 +105,7 @@ impl Text {
         }
     }
 
-    /// Writes a value behind its key.
+    /// Writes a value after its key.
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.data();
@@ -242,13 +243,13 @@ impl Sink for Text {
     }
 }
 
-/// Builder of a value of Maps and Arrays.
+/// Receiver that builds the graph as a value, from Maps and Arrays.
 pub(super) struct Value {
     nodes: ArrayBuilder,
-    /// Pairs of the node, and of its fields.
+    /// Pairs of the current node; `fields` contains the pairs of its data.
     node: Vec<(Any, Any)>,
     fields: Vec<(Any, Any)>,
-    /// Name of the field whose value follows.
+    /// Name of the field whose value follows, or `None` if the data of the node follows.
     name: Option<Any>,
     type_name: Any,
     data_name: Any,

@@ -17,20 +17,20 @@ pub(super) enum Kind {
     Null,
     False,
     True,
-    /// `data` contains the value.
+    /// An integer; `data` contains its value.
     Int,
-    /// `data` contains the bits of the value.
+    /// A float; `data` contains its bits.
     Float,
-    /// `data` contains the length. The content follows the quote in the input.
+    /// A string without escapes; `data` contains its length. The content follows the quote in the input.
     Str,
-    /// A string that contains escapes: `data` contains the offset and length in the decoded bytes.
+    /// A string that contained escapes; `data` contains its offset and length in the decoded bytes.
     Decoded,
-    /// `data` contains the number of elements, and the index of the token behind the last one.
+    /// An array; `data` contains the number of elements, and the index of the token after the last one.
     Array,
-    /// `data` contains the number of pairs, and the index of the token behind the last one. Each key, a string, is
-    /// followed by its value.
+    /// An object; `data` contains the number of pairs, and the index of the token after the last one. Each key, a
+    /// string, is followed by its value.
     Object,
-    /// A value that JSON does not have: `data` contains its index.
+    /// A value that JSON cannot represent; `data` contains its index in `others`.
     Other,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub(super) data: u64,
-    /// Offset in the input.
+    /// Offset of the value in the input.
     pub(super) at: u32,
     pub(super) kind: Kind,
 }
@@ -66,7 +66,7 @@ impl Tape<'_> {
         self.tokens[at].kind
     }
 
-    /// Returns the index of the token behind a value.
+    /// Returns the index of the token that follows a value.
     pub(super) fn next(&self, at: At) -> At {
         match self.tokens[at].kind {
             Kind::Array | Kind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
@@ -74,7 +74,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the number of elements or pairs.
+    /// Returns the number of elements of an array or of pairs of an object.
     pub(super) fn len(&self, at: At) -> usize {
         (self.tokens[at].data >> 32) as usize
     }
@@ -95,7 +95,7 @@ impl Tape<'_> {
         is_text.then(|| core::str::from_utf8(self.bytes(at)).ok())?
     }
 
-    /// Returns the value of an int or bool, as functions accept it.
+    /// Returns the value of an int, or 0 or 1 for a bool; `None` for other values.
     pub(super) fn int(&self, at: At) -> Option<i64> {
         match self.kind(at) {
             Kind::Int => Some(self.tokens[at].data as i64),
@@ -117,7 +117,7 @@ impl Tape<'_> {
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
-    /// Returns the value of a key in an object; the last one if the key occurs several times.
+    /// Returns the index of the value of a key in an object. If the key occurs several times, the last value counts.
     pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
         self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
     }
@@ -279,13 +279,13 @@ pub(super) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
 }
 
-/// Recently created strings. Keys and type keys occur again and again, and strings are immutable.
+/// Cache of recently created strings. Keys and type keys occur again and again, and strings are immutable.
 #[derive(Default)]
 struct Recent([Any; Recent::SIZE]);
 
 impl Recent {
     const SIZE: usize = 16;
-    /// Maximum length. Longer strings rarely repeat.
+    /// Maximum length in bytes of a string in the cache. Longer strings rarely repeat.
     const LONGEST: usize = 32;
 
     #[inline]

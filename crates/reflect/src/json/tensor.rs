@@ -60,10 +60,11 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates a tensor in main memory.
+/// Creates a tensor in main memory from the bytes of its elements.
 ///
 /// # Errors
-/// Returns `ValueError` if the shape requires another number of bytes, `MemoryError` if the memory is not available.
+/// Returns `ValueError` if `bytes` does not have the length that `dtype` and `shape` require, `MemoryError` if the
+/// memory is not available.
 pub(super) fn make(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> {
     let count =
         shape.iter().try_fold(1usize, |count, extent| count.checked_mul(usize::try_from(*extent).ok()?));

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Escape of each byte of a string: 0 for none, `u` for `\u00..`, otherwise the character behind the backslash.
+/// Escape of each byte of a string: 0 for none, `u` for `\u00..`, otherwise the character after the backslash.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -14,10 +14,10 @@ use rustc_hash::FxBuildHasher;
 use super::tape::{At, Kind, Tape, Token, pack};
 use super::text;
 
-/// Content of a container, read from front to back.
+/// Elements of an Array or List, or the keys and values of a Map or Dict, alternating.
 pub(super) enum Items {
     Array(Array),
-    /// Snapshot of a List, Map or Dict.
+    /// Snapshot of the content of a List, Map or Dict.
     Copy(Vec<Any>),
 }
 
@@ -29,7 +29,8 @@ impl Items {
         }
     }
 
-    /// Returns the elements of a container, or its keys and values; `None` for other values.
+    /// Returns the elements of an Array or List, or the keys and values of a Map or Dict, alternating; `None` for other
+    /// values.
     pub(super) fn of(value: &Any) -> Result<Option<Items>> {
         let flat = |pairs: Vec<(Any, Any)>| pairs.into_iter().flat_map(<[Any; 2]>::from).collect();
         Ok(Some(match value.type_index() {
@@ -52,7 +53,7 @@ struct Open {
     items: Items,
     at: usize,
     is_map: bool,
-    /// Address of a container that can contain itself, otherwise 0.
+    /// Address of a List or Dict, which can contain itself; 0 for other containers.
     address: usize,
 }
 
@@ -63,7 +64,7 @@ trait Visitor {
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
-    /// Checks periodically that the size limits are not exceeded.
+    /// Returns an error if a size limit is exceeded. It is called periodically.
     fn check(&self) -> Result<()>;
 }
 
@@ -126,10 +127,10 @@ fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
     }
 }
 
-/// Maximum length in bytes of the JSON that is written, checked periodically.
+/// Maximum length in bytes of the JSON that is written, which is checked periodically.
 const TEXT_MAX: usize = 1 << 30;
 
-/// Maximum number of values on a tape, checked periodically.
+/// Maximum number of values on a tape, which is checked periodically.
 const TOKENS_MAX: usize = 1 << 27;
 
 fn too_large() -> Error {
@@ -203,10 +204,11 @@ impl Visitor for Writer<'_> {
 /// Writes a value as JSON, on several lines if `indent` is not 0.
 ///
 /// # Errors
-/// Returns `ValueError` for values that JSON does not have, keys that are not strings, and a List or Dict that contains
-/// itself.
+/// Returns `ValueError` for values that JSON cannot represent, keys that are not strings, a List or Dict that contains
+/// itself, an indent of more than 64, and output of more than 1 GiB.
 pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
-    /// Maximum indent. A larger one is a mistake, and takes memory proportional to its product with the depth.
+    /// Maximum indent in spaces. A larger one is a mistake, and takes memory proportional to the indent times the
+    /// depth.
     const WIDEST: i64 = 64;
     if indent > WIDEST {
         anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
@@ -267,14 +269,16 @@ impl Visitor for Taper {
 /// Converts a JSON value to a tape.
 ///
 /// # Errors
-/// Returns `ValueError` for keys that are not strings, and for a List or Dict that contains itself.
+/// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and for a value that
+/// exceeds the limits of a tape.
 pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
     let mut taper = Taper { tape: Tape::default(), open: Vec::new() };
     walk(value, &mut taper)?;
     Ok(taper.tape)
 }
 
-/// Formats a value for messages: strings, which are shortened, and numbers; otherwise only the type.
+/// Formats a value for error messages. Strings are shortened. A value that is not a string, a number or None is shown
+/// by its type.
 pub(super) fn shown(value: &Any) -> alloc::string::String {
     match value.type_index() {
         kTVMFFISmallStr | kTVMFFIStr => {

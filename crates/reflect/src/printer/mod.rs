@@ -1,8 +1,8 @@
 //! Printing: `ffi.ReprPrint`.
 //!
-//! Everything is written into one string, from left to right. An object that is encountered again is copied from its
-//! first occurrence, as long as the string is short: a graph of 60 levels in which each node is used twice has 2^60
-//! occurrences.
+//! Everything is written into one string, from left to right. The text of an object that is encountered again is copied
+//! from its first occurrence, as long as the string is short: a graph of 60 levels in which each node is used twice has
+//! 2^60 occurrences.
 
 mod text;
 
@@ -26,10 +26,11 @@ use crate::value::{self, Node};
 
 static REPR: Column = Column::new("__ffi_repr__");
 
-/// Maximum length in bytes. The rest is omitted.
+/// Maximum length of the output in bytes. The rest is omitted.
 const LENGTH_MAX: usize = 1 << 28;
 
-/// Length in bytes up to which repeated objects are written again, unless another limit is requested.
+/// Length of the output in bytes up to which objects that are encountered again are written again, unless the caller
+/// sets a limit for the length.
 const REPEATED_MAX: usize = 1 << 20;
 
 /// Number of steps between two checks for signals; a power of two.
@@ -45,14 +46,14 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns limits of any depth, and as much text as a program can reasonably want.
+    /// Returns a limit of 256 MiB for the length and no limit for the depth.
     fn default() -> Limits {
         Limits { length: LENGTH_MAX, depth: usize::MAX }
     }
 }
 
-/// Prints a value: `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and so are repeated values once the
-/// text has 1 MiB.
+/// Returns a value as a string, such as `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and so are
+/// repeated values once the string has 1 MiB.
 ///
 /// # Errors
 /// Returns the error of a hook `__ffi_repr__` or of a getter; `RecursionError` if hooks are nested too deeply; the
@@ -61,7 +62,7 @@ pub fn repr(value: &Any) -> Result<String> {
     repr_within(value, Limits::default())
 }
 
-/// Prints a value as [`repr`] does, with limits.
+/// Returns a value as a string as [`repr`] does, within limits.
 ///
 /// # Errors
 /// Returns the errors of [`repr`].
@@ -71,27 +72,29 @@ pub fn repr_within(value: &Any, limits: Limits) -> Result<String> {
     Ok(core::mem::take(&mut printer.pieces[0]))
 }
 
-/// Returns the text of a value.
+/// Returns a value as a string, such as `my.Pair(a=1, b="x")`.
 #[anyfn::register("ffi.ReprPrint")]
 fn repr_global(value: Any) -> Result<String> {
     repr(&value)
 }
 
-/// Returns the text of a value, of approximately at most `length` bytes and `depth` levels; 0 means no limit.
+/// Returns a value as a string of approximately at most `length` bytes, with at most `depth` levels of nesting. A limit
+/// of 0 selects the default: 256 MiB for the length, none for the depth.
 #[anyfn::register("anyfn.ReprWithin")]
 fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
     let or = |limit: i64, none: usize| usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(none);
     repr_within(&value, Limits { length: or(length, LENGTH_MAX), depth: or(depth, usize::MAX) })
 }
 
-/// State of an object.
+/// State of an object during printing.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
     /// The object is being printed.
     Open,
-    /// Number of the piece that contains its text, and where the text begins and ends.
+    /// The object has been printed. The numbers are the index of the piece that contains its text, and the offsets at
+    /// which the text begins and ends.
     Done(u32, usize, usize),
 }
 
@@ -99,9 +102,9 @@ enum Known {
 struct Frame {
     content: Content,
     next: usize,
-    /// Offset at which its text begins.
+    /// Offset in the current piece at which the text of the value begins.
     start: usize,
-    /// Address under which it is remembered, or 0.
+    /// Address under which the text is remembered, or 0 if it is not remembered.
     key: usize,
     address: usize,
 }
@@ -114,7 +117,7 @@ enum Content {
 
 struct Printer {
     limits: Limits,
-    /// Number of steps so far.
+    /// Number of steps since printing began, which determines when signals are checked.
     steps: u32,
     with_addresses: bool,
     stack: Vec<Frame>,
@@ -122,10 +125,11 @@ struct Printer {
     known: Table<usize, Known>,
     /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
-    /// The main text, and the texts that hooks have requested.
+    /// The text of the whole value, followed by the texts that hooks have requested.
     pieces: Vec<String>,
     current: usize,
-    /// Addresses of the objects that represent a missing value and the beginning of keyword arguments.
+    /// Addresses of the objects that represent a missing value and the beginning of keyword arguments, once they have
+    /// been looked up.
     sentinels: [Option<usize>; 2],
 }
 
@@ -150,7 +154,8 @@ impl Default for Printer {
 // atomic stores only.
 unsafe impl Send for Printer {}
 
-/// Returns true if the environment requests addresses.
+/// Returns true if the environment variable `TVM_FFI_REPR_WITH_ADDR` is 1, which adds the addresses of objects to the
+/// output.
 fn with_addresses() -> bool {
     #[cfg(feature = "std")]
     return std::env::var_os("TVM_FFI_REPR_WITH_ADDR").is_some_and(|value| value == "1");
@@ -168,7 +173,7 @@ impl Printer {
         self.pieces[self.current].len() >= self.limits.length
     }
 
-    /// Prints a value, independently of outer values that are being printed.
+    /// Prints a value completely. A hook may call this while values further out are being printed.
     fn run(&mut self, value: Any, own: usize) -> Result<()> {
         let base = self.stack.len();
         self.value(value, own)?;
@@ -178,7 +183,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints a value, or begins to print it.
+    /// Prints a value without parts, or begins to print a value that has parts.
     fn value(&mut self, value: Any, own: usize) -> Result<()> {
         if self.is_full() {
             self.text().push_str("...");
@@ -265,7 +270,7 @@ impl Printer {
         let _ = write!(self.text(), "@{address:#x}");
     }
 
-    /// Prints an object that is not shown here.
+    /// Prints `...` in place of an object whose content is not shown.
     fn cut(&mut self, address: usize) {
         self.text().push_str("...");
         if self.with_addresses {
@@ -280,7 +285,8 @@ impl Printer {
         }
     }
 
-    /// Repeats text that a piece already contains.
+    /// Appends the text of an object that was printed before, the bytes from `from` to `to` of a piece. Appends `...`
+    /// instead if the output would become too long.
     fn copy(&mut self, piece: usize, from: usize, to: usize) {
         let most = if self.limits.length == LENGTH_MAX { REPEATED_MAX } else { self.limits.length };
         if self.text().len() + (to - from) > most {
@@ -294,7 +300,7 @@ impl Printer {
         }
     }
 
-    /// Prints one of the two sentinel objects; `false` if the object is neither.
+    /// Prints the object at `address` if it is one of the two sentinel objects; returns false if it is neither.
     #[cold]
     fn sentinel(&mut self, address: usize) -> Result<bool> {
         let names = [("ffi.GetInvalidObject", "<MISSING>"), ("ffi.GetKwargsObject", "<KWARGS>")];
@@ -311,7 +317,7 @@ impl Printer {
         Ok(false)
     }
 
-    /// Continues with the innermost value.
+    /// Prints the next part of the innermost value, or completes the value.
     fn advance(&mut self) -> Result<()> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(LOOK) {
@@ -368,7 +374,7 @@ impl Printer {
         }
     }
 
-    /// Ends the innermost value.
+    /// Completes the text of the innermost value.
     fn close(&mut self) {
         let Some(frame) = self.stack.pop() else { return };
         let end = match &frame.content {
@@ -384,7 +390,7 @@ impl Printer {
         self.done(frame.key, frame.start);
     }
 
-    /// Prints an object by the hook of its type.
+    /// Prints an object by calling the hook of its type.
     #[cold]
     fn ask(&mut self, object: ObjectRef, key: usize, start: usize) -> Result<()> {
         let Some(hook) = REPR.get(object.type_index())? else { return Ok(()) };
@@ -400,7 +406,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Callback of the hook: `(value) -> text`.
+    /// Callback that the hook receives, with the signature `(value) -> str`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         let outer = self.current;

@@ -13,7 +13,7 @@ use anyfn::{Any, DType, Device, ObjectRef, Result, Shape, TensorView};
 
 use crate::value;
 
-/// Writes a value that is not an object; `false` for an object.
+/// Writes a value that is not an object. Returns false, and writes nothing, for an object.
 #[inline]
 pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     let index = value.type_index();
@@ -35,7 +35,7 @@ pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes an object without parts; `false` for other objects.
+/// Writes an object without parts, such as a string or a tensor. Returns false, and writes nothing, for other objects.
 pub(super) fn leaf(text: &mut String, object: &ObjectRef) -> Result<bool> {
     match object.type_index() {
         kTVMFFIStr => quoted(text, value::bytes_of(&object.clone().into())),
@@ -81,7 +81,7 @@ fn device(text: &mut String, device: Device) {
     }
 }
 
-/// Writes six significant digits, as C's `%g`.
+/// Writes a float with six significant digits, as C's `%g` does.
 pub(crate) fn float(text: &mut String, value: f64) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };
@@ -105,7 +105,7 @@ pub(crate) fn float(text: &mut String, value: f64) {
     text.push_str(&trimmed(&format!("{value:.places$}")));
 }
 
-/// Writes a string between quotes, with escapes: ASCII only.
+/// Writes a string in quotation marks, with characters beyond ASCII escaped.
 pub(crate) fn quoted(text: &mut String, content: &[u8]) {
     text.push('"');
     let mut rest = content;
@@ -139,7 +139,8 @@ fn hex(text: &mut String, byte: u8) -> usize {
     1
 }
 
-/// Writes a sequence that sets colours on a terminal as a unit.
+/// Writes the escape byte 0x1b at the beginning of `rest`. If it begins a terminal sequence such as `\x1b[31m`, writes
+/// the whole sequence. Returns the number of bytes read.
 fn colour(text: &mut String, rest: &[u8]) -> usize {
     if rest.get(1) == Some(&b'[') {
         let inner = rest[2..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
@@ -152,7 +153,8 @@ fn colour(text: &mut String, rest: &[u8]) -> usize {
     hex(text, 0x1b)
 }
 
-/// Writes a character beyond ASCII, or a byte that is not part of a character.
+/// Writes the escape of the first character of `rest`, which is beyond ASCII, or of its first byte if that begins no
+/// valid character. Returns the number of bytes read.
 fn wide(text: &mut String, rest: &[u8]) -> usize {
     let len = match rest[0] {
         0xc0..=0xdf => 2,
@@ -183,7 +185,7 @@ fn bytes(text: &mut String, content: &[u8]) {
 
 /// Writes an integer given as words in two's complement, least significant word first.
 fn decimal(text: &mut String, words: &[u8]) {
-    /// Largest power of ten in a word.
+    /// Largest power of ten that fits a word.
     const CHUNK: u64 = 10_000_000_000_000_000_000;
     let mut magnitude: Vec<u64> =
         words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect();

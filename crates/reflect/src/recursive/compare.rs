@@ -56,11 +56,11 @@ enum Content {
 struct Frame {
     content: Content,
     next: usize,
-    /// Addresses under which the two are remembered, or zeros.
+    /// Addresses under which the state of the two objects is remembered, or zeros if it is not remembered.
     key: (usize, usize),
 }
 
-/// State of two objects.
+/// State of two objects during a comparison.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
@@ -70,19 +70,19 @@ enum Known {
     Equal,
 }
 
-/// Result of examining two values.
+/// Result of beginning or continuing a comparison.
 enum Look {
     Is(Ordering),
     Opened,
 }
 
 struct Compare {
-    /// True if the order is requested; otherwise every difference is `Greater`.
+    /// True if the order is requested. Otherwise every difference is reported as `Greater`.
     ordered: bool,
     stack: Vec<Frame>,
     plans: Plans,
     met: Table<(usize, usize), Known>,
-    /// The pairs in `met`, in order, kept alive so that addresses are not reused.
+    /// Pairs of objects in `met`, in the order in which they were added, kept alive so that addresses are not reused.
     log: Vec<(ObjectRef, ObjectRef)>,
 }
 
@@ -107,7 +107,7 @@ impl Compare {
         }
     }
 
-    /// Compares two values, independently of outer comparisons that are in progress.
+    /// Returns the order of two values. A hook may call this while comparisons further out are in progress.
     fn run(&mut self, left: &Any, right: &Any) -> Result<Ordering> {
         let base = self.stack.len();
         let mut look = match leaf(self.ordered, left, right)? {
@@ -133,8 +133,8 @@ impl Compare {
         }
     }
 
-    /// Begins to compare the content of two objects of one type. `own` references to each object do not belong to other
-    /// code.
+    /// Begins to compare the content of two objects of the same type. `own` is the number of references to each object
+    /// that no other code holds.
     fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
         let index = left.type_index();
         let mut key = (0, 0);
@@ -202,7 +202,7 @@ impl Compare {
         if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
     }
 
-    /// Continues with the innermost two values.
+    /// Continues the innermost comparison.
     fn advance(&mut self) -> Result<Look> {
         let ordered = self.ordered;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
@@ -286,7 +286,7 @@ impl Compare {
         self.open(left, right, own)
     }
 
-    /// Ends the innermost comparison.
+    /// Ends the innermost comparison with this result.
     fn close(&mut self, order: Ordering) -> Look {
         // Read and dropped in place: moving the frame would stall on the stores that wrote it.
         if let Some(Frame { key, .. }) = self.stack.last() {
@@ -299,7 +299,8 @@ impl Compare {
         Look::Is(order)
     }
 
-    /// Compares two objects by the hook of their type; `None` if there is no suitable hook.
+    /// Compares two objects by calling a hook of their type. Returns `None` if the type has no hook that yields what is
+    /// requested.
     #[cold]
     fn ask(&mut self, left: &ObjectRef, right: &ObjectRef) -> Result<Option<Ordering>> {
         let index = left.type_index();
@@ -330,12 +331,12 @@ impl Compare {
         Ok(order)
     }
 
-    /// Callback of `__ffi_eq__`: `(left, right) -> bool`.
+    /// Callback that a hook `__ffi_eq__` receives, with the signature `(left, right) -> bool`.
     fn equal_callback(&mut self, args: Args<'_>) -> Result<Any> {
         Any::new(self.callback(args)?.is_eq())
     }
 
-    /// Callback of `__ffi_compare__`: `(left, right) -> int`.
+    /// Callback that a hook `__ffi_compare__` receives, with the signature `(left, right) -> int`.
     fn order_callback(&mut self, args: Args<'_>) -> Result<Any> {
         Any::new(self.callback(args)? as i64)
     }
@@ -356,7 +357,7 @@ fn unordered(key: &str) -> Error {
     Error::new("TypeError", &format!("Cannot order values of type {key}"))
 }
 
-/// Compares values without parts; `None` for other values.
+/// Compares two values without parts. Returns `None` for objects that have parts.
 #[inline]
 fn leaf(ordered: bool, left: &Any, right: &Any) -> Result<Option<Ordering>> {
     let (index, other) = (left.type_index(), right.type_index());
@@ -434,7 +435,8 @@ fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
     }
 }
 
-/// Compares integers of any size. No word merely repeats the sign, so the integer with more words is farther from zero.
+/// Compares integers of any size. Their words are minimal: the last word is never a mere repetition of the sign. The
+/// integer with more words is therefore farther from zero.
 fn integers(left: &Any, right: &Any) -> Ordering {
     let (left, right) = (value::words(left), value::words(right));
     let word = |words: &[u8], at: usize| {
@@ -460,7 +462,8 @@ fn integers(left: &Any, right: &Any) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Compares tensors by content if it can be read.
+/// Compares two tensors for equality by shape, data type and content. Distinct tensors whose content cannot be read are
+/// different.
 fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
     let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
     if left.shape() != right.shape() || left.dtype() != right.dtype() {

@@ -31,7 +31,7 @@ pub fn recursive_hash(value: &Any) -> Result<u64> {
     Hash::default().run(value.clone(), 2)
 }
 
-/// State of an object.
+/// State of an object in the computation of a hash.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
@@ -49,9 +49,9 @@ struct Frame {
     content: Content,
     next: usize,
     hash: u64,
-    /// Address under which the result is remembered, or 0.
+    /// Address under which the result is remembered, or 0 if it is not remembered.
     address: usize,
-    /// Hashes of keys and values of a Map or Dict, alternating.
+    /// Hashes of the keys and values of a Map or Dict so far, alternating.
     entries: Vec<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Frame {
 }
 
 impl Hash {
-    /// Hashes a value, independently of outer values that are being hashed.
+    /// Returns the hash of a value. A hook may call this while values further out are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let mut look = match leaf(&value)? {
@@ -208,7 +208,7 @@ impl Hash {
         self.open(value, own)
     }
 
-    /// Ends the innermost value.
+    /// Completes the innermost value and returns its hash.
     fn close(&mut self) -> Look {
         let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
         let mut entries: Vec<u64> =
@@ -225,7 +225,7 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// Hashes an object by the hook of its type.
+    /// Hashes an object by calling the hook of its type.
     #[cold]
     fn ask(&mut self, object: ObjectRef, address: usize) -> Result<Look> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
@@ -233,14 +233,14 @@ impl Hash {
         Ok(self.remember(address, result.get::<i64>()? as u64))
     }
 
-    /// Callback of the hook: `(value) -> int`.
+    /// Callback that the hook receives, with the signature `(value) -> int`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         Any::new(self.run(value, 1)? as i64)
     }
 }
 
-/// Returns the hash of a value without parts; `None` for other values.
+/// Returns the hash of a value without parts; `None` for an object that has parts.
 #[inline]
 fn leaf(value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();

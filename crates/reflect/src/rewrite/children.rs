@@ -19,7 +19,7 @@ use crate::structural::Step;
 /// A value that is being processed: owned, or borrowed from its parent.
 pub(crate) enum Value {
     Owned(Any),
-    /// Valid as long as the parent is not changed.
+    /// The value is borrowed from its parent, which must not change meanwhile.
     Lent(ManuallyDrop<Any>),
 }
 
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns true if other references to the object exist besides that of its parent.
+    /// Returns true if the value is an object to which other references exist besides that of its parent.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -63,23 +63,23 @@ impl Value {
 
 /// State of an iteration over the children of a value.
 pub(crate) enum Children {
-    /// Elements of an Array, or of a List that is not shared.
+    /// Elements of an Array, or of a List that is not shared, with the index of the next one.
     Elements(usize),
-    /// Snapshot of the elements of a List.
+    /// Snapshot of the elements of a List, with the index of the next one.
     Listed(Box<(Vec<Any>, usize)>),
-    /// Values of a Map, or of a Dict that is not shared: the positions of the next value and of the last one, and their
-    /// number.
+    /// Values of a Map, or of a Dict that is not shared. The parts are the position of the next value, the position of
+    /// the value that was returned most recently, and the number of values returned so far.
     Pairs(Box<(MapPlace, MapPlace, u32)>),
-    /// Snapshot of the pairs of a Dict.
+    /// Snapshot of the pairs of a Dict, with the index of the next one.
     Paired(Box<(Vec<(Any, Any)>, usize)>),
-    /// Fields of an object.
+    /// Fields of an object, with the index of the next one in the plan.
     Fields(u32),
     /// Children that a callback or a hook of the type visits.
     Chosen,
 }
 
 impl Children {
-    /// Begins an iteration over the children of an object; `in_place` if the object is not shared.
+    /// Begins an iteration over the children of an object. `in_place` must be true only if the object is not shared.
     #[inline(always)]
     pub(crate) fn of(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
         match shape {
@@ -109,13 +109,14 @@ impl Children {
         })
     }
 
-    /// Returns true if the end of the iteration releases nothing.
+    /// Returns true if dropping the iteration releases nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self, Children::Elements(_) | Children::Fields(_))
     }
 
-    /// Returns the next child of `node`, whose children these are, and the region that it opens.
+    /// Returns the next child of `node`, and the region that the child's field opens. `node` must be the object for
+    /// which the iteration was begun.
     #[inline]
     pub(crate) fn next(&mut self, plan: &Plan, node: &ObjectRef) -> Result<Option<(Value, Option<Region>)>> {
         let lent = |value: &Any| {
@@ -163,7 +164,7 @@ impl Children {
         })
     }
 
-    /// Returns the field that contains the last child.
+    /// Returns the field that contains the child returned most recently; `None` for an element of a container.
     pub(crate) fn field(&self, plan: &Plan) -> Option<Field> {
         match (self, &plan.shape) {
             (Children::Fields(_), Shape::Fields(members)) => {
@@ -173,7 +174,7 @@ impl Children {
         }
     }
 
-    /// Returns the number of the last child.
+    /// Returns the index of the child that was returned most recently.
     pub(crate) fn position(&self) -> usize {
         let next = match self {
             Children::Elements(at) => *at,
@@ -186,10 +187,10 @@ impl Children {
         next.saturating_sub(1)
     }
 
-    /// Replaces the last child, if it is still in place, and returns the old one.
+    /// Replaces the child that was returned most recently, if `node` still contains it, and returns the old child.
     ///
     /// # Safety
-    /// `node` must not be shared, and the iteration must be one for a value that is changed in place.
+    /// `node` must not be shared, and the iteration must have been begun with `in_place`.
     pub(crate) unsafe fn replace(&self, node: &ObjectRef, value: Any) -> Option<Any> {
         match self {
             Children::Elements(at) => {
@@ -207,7 +208,7 @@ impl Children {
         }
     }
 
-    /// Returns the step from `node` to the last child.
+    /// Returns the step from `node` to the child that was returned most recently.
     pub(crate) fn access_step(&self, plan: &Plan, node: &ObjectRef) -> Step {
         match self {
             Children::Pairs(places) => {
@@ -227,7 +228,8 @@ impl Children {
         }
     }
 
-    /// Writes the step from `node` to the last child in the form of an access path.
+    /// Appends the step from `node` to the child that was returned most recently, as in an access path: `[2]` or
+    /// `.name`.
     pub(crate) fn step(&self, plan: &Plan, node: &ObjectRef, out: &mut String) {
         match self {
             Children::Elements(_) | Children::Listed(_) => {
@@ -258,7 +260,7 @@ impl Children {
     }
 }
 
-/// Writes a key of a Map in the form of an access path.
+/// Appends a key of a Map as a step of an access path, such as `["name"]`.
 pub(crate) fn show_key(key: &Any, out: &mut String) {
     let _ = match key.get::<&str>() {
         Ok(text) => write!(out, "[{text:?}]"),
@@ -269,7 +271,7 @@ pub(crate) fn show_key(key: &Any, out: &mut String) {
     };
 }
 
-/// Returns the elements of an Array, or of a List that does not change.
+/// Returns the elements of `node`, which must be an Array, or a List that does not change while the result is used.
 #[inline]
 pub(crate) fn elements(node: &ObjectRef) -> &[Any] {
     // SAFETY: called for Arrays and Lists, whose cell follows the header.

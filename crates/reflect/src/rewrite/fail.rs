@@ -19,9 +19,10 @@ use super::walk::same;
 /// Content of a `ffi.VisitErrorContext`.
 #[repr(C)]
 struct Content {
-    /// Objects on the way to the error, innermost first.
+    /// Objects on the path from the root to the error, innermost first.
     reverse_visit_pattern: List<Any>,
-    /// The previous context of the error; here a Map that contains the access path under `visited`.
+    /// Previous context of the error. In a context that this crate has created, it is a Map that contains the access
+    /// path under the key `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 
@@ -30,10 +31,10 @@ const _: () = assert!(size_of::<Option<ObjectRef>>() == size_of::<usize>());
 
 static TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns the index of the type, which is registered at its first use.
+/// Returns the type index of `ffi.VisitErrorContext`. The type is registered at the first call.
 ///
 /// # Panics
-/// Panics if the key belongs to another type, as for derived types.
+/// Panics if another type is registered under the key.
 pub(crate) fn type_index() -> i32 {
     match TYPE.load(Ordering::Acquire) {
         -1 => register(),
@@ -57,7 +58,7 @@ fn register() -> i32 {
     }
 }
 
-/// Registers the fields.
+/// Registers the fields of `ffi.VisitErrorContext`.
 pub(crate) fn register_fields() -> Result<()> {
     let header = size_of::<TVMFFIObject>();
     let index = type_index();
@@ -83,7 +84,7 @@ type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_
 /// Registers a read-only field of a type.
 ///
 /// # Safety
-/// The getter must fit the content at this offset in objects of the type.
+/// `getter` must be able to read the content at `offset` in every object of the type.
 pub(crate) unsafe fn add_field(
     type_index: i32,
     (name, doc): (&str, &str),
@@ -112,7 +113,7 @@ pub(crate) unsafe fn add_field(
     }
 }
 
-/// Reads a field that is a value.
+/// Getter of a field that contains an [`Any`].
 ///
 /// # Safety
 /// The requirements of the ABI for getters apply.
@@ -124,7 +125,7 @@ pub(crate) unsafe extern "C" fn get_any(place: *mut core::ffi::c_void, out: *mut
     0
 }
 
-/// Reads a field that is a reference or NULL.
+/// Getter of a field that contains an object reference or NULL.
 unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMFFIAny) -> c_int {
     // SAFETY: the address of such a field in a live object.
     let object = unsafe { &*place.cast::<Option<ObjectRef>>() };
@@ -134,7 +135,8 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
     0
 }
 
-/// Adds the way to an error to its context: the objects, innermost first, and the path as a string.
+/// Adds the location of an error to its context: `objects`, the objects on the path to the error with the innermost
+/// first, and `path`, the access path.
 #[cold]
 pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     let before = error.context();
@@ -149,12 +151,12 @@ pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     error.with_context(unsafe { anyfn::__private::new_object(type_index(), content) })
 }
 
-/// Key of the access path in the details of an error.
+/// Key of the access path in the Map that [`detail`] returns.
 const VISITED: &str = "visited";
-/// Key of a foreign exception in the details of an error.
+/// Key of a foreign exception in the Map that [`detail`] returns.
 const EXCEPTION: &str = "exception";
 
-/// Returns the details of an error with the path added.
+/// Returns a Map that contains the previous context `before` of an error and the access path `path`.
 fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
     let mut detail = Map::<Any, Any>::new();
     match before.map(Map::<Any, Any>::try_from_object) {
@@ -179,12 +181,12 @@ fn content_of(context: &ObjectRef) -> Option<&Content> {
     Some(unsafe { &*content.cast::<Content>() })
 }
 
-/// Returns the objects on the way to an error, innermost first; `None` if this is not such a context.
+/// Returns the objects on the path to an error, innermost first; `None` if `context` is not a `ffi.VisitErrorContext`.
 pub(crate) fn way_of(context: &ObjectRef) -> Option<Vec<Any>> {
     content_of(context).map(|content| content.reverse_visit_pattern.snapshot())
 }
 
-/// Returns the access path in the context of an error.
+/// Returns the access path in the context of an error; `None` if the context contains none.
 pub(crate) fn path_of(error: &Error) -> Option<String> {
     let context = error.context()?;
     let before = content_of(&context)?.prev_error_context.clone()?;
@@ -192,8 +194,8 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
     detail.get_any(VISITED).ok()??.get::<String>().ok()
 }
 
-/// Returns a number that identifies an error when it returns through a callback, where a Python exception is converted
-/// to a new error.
+/// Returns a number that identifies an error. The number stays the same when the error passes through a Python
+/// callback, which converts a Python exception to a new error object.
 pub(crate) fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {
@@ -212,7 +214,7 @@ pub(crate) fn identity(error: &Error) -> usize {
     }
 }
 
-/// Returns the error of a walk that has reached a value inside itself.
+/// Returns the error for an object that contains itself.
 #[cold]
 pub(crate) fn cycle(type_key: &str) -> Error {
     let text = alloc::format!(
@@ -222,7 +224,8 @@ pub(crate) fn cycle(type_key: &str) -> Error {
     Error::untraced("ValueError", &text)
 }
 
-/// Returns the access path to `value` below the frames of a walk.
+/// Returns the access path from the root to `value`. `way` lists the values between them, each with its plan and the
+/// state of its iteration.
 #[cold]
 pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
     /// Number of steps shown at each end of a long path.
@@ -247,7 +250,8 @@ pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Childre
     out
 }
 
-/// Writes the step to a child that a callback has chosen to visit.
+/// Appends the step from `node` to `wanted`, a child that a callback or hook has chosen to visit. Appends `.<?>` if
+/// `wanted` is not found.
 fn search(node: &ObjectRef, plan: &Plan, wanted: &Any, out: &mut String) {
     let plain = Plans::new(Purpose::Visit);
     let known = match &plan.shape {

@@ -15,8 +15,8 @@ use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types
 
-/// Registration of the first function of this file. It also registers types, and the hooks of built-in containers for
-/// walks of other languages, which read them from the type table.
+/// Registers `ffi.VisitInterrupt`, the types of this module, and the hooks of built-in containers. Walks of other
+/// languages read these hooks from the type table.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
@@ -75,7 +75,8 @@ fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
     }
 }
 
-/// Visits the children of a container with a visitor of any origin.
+/// Function for the hook `__s_visit__` of built-in containers. It visits the children with any visitor, whichever
+/// library created it.
 unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid visitor.
@@ -85,7 +86,8 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
     })
 }
 
-/// Mutates the children of a container with a mutator of any origin.
+/// Function for the hooks `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It mutates the
+/// children with any mutator, whichever library created it.
 unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid mutator.
@@ -95,7 +97,8 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
     })
 }
 
-/// Keeps a value unchanged.
+/// Function for the hooks `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings, bytes values and large integers,
+/// which never change.
 unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
     unchanged().into_raw()
 }
@@ -116,9 +119,10 @@ fn order_of(order: i32) -> Order {
     if order == 0 { Order::Pre } else { Order::Post }
 }
 
-/// Calls functions for the values of a graph. Each entry consists of a type index and the function for values of the
-/// type, which returns nothing, 1 to skip the children, or an interrupt to end the walk. `order` is 0 for calls before
-/// the children, 1 for calls after them. Returns the interrupt, if any.
+/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and the function for
+/// values of the type, which returns nothing, 1 to skip the children, or an interrupt to end the walk. Functions in
+/// `callbacks_with_def_region_kind` also receive the kind of the region. `order` is 0 for calls before the children, 1
+/// for calls after them. Returns the interrupt, or None.
 #[register("ffi.StructuralWalk")]
 fn structural_walk(
     root: AnyView<'_>,
@@ -134,7 +138,7 @@ fn structural_walk(
 }
 
 /// Calls functions for the values of a graph, with the value and a visitor. The functions visit the children
-/// themselves.
+/// themselves. Returns the interrupt with which a function ended the visit, or None.
 #[register("ffi.StructuralVisit")]
 fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
     let mut links = Links::default();
@@ -158,8 +162,8 @@ fn structural_map(
 }
 
 /// Rewrites a graph as `ffi.StructuralMap` does, with functions that mutate the children themselves. A function
-/// receives the value and a mutator, and, if the third part of its entry is true, whether the value may be changed in
-/// place.
+/// receives the value and a mutator. If the third part of its entry is true, it also receives an int, which is 1 if the
+/// value may be changed in place.
 #[register("ffi.StructuralMutate")]
 fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Result<Any> {
     let mut links = Links::default();
@@ -170,21 +174,22 @@ fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Re
     map::Mapping::new(links, Order::Own, false).run(root)
 }
 
-/// Operations of `anyfn.rewrite`.
+/// Operation `WALK` of `anyfn.rewrite`. The operations `VISIT`, `MAP` and `MUTATE` follow.
 const WALK: i64 = 0;
 const VISIT: i64 = 1;
 const MAP: i64 = 2;
 const MUTATE: i64 = 3;
-/// Option bits: callbacks before the children, each object once (walk), each occurrence (map).
+/// Option bit of `anyfn.rewrite`: callbacks run before the children. With `ONCE`, a walk visits each object once. With
+/// `EACH_TIME`, a map processes each occurrence of an object.
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-/// All four operations for frontends, without containers for the callbacks: root, operation, options, then for each
-/// callback a type index, the kind of its additional argument (0 none, 1 the region, 2 the visitor or mutator, 3 the
-/// mutator and the mode) and the function.
+/// Registers `anyfn.rewrite`, which performs all four operations without containers for the callbacks. Arguments: root,
+/// operation, options, then for each callback a type index, the kind of its additional argument (0 none, 1 the region,
+/// 2 the visitor or mutator, 3 the mutator and the mode) and the function.
 ///
-/// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped and mutated in
+/// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 /// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
@@ -241,13 +246,13 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
 
 // ---- Visitors and mutators
 
-/// Visits a value, including callbacks for it.
+/// Visits a value and calls the callback for it.
 #[register("ffi.StructuralVisitorVisit")]
 fn visitor_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     walk::visit_by(&visitor, &value, false)
 }
 
-/// Visits the children of a value, without callbacks for the value itself.
+/// Visits the children of a value, without calling the callback for the value itself.
 #[register("ffi.StructuralVisitorDefaultVisit")]
 fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     walk::visit_by(&visitor, &value, true)
@@ -259,7 +264,7 @@ fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
 }
 
-/// Calls a function with another kind of region.
+/// Calls `callback` while the current region has the given kind. Inside a pattern, the region does not change.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, Kind::Visitor)?, Region::from_raw(kind), &callback)
@@ -269,13 +274,13 @@ fn or_itself(result: Any, value: &AnyView<'_>) -> Any {
     if result.type_index() == kTVMFFIUnchanged { value.to_owned() } else { result }
 }
 
-/// Mutates a value, including callbacks for it.
+/// Mutates a value and calls the callback for it.
 #[register("ffi.StructuralMutatorMutate")]
 fn mutator_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     Ok(or_itself(map::mutate_by(&mutator, &value, false, false)?, &value))
 }
 
-/// Mutates the children of a value, without callbacks for the value itself.
+/// Mutates the children of a value, without calling the callback for the value itself.
 #[register("ffi.StructuralMutatorDefaultMutate")]
 fn mutator_default_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     Ok(or_itself(map::mutate_by(&mutator, &value, true, false)?, &value))
@@ -300,7 +305,7 @@ fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)
 }
 
-/// Calls a function with another kind of region.
+/// Calls `callback` while the current region has the given kind. Inside a pattern, the region does not change.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&mutator, Kind::Mutator)?, Region::from_raw(kind), &callback)

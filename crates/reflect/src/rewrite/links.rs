@@ -1,4 +1,4 @@
-//! Callbacks, each for the values of a type, and how they are called.
+//! Callbacks of walks and maps, each for the values of one type, and how they are called.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,11 +16,11 @@ use super::Region;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extra {
     Nothing,
-    /// The kind of the region, an int.
+    /// The kind of the region, as an int.
     Region,
     /// The visitor or mutator.
     Tool,
-    /// The mutator, and whether the value may be changed in place.
+    /// The mutator, and an int that is 1 if the value may be changed in place.
     ToolAndMode,
 }
 
@@ -37,7 +37,8 @@ struct Link<'a> {
     callee: Callee<'a>,
 }
 
-/// Callbacks of one walk, in order. A value is passed to the first callback that accepts its type.
+/// Callbacks of one walk, in the order in which they were added. A value is passed to the first callback that accepts
+/// its type.
 #[derive(Default)]
 pub(crate) struct Links<'a>(Vec<Link<'a>>);
 
@@ -61,19 +62,20 @@ impl<'a> Links<'a> {
         self.0.push(Link { type_index, callee: Callee::Native(RefCell::new(native)) });
     }
 
-    /// Returns a callback that accepts all values and does nothing.
+    /// Returns links with a single callback, which accepts all values and does nothing.
     pub(crate) fn all() -> Links<'a> {
         let mut links = Links::default();
         links.add_native(kTVMFFIAny, Box::new(|_, _| Ok(Any::NONE)));
         links
     }
 
-    /// Returns the callback for values of a type.
+    /// Returns the index of the first callback that accepts values of a type; `None` if no callback does.
     pub(crate) fn find(&self, type_index: i32) -> Option<u32> {
         self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
     }
 
-    /// Calls a callback. `tool` is the visitor or mutator, for callbacks that receive it.
+    /// Calls the callback at index `link`. `tool` is the visitor or mutator for callbacks that receive it, with true if
+    /// the value may be changed in place.
     pub(crate) fn call(
         &self,
         link: u32,

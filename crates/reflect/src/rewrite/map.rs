@@ -1,7 +1,7 @@
 //! The map: rewrites a graph by callbacks. Unchanged values remain the same objects.
 //!
-//! An object or container is only copied when one of its children changes. If it is not shared, and is reached from a
-//! root that is not shared along objects that are not shared, it is changed in place instead.
+//! An object or container is only copied when one of its children changes. If neither it nor any object on the path
+//! from the root to it is shared, it is changed in place instead.
 
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -23,7 +23,7 @@ use super::walk::same;
 use super::{Order, Region, fail, unchanged};
 use crate::guard::Nested;
 
-/// An object that was moved out of an r-value reference, to which it is returned at the end.
+/// An object that was moved out of an r-value reference. It is moved back when this value is dropped.
 struct Moved<'a> {
     root: Any,
     place: &'a AtomicPtr<c_void>,
@@ -55,7 +55,8 @@ struct Frame {
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// Changed children by number. A value that is changed in place already contains them.
+    /// New children, each with the index of the child that it replaces. A value that is changed in place contains them
+    /// already and has none here.
     changes: Vec<(usize, Any)>,
     in_place: bool,
     inner: Region,
@@ -63,8 +64,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Returns true if nothing is left to do with a value whose children are mapped: it stays unchanged, no callback
-    /// follows, and its end releases nothing.
+    /// Returns true if nothing is left to do with a value whose children have been mapped: it stays unchanged, no
+    /// callback is called for it, and dropping its frame releases nothing.
     #[inline]
     fn is_done(&self) -> bool {
         self.changes.is_empty()
@@ -76,19 +77,20 @@ impl Frame {
     }
 }
 
-/// Work that is left for a value after its children.
+/// Work that is left for a value after its children have been mapped.
 struct Rest {
     /// Region of the value.
     region: Region,
-    /// True if the callback for the value follows.
+    /// True if the callback for the value is still to be called.
     call: bool,
     /// True if a callback has replaced the value of the graph by this one.
     replaced: bool,
     /// True if `seen` records that the map is inside the value.
     noted: bool,
-    /// Object of the graph under which the result is kept.
+    /// Object of the graph under which the result is kept, or `None` if the result is not kept.
     memo: Option<Any>,
-    /// Number of replacements that had been recorded before.
+    /// Value of `Mapping::generation` when the value was entered. The result is kept only if the number is still the
+    /// same.
     generation: u64,
 }
 
@@ -96,7 +98,7 @@ struct Rest {
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached again gets the same result.
+    /// True if an object that is reached again gets the same result as before.
     share: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
@@ -119,7 +121,7 @@ enum Entered {
     Done(Outcome),
 }
 
-/// Converts a result that may be the value itself to an outcome.
+/// Converts a result for the value `of` to an outcome, which is `None` if the value does not change.
 #[inline]
 fn outcome_of(result: Any, of: &Any) -> Outcome {
     let index = result.type_index();
@@ -148,7 +150,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Returns the callbacks.
+    /// Ends the map and returns its callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
@@ -162,7 +164,8 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or(root))
     }
 
-    /// Maps a graph as [`Mapping::run`] does. The root is an r-value reference, to which it is returned at the end.
+    /// Maps a graph as [`Mapping::run`] does. The root is moved out of `reference`, an r-value reference, and moved
+    /// back to it at the end.
     pub(crate) fn run_moved(&self, reference: &AnyView<'_>) -> Result<Any> {
         let moved = Moved::out_of(reference)?;
         let in_place = moved.root.as_object().is_some_and(ObjectRef::is_unique);
@@ -171,7 +174,7 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or_else(|| moved.root.clone()))
     }
 
-    /// Maps a part of the graph; `bypass` skips the callback for its root.
+    /// Maps the part of the graph below `root`. If `bypass` is true, the callback for `root` itself is not called.
     fn part(&self, root: Value, region: Region, in_place: bool, bypass: bool) -> Result<Outcome> {
         let base = self.frames.borrow().len();
         let result = match self.enter(root, region, in_place, bypass, base) {
@@ -251,7 +254,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Replaces the last child of the value whose children are being mapped.
+    /// Stores `new` in place of the child that was mapped most recently, in the innermost value.
     fn put(&self, new: Any, base: usize) -> Result<()> {
         let mut frames = self.frames.borrow_mut();
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -280,7 +283,7 @@ impl<'a> Mapping<'a> {
         Err(self.failed(failed.0, &failed.1, base))
     }
 
-    /// Ends a value whose children are mapped.
+    /// Completes a value whose children have been mapped: copies it if children have changed, and calls its callback.
     fn finish(&self, frame: Frame, base: usize) -> Result<Outcome> {
         let Frame { node, plan, children, changes, rest, .. } = frame;
         if rest.noted {
@@ -299,7 +302,7 @@ impl<'a> Mapping<'a> {
         self.settle(node, outcome, rest, base)
     }
 
-    /// Records the result for a variable or a graph node.
+    /// Records the result for a variable or a DAG node.
     fn remember(&self, node: &Any, plan: &Plan, outcome: &Outcome, region: Region) {
         // Uses of a variable that was defined once and did not change need no record, since its absence means no
         // change.
@@ -320,7 +323,7 @@ impl<'a> Mapping<'a> {
         self.remap.borrow().get(node, 0).map(|(_, value)| value)
     }
 
-    /// Completes a value after its children: calls the callback and keeps the result.
+    /// Completes a value after its children: calls its callback and keeps the result.
     fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
         let mut outcome = outcome;
         if rest.call {
@@ -417,7 +420,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Maps the children of a value, without its callback.
+    /// Begins to map the children of a value. A value without children is completed at once.
     fn descend(
         &self,
         child: Value,
@@ -469,7 +472,7 @@ impl<'a> Mapping<'a> {
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that performs the mutation of its value.
+    /// Calls a callback that runs in place of the default mutation of its value.
     #[cold]
     fn own(
         &self,
@@ -491,7 +494,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Mutates a value by the hook of its type.
+    /// Mutates a value by calling the hook of its type.
     #[cold]
     fn by_hook(
         &self,
@@ -512,7 +515,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Runs code that may continue the map from inside a value.
+    /// Runs `body` with the mutator, through which `body` may continue the map from inside a value.
     fn nested<R>(
         &self,
         value: &Any,
@@ -600,8 +603,9 @@ unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: boo
     mutate_by(&mutator, &view, false, in_place)
 }
 
-/// Continues the map of a mutator. Returns a new value, or the marker for an unchanged value. `default` skips callbacks
-/// for the value itself. With `in_place`, the caller holds the only reference and allows the value to be changed.
+/// Continues, with `value`, the map to which a mutator belongs. Returns a new value, or the marker for an unchanged
+/// value. If `default` is true, the callback for the value itself is not called. With `in_place`, the caller holds the
+/// only reference and allows the value to be changed.
 pub(crate) fn mutate_by(
     mutator: &ObjectRef,
     value: &AnyView<'_>,
@@ -630,7 +634,7 @@ pub(crate) fn mutate_by(
     outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
 }
 
-/// Mutates the children of a value with a mutator of another origin.
+/// Mutates the children of a value with a mutator that another library has created.
 pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;

@@ -22,8 +22,8 @@
 //! # Ok::<(), anyfn::Error>(())
 //! ```
 //!
-//! In reading order: `links` (callbacks), `plan` (information about a type), `children` (the children of a value),
-//! `walk` and `map` (the two engines), `tool` (the visitor and mutator objects that callbacks receive), `stack`
+//! Modules in reading order: `links` (callbacks), `plan` (information about a type), `children` (the children of a
+//! value), `walk` and `map` (the two engines), `tool` (the visitor and mutator objects that callbacks receive), `stack`
 //! (identification of the current stack), `rebuild` (copies), `fail` and `paths` (the location of an error), `globals`
 //! (the registered functions).
 
@@ -47,14 +47,14 @@ use anyfn::{Any, AnyView, Error, Object, ObjectRef, Ref, Result};
 
 use links::Links;
 
-/// Order of callbacks.
+/// Time at which a callback for a value runs, relative to the children of the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Before the children.
+    /// The callback runs before the children are visited.
     Pre,
-    /// After the children.
+    /// The callback runs after the children have been visited.
     Post,
-    /// In place of the children, which the callback visits itself.
+    /// The callback runs in place of the default visit and visits the children itself.
     Own,
 }
 
@@ -62,11 +62,11 @@ enum Order {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Region {
-    /// Variables are used.
+    /// Variables that occur here are uses.
     None = 0,
-    /// All variables in the value are defined, including nested ones.
+    /// All variables that occur in the value are definitions, at any depth.
     Pattern = 1,
-    /// The value itself is a variable that is defined; its parts use variables.
+    /// The value is a variable that is defined here. Variables in its fields are uses.
     Simple = 2,
 }
 
@@ -79,7 +79,8 @@ impl Region {
         }
     }
 
-    /// Returns the region of a field that opens a region inside this one. A pattern extends to all nested values.
+    /// Returns the region of a child that is reached from this region. `opens` is the region that the child's field
+    /// opens. In a pattern it has no effect, because a pattern extends to all nested values.
     #[inline]
     fn with(self, opens: Option<Region>) -> Region {
         match (self, opens) {
@@ -89,19 +90,19 @@ impl Region {
     }
 }
 
-/// Converts a view of an owned value to a reference to the value.
+/// Returns a reference to the value behind a view, which must be a view of an owned value.
 fn as_any<'a>(view: &'a AnyView<'_>) -> &'a Any {
     // SAFETY: both are transparent over the same struct, and walks create views of owned values only.
     unsafe { &*core::ptr::from_ref(view).cast::<Any>() }
 }
 
-/// Continuation of a walk after a callback.
+/// Decision of a callback about how the walk continues.
 pub enum Flow {
-    /// Continue with the children of the value.
+    /// The walk continues with the children of the value.
     Advance,
-    /// Continue behind the value, without visiting its children.
+    /// The walk skips the children of the value and continues.
     Skip,
-    /// End the walk with this value.
+    /// The walk ends and returns this value.
     Stop(Any),
 }
 
@@ -144,7 +145,7 @@ fn flow_value(flow: Flow) -> Any {
     }
 }
 
-/// Creates a `ffi.VisitInterrupt` with a value.
+/// Creates a `ffi.VisitInterrupt` that contains `value`.
 fn interrupt(value: Any) -> ObjectRef {
     // SAFETY: the content of an interrupt is a value.
     unsafe { anyfn::__private::new_object(kTVMFFIVisitInterrupt, value) }
@@ -167,33 +168,32 @@ fn unchanged() -> Any {
     unsafe { Any::from_raw(anyfn::abi::TVMFFIAny::from_bits(kTVMFFIUnchanged, 0)) }
 }
 
-/// Calls a function for each value of a graph, children first. Returns the value with which the function stopped the
-/// walk.
+/// Calls `f` for each value of a graph except None, children first. Returns the value of the [`Flow::Stop`] with which
+/// `f` ended the walk, or `None` if `f` did not end it.
 ///
 /// # Errors
-/// Returns the error of the function, with the path to the value in its context; `ValueError` if an object contains
-/// itself.
+/// Returns the error of `f`, with the path to the value in its context; `ValueError` if an object contains itself.
 pub fn walk<R: IntoFlow>(root: &Any, f: impl FnMut(&Any) -> R) -> Result<Option<Any>> {
     let mut walk = Walk::new();
     walk.on_any(f);
     walk.run(root)
 }
 
-/// Replaces each value of a graph by the result of a function, children first; `None` keeps the value.
+/// Replaces each value of a graph by the result of `f`, children first. A value for which `f` returns `None` is kept.
 ///
 /// Unchanged values remain the same objects. If no other reference to the graph exists, it is changed in place. An
-/// object that is reached twice is mapped once.
+/// object that is reached several times is mapped once.
 ///
 /// # Errors
-/// Returns the error of the function, with the path to the value in its context; `ValueError` if an object contains
-/// itself; `TypeError` if a field does not accept a value, or an object cannot be copied.
+/// Returns the error of `f`, with the path to the value in its context; `ValueError` if an object contains itself;
+/// `TypeError` if a field does not accept a value, or an object cannot be copied.
 pub fn map(root: Any, f: impl FnMut(&Any) -> Result<Option<Any>>) -> Result<Any> {
     let mut rewrite = Rewrite::new();
     rewrite.on_any(f);
     rewrite.run(root)
 }
 
-/// A walk with several callbacks. A value is passed to the first added callback that accepts its type.
+/// A walk with several callbacks. Of the callbacks that accept the type of a value, the one added first is called.
 #[derive(Default)]
 pub struct Walk<'a> {
     links: Links<'a>,
@@ -202,25 +202,27 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Creates a walk without callbacks, which calls callbacks after the children of a value.
+    /// Creates a walk without callbacks. Callbacks run after the children of their value, unless [`Walk::pre_order`] is
+    /// called.
     #[must_use]
     pub fn new() -> Walk<'a> {
         Walk::default()
     }
 
-    /// Calls callbacks before the children of their value, which they can skip ([`Flow::Skip`]).
+    /// Makes callbacks run before the children of their value are visited. A callback can skip the children with
+    /// [`Flow::Skip`].
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
     }
 
-    /// Skips an object that is reached again.
+    /// Makes the walk skip objects that it has already visited.
     pub fn once(&mut self) -> &mut Self {
         self.once = true;
         self
     }
 
-    /// Adds a callback for objects of a Rust type.
+    /// Adds a callback for objects of the Rust type `T`.
     pub fn on<T: Object, R: IntoFlow>(&mut self, mut f: impl FnMut(&Ref<T>) -> R + 'a) -> &mut Self {
         self.on_type(T::type_index(), move |value| match value.get::<Ref<T>>() {
             Ok(object) => f(&object).into_flow(),
@@ -235,12 +237,13 @@ impl<'a> Walk<'a> {
         self
     }
 
-    /// Adds a callback for all values.
+    /// Adds a callback for values of all types.
     pub fn on_any<R: IntoFlow>(&mut self, f: impl FnMut(&Any) -> R + 'a) -> &mut Self {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Walks a graph. Returns the value with which a callback stopped the walk.
+    /// Walks the graph of `root`. Returns the value of the [`Flow::Stop`] with which a callback ended the walk, or
+    /// `None` if no callback ended it.
     ///
     /// # Errors
     /// Returns the errors of [`walk`].
@@ -253,7 +256,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A map with several callbacks. A value is passed to the first added callback that accepts its type.
+/// A map with several callbacks. Of the callbacks that accept the type of a value, the one added first is called.
 #[derive(Default)]
 pub struct Rewrite<'a> {
     links: Links<'a>,
@@ -262,25 +265,27 @@ pub struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    /// Creates a map without callbacks, which calls callbacks after the children of a value.
+    /// Creates a map without callbacks. Callbacks run after the children of their value, unless [`Rewrite::pre_order`]
+    /// is called.
     #[must_use]
     pub fn new() -> Rewrite<'a> {
         Rewrite::default()
     }
 
-    /// Calls callbacks before the children of their value. The children of their results are mapped.
+    /// Makes callbacks run before the children of their value are mapped. The map continues with the children of the
+    /// callback's result.
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
     }
 
-    /// Maps an object again when it is reached again, as if the graph were a tree.
+    /// Makes the map process a shared object each time that it is reached, as if the graph were a tree.
     pub fn each_time(&mut self) -> &mut Self {
         self.unshared = true;
         self
     }
 
-    /// Adds a callback for objects of a Rust type; `None` keeps the object.
+    /// Adds a callback for objects of the Rust type `T`. An object for which the callback returns `None` is kept.
     pub fn on<T: Object>(&mut self, mut f: impl FnMut(&Ref<T>) -> Result<Option<ObjectRef>> + 'a) -> &mut Self {
         self.on_type(T::type_index(), move |value| match value.get::<Ref<T>>() {
             Ok(object) => Ok(f(&object)?.map(Any::from)),
@@ -289,7 +294,8 @@ impl<'a> Rewrite<'a> {
         })
     }
 
-    /// Adds a callback for values of the type with this index and of its derived types; `None` keeps the value.
+    /// Adds a callback for values of the type with this index and of its derived types. A value for which the callback
+    /// returns `None` is kept.
     pub fn on_type(
         &mut self,
         type_index: i32,
@@ -299,12 +305,12 @@ impl<'a> Rewrite<'a> {
         self
     }
 
-    /// Adds a callback for all values; `None` keeps the value.
+    /// Adds a callback for values of all types. A value for which the callback returns `None` is kept.
     pub fn on_any(&mut self, f: impl FnMut(&Any) -> Result<Option<Any>> + 'a) -> &mut Self {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Maps a graph, in place if no other reference to it exists.
+    /// Maps the graph of `root`, in place if no other reference to the graph exists.
     ///
     /// # Errors
     /// Returns the errors of [`map`].

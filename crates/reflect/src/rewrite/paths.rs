@@ -1,4 +1,4 @@
-//! Search for the access paths to the location of an error, by the objects on the way to it.
+//! Search for the access paths to the location of an error, given the objects on the path to it.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -17,16 +17,16 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of matched objects before this one, and including it.
+    /// Number of recorded objects that were matched on the path to this object; `matched` also counts this object.
     before: usize,
     matched: usize,
     /// Number of paths found before this object was entered.
     found: usize,
 }
 
-/// Returns the paths from `root` that pass through the objects recorded in the context of an error, in order, with any
-/// objects between them. With `allow_prefix_match`, also returns paths that only pass through the first of these
-/// objects.
+/// Returns the access paths from `root` that pass, in order, through the objects recorded in `context`, the context of
+/// an error. Further objects may lie between the recorded ones. If `allow_prefix_match` is true, paths that pass only
+/// through the first of the recorded objects are returned as well.
 #[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
 fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
     let Some(objects) = fail::way_of(&context) else {
@@ -58,9 +58,9 @@ struct Search {
     prefixes: bool,
     plans: Vec<Rc<Plan>>,
     frames: Vec<Frame>,
-    /// Objects that contain the current one.
+    /// Objects that contain the current object.
     inside: Seen,
-    /// Objects below which nothing is found after a given number of matches.
+    /// Objects below which the search found nothing, each with the number of matches with which the object was reached.
     without: Memo,
     found: Vec<Ref<Path>>,
 }

@@ -41,25 +41,26 @@ pub(crate) enum Shape {
 /// A field that is walked.
 pub(crate) struct Member {
     pub(crate) field: Field,
-    /// Region that the field opens.
+    /// Region that the field opens, or `None` if it opens none.
     pub(crate) opens: Option<Region>,
 }
 
-/// Information about a type.
+/// Information about a type for one walk or map.
 pub(crate) struct Plan {
     pub(crate) type_index: i32,
-    /// Callback for values of the type.
+    /// Index of the callback for values of the type.
     pub(crate) link: Option<u32>,
     pub(crate) shape: Shape,
-    /// Hook for changing a value in place, for mutations.
+    /// Hook of the type that mutates a value in place. Only plans for mutation have it.
     pub(crate) in_place: Option<Hook>,
     /// True if the values of the type represent variables.
     pub(crate) free_var: bool,
-    /// True if equal values of the type are distinguished by identity.
+    /// True if the structural kind of the type is DAG node. Two equal objects of such a type differ from one shared
+    /// object.
     pub(crate) dag_node: bool,
 }
 
-/// Purpose of the plans.
+/// Operation for which plans are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Visit,
@@ -69,9 +70,9 @@ pub(crate) enum Purpose {
 /// Plans of the types that a walk has encountered.
 pub(crate) struct Plans {
     purpose: Purpose,
-    /// Cache by the low bits of the type index. On a conflict the plan is looked up in the list.
+    /// Indices in `list`, by the low bits of the type index. On a conflict the list is searched.
     near: [Cell<u16>; NEAR],
-    /// Cache by the low bits of types without children whose values no callback accepts.
+    /// Types without children whose values no callback accepts, by the low bits of the type index.
     idle: [Cell<i32>; NEAR],
     list: RefCell<Vec<Rc<Plan>>>,
 }
@@ -88,7 +89,7 @@ impl Plans {
         }
     }
 
-    /// Returns true if it is known that values of a type need no processing.
+    /// Returns true if values of a type are known to need no processing.
     #[inline]
     pub(crate) fn is_idle(&self, type_index: i32) -> bool {
         self.idle[type_index as usize % NEAR].get() == type_index
@@ -131,7 +132,7 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// Returns the plan for objects of a type by all of their fields, regardless of hooks.
+    /// Returns a plan for objects of a type that covers all of their fields and ignores hooks of the type.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
         if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =
@@ -175,7 +176,8 @@ impl Plans {
     }
 }
 
-/// Returns the hook of the type itself. Ancestors do not count, because they do not know the type's own fields.
+/// Returns the hook `name` that the type itself has registered. Hooks of its ancestors are ignored, because they do not
+/// know the type's own fields.
 fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
     let Some(value) = info.attribute(name) else { return Ok(None) };
     if value.type_index() == kTVMFFIOpaquePtr {
@@ -201,7 +203,8 @@ fn wrong_hook(name: &str, value: &Any) -> Error {
     }
 }
 
-/// Returns the fields of a type except those with one of these flags.
+/// Returns the shape of a type that is walked by its fields. Fields that have one of the flags `without`, or whose
+/// values need no processing, are left out.
 fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     let mut members = Vec::new();
     for field in info.fields() {
@@ -220,7 +223,7 @@ fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     if members.is_empty() { Shape::Leaf } else { Shape::Fields(members) }
 }
 
-/// Returns true if a field only holds values without children that no callback accepts.
+/// Returns true if a field holds only values that have no children and that no callback accepts.
 fn is_plain(field: Field, links: &Links<'_>) -> bool {
     let types: &[i32] = match field.static_type_index() {
         // Large numbers are objects.

@@ -1,4 +1,4 @@
-//! Copies with some children changed, and changes in place.
+//! Copies of values in which some children are replaced, and changes in place.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,8 @@ use anyfn::{Any, ArrayBuilder, Dict, List, Map, ObjectRef, PackedFunc, Result, b
 use super::children::{self, Children, Value};
 use super::plan::{Plan, Shape};
 
-/// Copies `node`, replacing the children with the given numbers, which are in ascending order.
+/// Returns a copy of `node` in which the children at the given indices are replaced. `changes` must be in ascending
+/// order of the indices.
 #[cold]
 pub(crate) fn with_changes(
     node: &ObjectRef,
@@ -120,8 +121,8 @@ pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) ->
     unsafe { field.set_unchecked(object, &value.as_view()) }
 }
 
-/// Returns a child of an object that is not shared, and whether the child is not shared either. In this case the child
-/// is only borrowed.
+/// Returns `child`, a child of `node`, and true if no other reference to the child exists. A child that is returned
+/// with true is borrowed from `node`.
 ///
 /// # Safety
 /// `node` must not be shared, and the child must stay in place as long as the result is used.

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use anyfn::Any;
 
-/// Set of addresses in an open-addressing table, where zero is an empty slot. The user keeps the objects alive.
+/// Set of objects, which contains their addresses in an open-addressing hash table; zero marks an empty slot. The owner
+/// of the set must keep the objects alive.
 #[derive(Default)]
 pub(crate) struct Seen {
     places: Vec<usize>,
@@ -90,10 +91,11 @@ impl Seen {
     }
 }
 
-/// Table of information about objects, by identity and a small number. It keeps the objects alive.
+/// Table of information about objects. The key is the identity of an object and a small number. The table keeps the
+/// objects alive.
 #[derive(Default)]
 pub(crate) struct Memo {
-    /// Indices of the entries plus one; zero is an empty slot.
+    /// Indices into `entries` plus one; zero marks an empty slot.
     places: Vec<u32>,
     entries: Vec<(Any, usize, (u64, Any))>,
 }

@@ -1,7 +1,7 @@
 //! Identification of the current stack.
 //!
-//! A thread may have several stacks, of which one runs at a time (Python's greenlets). Data on the other stacks is not
-//! at its address meanwhile. A frontend distinguishes the stacks.
+//! A thread may have several stacks, of which one runs at a time (Python's greenlets). While a stack does not run, its
+//! data may have been moved to another address. A frontend registers functions that distinguish the stacks.
 
 use core::ffi::c_void;
 use core::mem::transmute;
@@ -13,7 +13,8 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Current = unsafe extern "C" fn() -> *mut c_void;
 type Release = unsafe extern "C" fn(stack: *mut c_void);
 
-/// Functions of a frontend, or NULL. They never change; `CURRENT` is set last.
+/// Function `release` of a frontend, or NULL until it is registered. It is set before `CURRENT`, and both never change
+/// afterwards.
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -44,7 +45,8 @@ unsafe fn set_stack_hooks(current: OpaquePtr, release: OpaquePtr) -> Result<()> 
     Ok(())
 }
 
-/// The stack that was current when this was created. No other stack is equal to it as long as it exists.
+/// Identity of the stack that was current when this value was created. As long as the value exists, no other stack gets
+/// the same identity.
 pub(super) struct Stack {
     pub(super) thread: usize,
     /// Address that a frontend assigned to the stack, or NULL.

@@ -1,7 +1,7 @@
 //! The objects `ffi.StructuralVisitor` and `ffi.StructuralMutator`, with which callbacks and hooks continue a walk.
 //!
 //! Code of other languages reads their first two words: a table of functions and the kind of the region. The remaining
-//! content is private: while a callback runs, the walk to which the object belongs.
+//! content is private: it refers to the walk to which the object belongs, while a callback of the walk runs.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -36,13 +36,13 @@ struct Head {
     region: AtomicI32,
 }
 
-/// Content of a visitor or mutator of this crate.
+/// Content of a visitor or mutator that this crate has created.
 #[repr(C)]
 struct Content {
     head: Head,
     /// The walk, while a callback or a hook runs; otherwise NULL.
     walk: AtomicPtr<c_void>,
-    /// The stack of the walk: its thread, and the part within the thread.
+    /// Thread on which the walk runs; `part` distinguishes the stacks of a thread.
     thread: AtomicUsize,
     part: AtomicPtr<c_void>,
 }
@@ -50,7 +50,7 @@ struct Content {
 // SAFETY: the table is a static; all else is atomic, and the walk is only used on its own stack.
 unsafe impl Send for Content {}
 
-/// Visitor or mutator.
+/// Kind of a tool: visitor or mutator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Visitor,
@@ -60,10 +60,10 @@ pub(crate) enum Kind {
 static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns the index of the type, which is registered at its first use.
+/// Returns the type index of visitors or mutators. The type is registered at the first call.
 ///
 /// # Panics
-/// Panics if the key belongs to another type, as for derived types.
+/// Panics if another type is registered under the key.
 pub(crate) fn type_index(kind: Kind) -> i32 {
     let (place, key) = match kind {
         Kind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
@@ -82,7 +82,7 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
     }
 }
 
-/// Creates a visitor or mutator.
+/// Creates a visitor or mutator with the given function table.
 pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     let head = Head { table, region: AtomicI32::new(Region::None as i32) };
     let (walk, part) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
@@ -114,7 +114,7 @@ impl<'a> Tool<'a> {
         unsafe { &*content.cast::<Head>() }
     }
 
-    /// Returns the kind of the region.
+    /// Returns the current region.
     pub(crate) fn region(self) -> Region {
         Region::from_raw(self.head().region.load(Ordering::Relaxed))
     }
@@ -123,7 +123,7 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Returns the private content, if the object was created here with this table.
+    /// Returns the private content if this crate created the object with this table; otherwise `None`.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
         // SAFETY: only `make` uses the tables of this crate, with this content.
@@ -152,7 +152,7 @@ impl<'a> Tool<'a> {
         );
     }
 
-    /// Runs `body` while a visitor or mutator of this crate represents a walk.
+    /// Runs `body` with this visitor or mutator bound to a walk. One that another library created is left as it is.
     pub(crate) fn lend<R>(
         self,
         table: &'static Table,
@@ -161,12 +161,12 @@ impl<'a> Tool<'a> {
         body: impl FnOnce() -> R,
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
-        /// Guard that ends the loan, even if the body panics.
+        /// Guard that restores the previous walk and region, even if the body panics.
         struct Loan<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Held, so that no other stack is mistaken for it.
+            /// Identity of the stack, held so that no other stack gets the same one.
             _stack: Stack,
         }
         impl Drop for Loan<'_> {
@@ -213,7 +213,7 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// Looks up a replacement.
+    /// Returns the replacement that is recorded for a variable.
     pub(crate) fn remap_get(self, variable: &AnyView<'_>) -> Result<Any> {
         // SAFETY: an object's table lives as long as the object.
         let get = unsafe { (*self.head().table).remap_get };
@@ -224,7 +224,7 @@ impl<'a> Tool<'a> {
     /// Calls a native function with this visitor or mutator.
     ///
     /// # Safety
-    /// The function must be one for this visitor or mutator.
+    /// `native` must be a function for this visitor or mutator.
     unsafe fn call(self, native: Native, value: &AnyView<'_>) -> Result<Any> {
         // SAFETY: the caller guarantees the function; the view is valid for the call.
         let raw = unsafe { native(self.0.as_handle().cast(), *value.as_raw()) };
@@ -232,7 +232,7 @@ impl<'a> Tool<'a> {
         expected(unsafe { Any::from_raw(raw) })
     }
 
-    /// Records a replacement.
+    /// Records a replacement for a variable.
     pub(crate) fn remap_set(self, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
         // SAFETY: an object's table lives as long as the object.
         let set = unsafe { (*self.head().table).remap_set };
@@ -267,7 +267,7 @@ pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
     to_native(anyfn::__private::catch(body))
 }
 
-/// Converts a handle that a native function received to an object.
+/// Converts a handle that a native function received to an object reference.
 ///
 /// # Safety
 /// The handle must belong to an object that is valid for the call.
@@ -277,7 +277,8 @@ pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Runs a function with a different region of a visitor or mutator. Inside a pattern, the region does not change.
+/// Calls `body` while the current region of a visitor or mutator is `region`. Inside a pattern, the region does not
+/// change.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {

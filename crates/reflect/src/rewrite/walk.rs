@@ -21,15 +21,15 @@ use crate::guard::Nested;
 
 /// A value whose children are being walked.
 struct Frame {
-    /// Borrowed if the frame below keeps it alive: its parent does not change, or the frame holds a snapshot of the
-    /// elements.
+    /// The value. It is borrowed if the frame of its parent keeps it alive: because the parent does not change, or
+    /// because that frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
     children: Children,
     /// Region of the value; `inner` is the region of its children.
     region: Region,
     inner: Region,
-    /// True if the callback for the value follows its children.
+    /// True if the callback for the value is called after its children.
     call: bool,
     /// True if `seen` records that the walk is inside the value.
     noted: bool,
@@ -43,21 +43,21 @@ pub(crate) struct Walk<'a> {
     once: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
-    /// Objects that contain the current value, or that have been visited.
+    /// Objects that contain the current value. If `once` is true, all objects that have been visited.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
-    /// The last error that was described, and its path.
+    /// Error whose location was added most recently, and its access path.
     described: RefCell<Option<(Error, String)>>,
 }
 
-/// Early end of a walk: the interrupt.
+/// Interrupt with which a callback has ended the walk; `None` if the walk was not ended.
 type Stop = Option<Any>;
 
 /// Continuation after a value has been entered.
 enum Entered {
-    /// Continue with the children of the value.
+    /// The walk continues with the children of the value.
     Children,
-    /// Continue with the next value.
+    /// The walk continues with the next value.
     Done,
     Stop(Any),
 }
@@ -76,17 +76,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the callbacks.
+    /// Ends the walk and returns its callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
 
-    /// Walks a graph. Returns the interrupt (an object) with which a callback stopped the walk.
+    /// Walks a graph. Returns the interrupt (an object) with which a callback ended the walk, or `None`.
     pub(crate) fn run(&self, root: &AnyView<'_>) -> Result<Stop> {
         self.part(root.to_owned(), Region::None, false)
     }
 
-    /// Walks a part of the graph; `bypass` skips the callback for its root.
+    /// Walks the part of the graph below `root`. If `bypass` is true, the callback for `root` itself is not called.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
         let result =
@@ -101,7 +101,7 @@ impl<'a> Walk<'a> {
         result
     }
 
-    /// Removes the frames that an error or interrupt has left.
+    /// Removes the frames from index `base` on, after an error or an interrupt.
     #[cold]
     fn unwind(&self, base: usize) {
         loop {
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Calls the callback for a value whose children are done.
+    /// Calls the callback for a value whose children have been visited.
     #[inline]
     fn after(&self, value: &Any, plan: &Plan, region: Region, base: usize) -> Result<Stop> {
         let Some(link) = plan.link else { return Ok(None) };
@@ -249,7 +249,7 @@ impl<'a> Walk<'a> {
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that performs the descent into its value.
+    /// Calls a callback that runs in place of the default visit of its value.
     #[cold]
     fn own(&self, link: u32, child: Value, plan: Rc<Plan>, region: Region, base: usize) -> Result<Answer> {
         let value = child.into_owned();
@@ -260,7 +260,7 @@ impl<'a> Walk<'a> {
         called.map_err(|error| self.failed(error, &value, base))
     }
 
-    /// Visits the children of a value by the hook of its type.
+    /// Visits the children of a value by calling the hook of its type.
     #[cold]
     fn by_hook(
         &self,
@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs code that may continue the walk from inside a value.
+    /// Runs `body` with the visitor, through which `body` may continue the walk from inside a value.
     fn nested<R>(
         &self,
         value: &Any,
@@ -314,7 +314,8 @@ impl<'a> Walk<'a> {
         answer_of(self.links.call(link, &value.as_view(), region, None)?)
     }
 
-    /// Adds the location to an error: at `value`, below the frames of this part of the walk.
+    /// Adds the location to an error that occurred at `value`: the objects of the frames from index `base` on, and the
+    /// access path.
     #[cold]
     #[inline(never)]
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
@@ -341,7 +342,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns true if two values are identical.
+/// Returns true if two values are the same object or have the same type and bits.
 pub(crate) fn same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.as_view(), b.as_view());
     a.type_index() == b.type_index() && a.bits() == b.bits()
@@ -404,7 +405,8 @@ unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIA
     Any::NONE.into_raw()
 }
 
-/// Continues the walk of a visitor. Returns `None`, or the interrupt. `default` skips callbacks for the value itself.
+/// Continues, with `value`, the walk to which a visitor belongs. Returns None, or the interrupt with which a callback
+/// ended the walk. If `default` is true, the callback for the value itself is not called.
 pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
     let tool = Tool::of(visitor, Kind::Visitor)?;
     match tool.walk(&TABLE)? {
@@ -419,7 +421,7 @@ pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) 
     }
 }
 
-/// Visits the children of a value with a visitor of another origin.
+/// Visits the children of a value with a visitor that another library has created.
 pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;

@@ -21,8 +21,8 @@ use crate::value::{self, Held, Mapping};
 
 static EQUAL: Column = Column::new("__s_equal__");
 
-/// Returns true if values at this depth are remembered even if no other reference to them seems to exist. Beyond the
-/// usual depths this applies at intervals, so that a cycle ends regardless of the reference counts.
+/// Returns true if values at this depth are remembered whatever their reference counts are. This is so for every 256th
+/// level from level 1024 on, so that an operation on a cycle ends even if the reference counts do not show the cycle.
 #[inline]
 pub(crate) fn is_watched(depth: usize) -> bool {
     depth >= 1024 && depth.is_multiple_of(256)
@@ -59,17 +59,17 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
     Ok(Some((paths.0.into_object(), paths.1.into_object())))
 }
 
-/// Number of references to a root value that belong to this operation or to its holder.
+/// Number of references to a root value that no other code holds: that of the caller and that of this operation.
 const ROOT: usize = 2;
-/// Number of such references to a value that was read from a field or an Array. A value from the snapshot of a List has
-/// one more.
+/// Number of references to a value read from a field or an Array that no other code holds: that of the container and
+/// that of this operation. A value from the snapshot of a List has one more.
 const READ: usize = 2;
 
-/// Result of examining two values.
+/// Result of beginning or continuing a comparison.
 enum Look {
     Equal,
     Unequal,
-    /// Their content is being compared.
+    /// The comparison of their content has begun.
     Opened,
 }
 
@@ -81,7 +81,7 @@ enum Content {
     Objects { left: Held, right: Held, plan: u32 },
 }
 
-/// The pairs of the left Map or Dict, and the right one.
+/// Key-value pairs of the left Map or Dict, and the right Map or Dict, in which the keys are looked up.
 struct Pairs {
     left: Vec<(Any, Any)>,
     right: Mapping,
@@ -91,7 +91,7 @@ struct Pairs {
 /// Two values whose content is being compared.
 struct Frame {
     content: Content,
-    /// Number of the next element, pair or field.
+    /// Index of the next element, pair or field.
     next: usize,
     /// Region of the two values; `outer` is the region of the values that contain them.
     region: Region,
@@ -104,12 +104,12 @@ pub(super) struct Equal {
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    /// Pairs that have been encountered, and whether they are still assumed to be equal. The assumption holds unless a
-    /// difference is found.
+    /// Pairs of objects, by their addresses, whose comparison has begun. The value is true while the two objects are
+    /// assumed to be equal. The assumption holds unless a difference is found.
     met: Table<(usize, usize), bool>,
-    /// The pairs in order, kept alive so that addresses are not reused.
+    /// Pairs of objects in `met`, in the order in which they were added, kept alive so that addresses are not reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// Corresponding variables and shared nodes, by index in `bound`.
+    /// Index in `bound` of the pair that contains a variable or shared node of the left value, by its address.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
@@ -146,7 +146,7 @@ impl Equal {
         }
     }
 
-    /// Compares two values, independently of outer comparisons that are in progress.
+    /// Returns true if two values are equal. A hook may call this while comparisons further out are in progress.
     fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
@@ -168,7 +168,8 @@ impl Equal {
         }
     }
 
-    /// Discards the frames above `base`, and records the path to them.
+    /// Discards the frames from index `base` on. If the path to the difference is requested, records the steps of these
+    /// frames.
     fn unwind(&mut self, base: usize) {
         while self.stack.len() > base {
             let Some(frame) = self.stack.pop() else { return };
@@ -179,7 +180,7 @@ impl Equal {
         }
     }
 
-    /// Returns the step into the parts that were compared last.
+    /// Returns the left and the right step from the values of `frame` to the parts that were compared most recently.
     fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
         let at = frame.next.checked_sub(1)?;
         match &frame.content {
@@ -196,7 +197,7 @@ impl Equal {
         }
     }
 
-    /// Opens values with owned references; see `open`.
+    /// Begins to compare the content of two values as `open` does, and takes over their references.
     fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
@@ -205,8 +206,8 @@ impl Equal {
         self.open(Held::owned(left), Held::owned(right), own, outer)
     }
 
-    /// Begins to compare the content of two objects of one type. `own` references to each object do not belong to other
-    /// code. Afterwards the region is `outer`.
+    /// Begins to compare the content of two objects of the same type. `own` is the number of references to each object
+    /// that no other code holds. `outer` is the region to which the comparison returns when it ends.
     fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         match left.type_index() {
             kTVMFFIArray => {
@@ -230,7 +231,7 @@ impl Equal {
         self.stack.push(Frame { content, next: 0, region: self.region, outer });
     }
 
-    /// Opens two Lists, or two Maps or Dicts; see `open`.
+    /// Begins to compare two Lists, or two Maps or Dicts, as `open` does.
     #[inline(never)]
     fn open_containers(
         &mut self,
@@ -261,7 +262,8 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Records that two objects are being compared. Returns `true` if they have been encountered before.
+    /// Records that the comparison of two objects has begun. Returns true if it had begun before and the two are
+    /// assumed to be equal.
     #[inline]
     fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
         // A value without other references is not encountered again.
@@ -305,7 +307,8 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Returns true if two variables or shared nodes correspond; `None` if neither is known.
+    /// Returns true if two variables or shared nodes correspond to each other, false if one of them corresponds to
+    /// another object, and `None` if neither has a counterpart yet.
     fn is_bound(&self, left: &ObjectRef, right: &ObjectRef) -> Option<bool> {
         if let Some(at) = self.left_to_right.get(value::address_of(left)) {
             return Some(self.bound[at as usize].1.ptr_eq(right));
@@ -320,7 +323,8 @@ impl Equal {
         self.bound.push((left.clone(), right.clone()));
     }
 
-    /// Returns the key that corresponds to a key of the other value.
+    /// Returns the key of the other value that corresponds to `key`: the variable or shared node that is bound to it,
+    /// otherwise `key` itself.
     fn counterpart(
         &self,
         key: &Any,
@@ -333,7 +337,7 @@ impl Equal {
         }
     }
 
-    /// Continues with the innermost two values.
+    /// Continues the innermost comparison.
     fn advance(&mut self) -> Result<Look> {
         loop {
             let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
@@ -460,7 +464,8 @@ impl Equal {
         Look::Equal
     }
 
-    /// Handles two objects whose fields are equal; `region` is that of the objects.
+    /// Completes the comparison of two objects whose fields are equal: binds variables and shared nodes to each other.
+    /// `region` is the region of the two objects.
     fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
             DAG => self.bind(left, right),
@@ -475,7 +480,8 @@ impl Equal {
         Look::Equal
     }
 
-    /// Compares the values of the pair number `at`; `None` if the container needs further comparison.
+    /// Compares the values of the pair at index `at` of two Maps or Dicts. Returns `None` if they are equal and the
+    /// next pair follows.
     fn pair(&mut self, at: usize) -> Result<Option<Look>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(Look::Equal));
@@ -521,7 +527,7 @@ impl Equal {
         Ok(None)
     }
 
-    /// Compares two objects by the hook of their type.
+    /// Compares two objects by calling the hook of their type.
     #[cold]
     fn ask(&mut self, left: Held, right: Held, plan: u32, outer: Region) -> Result<Look> {
         let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(Look::Unequal) };
@@ -538,7 +544,7 @@ impl Equal {
         Ok(self.compared(&left, &right, plan, region))
     }
 
-    /// Callback of the hook: `(left, right, kind of region, name of the field) -> bool`.
+    /// Callback that the hook receives, with the signature `(left, right, region kind, field name) -> bool`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (left, right) = (args.get::<Any>(0)?, args.get::<Any>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -560,7 +566,7 @@ impl Equal {
     }
 }
 
-/// Compares values without parts; `None` for other values.
+/// Compares two values without parts. Returns `None` for objects that have parts.
 #[inline]
 fn leaf(skip_content: bool, left: &Any, right: &Any) -> Result<Option<bool>> {
     let index = left.type_index();

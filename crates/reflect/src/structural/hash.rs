@@ -25,7 +25,8 @@ static HASH: Column = Column::new("__s_hash__");
 /// Returns a hash that is the same, in every process, for values that are equal according to
 /// [`structural_equal`](super::structural_equal) with the same options.
 ///
-/// A free variable, which is defined outside of the value, is hashed by its address.
+/// A variable that the value uses but does not define is hashed by its address, unless `map_free_vars` is set. The hash
+/// of such a value differs between processes.
 ///
 /// # Errors
 /// Returns `ValueError` for a value that contains itself, because no hash of a cycle would be shared by all values that
@@ -35,7 +36,7 @@ pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
     hash.run(value.clone(), 2)
 }
 
-/// State of an object.
+/// State of an object in the computation of a hash.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
@@ -49,11 +50,11 @@ enum Known {
 struct Frame {
     node: Content,
     next: usize,
-    /// Hash of the parts so far.
+    /// Combined hash of the parts that have been hashed so far.
     hash: u64,
-    /// Address under which the result is remembered, or 0.
+    /// Address under which the result is remembered, or 0 if it is not remembered.
     address: usize,
-    /// Number of keys that had been skipped before, for a container.
+    /// Value of `Hash::skipped` when the frame was created.
     skipped: usize,
     region: Region,
     outer: Region,
@@ -68,7 +69,7 @@ enum Content {
     Object(Held, u32),
 }
 
-/// Result of examining a value.
+/// Result of beginning or continuing to hash a value.
 enum Look {
     Hash(u64),
     Opened,
@@ -84,10 +85,10 @@ struct Hash {
     kept: Vec<ObjectRef>,
     variables: u32,
     nodes: u32,
-    /// Number of keys that had no hash when their Map was encountered. A container with such keys may have another hash
-    /// later.
+    /// Number of keys that were left out because they had no hash when their Map or Dict was encountered. The hash of a
+    /// container with such keys is not remembered, because it may be another one later.
     skipped: usize,
-    /// Initial hash of an Array; 0 until one is encountered.
+    /// Hash of the type key of Arrays, with which the hash of each Array begins; 0 until an Array is encountered.
     array: u64,
 }
 
@@ -117,7 +118,7 @@ impl Hash {
         }
     }
 
-    /// Hashes a value, independently of outer values that are being hashed.
+    /// Returns the hash of a value. A hook may call this while values further out are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let outer = self.region;
@@ -144,7 +145,7 @@ impl Hash {
         }
     }
 
-    /// Opens a value with an owned reference; see `open`.
+    /// Begins to hash a value as `open` does, and takes over its reference.
     fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
         match value.into_object() {
             Some(object) => self.open(Held::owned(object), own, outer),
@@ -152,7 +153,8 @@ impl Hash {
         }
     }
 
-    /// Begins with the content of an object. Afterwards the region is `outer`.
+    /// Begins to hash the content of an object. `own` is the number of references to it that no other code holds.
+    /// `outer` is the region to which the operation returns when the object has been hashed.
     fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -208,7 +210,7 @@ impl Hash {
         self.stack.push(Frame { node, next: 0, hash, address, skipped, region, outer });
     }
 
-    /// Begins with the elements of a List, or the values of a Map or Dict.
+    /// Begins to hash the elements of a List, or the values of a Map or Dict.
     #[inline(never)]
     fn open_container(&mut self, object: &ObjectRef, address: usize, outer: Region) -> Result<()> {
         let start = key_hash(object);
@@ -242,7 +244,8 @@ impl Hash {
         Ok(())
     }
 
-    /// Returns the hash of a key, which must not depend on the order of the keys; `None` if there is no such hash.
+    /// Returns a hash of a key that does not depend on the order of the keys; `None` for an object that has not been
+    /// hashed yet.
     fn key(&self, key: &Any) -> Result<Option<u64>> {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;
@@ -333,7 +336,7 @@ impl Hash {
         self.open(object, own, outer)
     }
 
-    /// Ends the innermost value.
+    /// Completes the innermost value and returns its hash.
     fn close(&mut self) -> Look {
         // Read in place. The frame was written word by word, and reading it back in larger pieces would stall.
         let Some(frame) = self.stack.last() else { return Look::Hash(0) };
@@ -363,7 +366,8 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// Returns the hash of the object at an address whose fields have the hash `hash`; `region` is that of the object.
+    /// Returns the hash of an object, given the combined hash `hash` of its fields. `object` is the address of the
+    /// object, `region` its region.
     #[inline]
     fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
         match self.plans.get(plan).kind {
@@ -380,7 +384,7 @@ impl Hash {
         }
     }
 
-    /// Hashes an object by the hook of its type.
+    /// Hashes an object by calling the hook of its type.
     #[cold]
     fn ask(&mut self, object: Held, plan: u32, address: usize, outer: Region) -> Result<Look> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
@@ -396,7 +400,7 @@ impl Hash {
         Ok(self.remember(address, hash))
     }
 
-    /// Callback of the hook: `(value, hash so far, kind of region) -> hash`.
+    /// Callback that the hook receives, with the signature `(value, hash so far, region kind) -> hash`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (value, start) = (args.get::<Any>(0)?, args.get::<i64>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -420,7 +424,7 @@ fn key_hash(object: &ObjectRef) -> u64 {
     TypeInfo::of(object).key_hash()
 }
 
-/// Returns the hash of a value without parts; `None` for other values.
+/// Returns the hash of a value without parts; `None` for an object that has parts.
 #[inline]
 fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();

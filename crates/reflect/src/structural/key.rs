@@ -19,8 +19,8 @@ pub(crate) struct Key {
     hash: i64,
 }
 
-/// Creates a key for Maps, Dicts and other tables that finds values by structural equality: an object of type
-/// `ffi.StructuralKey`, with the fields `key` and `hash_i64`.
+/// Wraps a value in an object of type `ffi.StructuralKey`, which Maps, Dicts and other tables hash and compare
+/// structurally. The fields of the object are `key`, the value, and `hash_i64`, its structural hash.
 ///
 /// # Errors
 /// Returns the errors of [`structural_hash`].
@@ -43,7 +43,7 @@ fn is_equal(left: &Any, right: &Any) -> Result<bool> {
     Ok(left.hash == right.hash && structural_equal(&left.key, &right.key, Options::default())?)
 }
 
-/// Creates a structural key for a value; see [`structural_key`].
+/// Wraps a value in a structural key; see [`structural_key`].
 #[anyfn::register("ffi.StructuralKey")]
 fn make_global(key: Any) -> Result<Any> {
     structural_key(key).map(Any::from)
@@ -55,7 +55,7 @@ fn equal_global(lhs: Any, rhs: Any) -> Result<bool> {
     is_equal(&lhs, &rhs)
 }
 
-/// Converts a result to the result of a native hook.
+/// Converts a result to the form that native hooks return: an error becomes an error object.
 fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
     result.unwrap_or_else(|error| {
         let object = error.into_object();
@@ -75,7 +75,7 @@ unsafe fn owned(value: *const TVMFFIAny) -> Any {
     unsafe { AnyView::from_raw(raw) }.to_owned()
 }
 
-/// Hash hook of structural keys.
+/// Hook `__any_hash__` of structural keys.
 ///
 /// # Safety
 /// `value` must point to a valid value.
@@ -87,7 +87,7 @@ unsafe extern "C" fn any_hash(value: *const TVMFFIAny) -> TVMFFIAny {
     }))
 }
 
-/// Equality hook of structural keys.
+/// Hook `__any_equal__` of structural keys.
 ///
 /// # Safety
 /// `left` and `right` must point to valid values.
@@ -101,7 +101,7 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
     }))
 }
 
-/// Registers the fields and hooks of keys in the type table.
+/// Registers the fields and hooks of structural keys in the type table.
 pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
     // SAFETY: the struct has the field at this offset.

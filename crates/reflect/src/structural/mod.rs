@@ -39,12 +39,12 @@ pub struct Options {
 /// Treatment of the variables at some point of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Region {
-    /// Variables are used.
+    /// Variables that occur here are uses.
     #[default]
     Use,
-    /// Variables are defined, including those in the fields of a defined variable.
+    /// Variables that occur here are definitions, and so are variables in the fields of a defined variable.
     Pattern,
-    /// Variables are defined, but the fields of a defined variable use variables.
+    /// Variables that occur here are definitions, but variables in the fields of a defined variable are uses.
     Simple,
 }
 
@@ -53,7 +53,7 @@ impl Region {
         if options.map_free_vars { Region::Pattern } else { Region::Use }
     }
 
-    /// Returns the region of a field, given that of its object.
+    /// Returns the region of the value of `field` in an object that is in this region.
     #[inline]
     fn of(self, field: Field) -> Region {
         if !field.has(DEF_PATTERN | DEF_SIMPLE) || self == Region::Pattern {
@@ -62,7 +62,8 @@ impl Region {
         if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
     }
 
-    /// Returns the region that a hook requests: 0 keeps the current one.
+    /// Returns the region that a hook requests by a number: 1 for a pattern, 2 for a simple definition, 0 for the
+    /// current region. A pattern extends to all nested values.
     fn asked(self, kind: i64) -> Region {
         match (self, kind) {
             (Region::Pattern, _) | (_, 1) => Region::Pattern,
@@ -71,7 +72,7 @@ impl Region {
         }
     }
 
-    /// Returns the region of a variable's own fields.
+    /// Returns the region of the fields of a variable that is in this region.
     fn within_variable(self) -> Region {
         if self == Region::Simple { Region::Use } else { self }
     }
@@ -95,7 +96,7 @@ fn unsupported(plan: &Plan) -> Error {
     )
 }
 
-/// Compares two values structurally; see [`structural_equal`].
+/// Returns true if two values are structurally equal; see [`structural_equal`].
 #[anyfn::register("ffi.StructuralEqual")]
 fn equal_global(lhs: Any, rhs: Any, map_free_vars: bool, skip_tensor_content: bool) -> Result<bool> {
     structural_equal(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
@@ -107,7 +108,8 @@ fn hash_global(value: Any, map_free_vars: bool, skip_tensor_content: bool) -> Re
     structural_hash(&value, Options { map_free_vars, skip_tensor_content }).map(|hash| hash as i64)
 }
 
-/// Returns the paths to the first difference, or None; see [`first_mismatch`].
+/// Returns the access paths to the first structural difference between two values, or None if they are equal; see
+/// [`first_mismatch`].
 #[anyfn::register("ffi.GetFirstStructuralMismatch")]
 fn mismatch_global(
     lhs: Any,
@@ -118,13 +120,14 @@ fn mismatch_global(
     first_mismatch(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
 }
 
-/// Formats a path as it is usually written, beginning with the name of the root.
+/// Formats an access path, such as `root.body.args[1].name`, where `root` is the name of the root.
 #[anyfn::register("anyfn.DescribePath")]
 fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String> {
     describe_path(&path, root)
 }
 
-/// Ensures that the types of paths and keys are registered, which happens when the registry starts.
+/// Ensures that the types of access paths and structural keys are registered. They are registered when the registry
+/// starts.
 fn ensure_defined() {
     static DEFINED: AtomicBool = AtomicBool::new(false);
     if !DEFINED.load(Ordering::Acquire) {
@@ -133,7 +136,7 @@ fn ensure_defined() {
     }
 }
 
-/// Registers the types of paths and keys.
+/// Registers the types of access paths and structural keys.
 fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> {
     if again {
         return Ok(());

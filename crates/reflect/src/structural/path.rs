@@ -1,6 +1,7 @@
 //! The path from a root to a value in it: `ffi.reflection.AccessPath`.
 //!
-//! A path is a chain of steps, last step first, so that paths share a common beginning.
+//! A path is a linked list of steps that begins with the last step, so that paths with a common beginning share its
+//! objects.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,7 +21,7 @@ pub enum AccessKind {
     Attr = 0,
     /// Element of a sequence.
     ArrayItem = 1,
-    /// Value of a key.
+    /// Value of a key in a mapping.
     MapItem = 2,
     /// Field that does not exist.
     AttrMissing = 3,
@@ -30,7 +31,7 @@ pub enum AccessKind {
     MapItemMissing = 5,
 }
 
-/// A step of a path.
+/// A step of an access path.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessStep", opaque)]
 #[repr(C)]
@@ -39,7 +40,7 @@ pub(crate) struct Step {
     key: Any,
 }
 
-/// A path: the path to the parent and the step from there. The root has neither.
+/// An access path: the path to the parent value and the step from there. The path of the root has neither.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]
@@ -74,7 +75,7 @@ impl Step {
         Step::new(AccessKind::MapItemMissing, key)
     }
 
-    /// Formats the step; keys are formatted by `show`.
+    /// Formats the step. `show` formats the key of a mapping.
     fn show(&self, mut show: impl FnMut(&Any) -> Result<String>) -> Result<String> {
         Ok(match self.kind {
             0 => format!(".{}", self.key.get::<&str>()?),
@@ -95,7 +96,7 @@ fn int(value: i64) -> Any {
     Any::new(value).unwrap_or_default()
 }
 
-/// Returns the path without steps.
+/// Returns the path of the root, which has no steps.
 pub(crate) fn root() -> Ref<Path> {
     super::ensure_defined();
     Ref::new(Path { parent: None, step: None, depth: 0 })
@@ -146,7 +147,7 @@ fn is_prefix(path: &Ref<Path>, of: &Ref<Path>) -> bool {
     path.len() <= of.len() && path.iter().zip(&of).all(|(left, right)| left.is_same(right))
 }
 
-/// Formats a path as it is usually written: `root.body.args[1].name`.
+/// Formats an access path, such as `root.body.args[1].name`, where `root` is the name of the root.
 ///
 /// # Errors
 /// Returns `TypeError` if `path` is not an access path; the error of printing a key.
@@ -161,13 +162,13 @@ pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Printer of a step: `(step, callback) -> text`.
+/// Hook `__ffi_repr__` of steps. Arguments: the step, a callback that formats the key.
 fn print_step(args: Args<'_>) -> Result<Any> {
     let (step, callback) = (args.get::<Ref<Step>>(0)?, args.get::<PackedFunc>(1)?);
     Any::new(step.show(|key| callback.call((key,))?.get::<String>())?)
 }
 
-/// Printer of a path.
+/// Hook `__ffi_repr__` of paths. Arguments: the path, a callback that formats a step.
 fn print_path(args: Args<'_>) -> Result<Any> {
     let (path, callback) = (args.get::<Ref<Path>>(0)?, args.get::<PackedFunc>(1)?);
     let mut text = String::from("<root>");
@@ -177,7 +178,7 @@ fn print_path(args: Args<'_>) -> Result<Any> {
     Any::new(text)
 }
 
-/// Registers fields, methods and printers in the type table.
+/// Registers the fields, methods and hooks of paths and steps in the type table.
 pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
     // SAFETY: the struct has the field at this offset.

@@ -1,4 +1,4 @@
-//! Running calls of the peer.
+//! Running the calls that the peer makes.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{self, AssertUnwindSafe};
@@ -35,8 +35,8 @@ pub(super) fn watch_cancelled() {
     });
 }
 
-/// Runs `body` and returns its panic as an error, as for functions, so that the caller can restore this thread's record of its
-/// calls.
+/// Runs `body` and converts a panic to an error, as calls of functions do, so that the caller can remove the call from this
+/// thread's record of running calls.
 fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
     panic::catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(error!("InternalError", "a service of the session panicked")))
@@ -111,7 +111,7 @@ impl Connection {
         writer.out
     }
 
-    /// Queues the answer of a reading thread, which must not block.
+    /// Queues `result` as the answer to the call `id`. It is used by a reading thread, which must not block on sending.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
             Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),

@@ -19,8 +19,8 @@ impl Connection {
         why
     }
 
-    /// Returns true if the connection is over, and ends it first if a call takes longer than the policy allows. The session
-    /// process asks this repeatedly, since code that does not return can only be stopped together with its process.
+    /// Returns true if the connection has ended. If a call takes longer than the policy allows, ends the connection first. The
+    /// session process calls this repeatedly, since code that does not return can only be stopped together with its process.
     pub(crate) fn is_over(&self) -> bool {
         let limit = self.policy.call_seconds;
         let late = {
@@ -39,7 +39,8 @@ impl Connection {
         self.ended().is_some()
     }
 
-    /// Body of the second thread of a session that serves: reads during long calls and checks time limits.
+    /// Body of the ticker thread, which runs beside the thread that serves calls. It reads while that thread runs a long call,
+    /// and checks time limits.
     pub(super) fn tick(self: Arc<Self>) {
         // Call of the serving thread at the previous check.
         let mut seen = 0;
@@ -108,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// Sends the reason for the end of the session, if that does not block. The peer may have stopped reading, which can be the
-    /// reason.
+    /// Sends `Bye` with the reason `why`, unless that would block. It would block if the peer has stopped reading, which can be
+    /// the reason for the end of the session.
     fn say_bye(&self, why: &[u8]) {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
@@ -138,7 +139,8 @@ impl Connection {
         drop(held);
     }
 
-    /// Releases a handle of the peer whose proxy was dropped, and which was received `count` times.
+    /// Releases a handle of the peer that was received `count` times and whose proxy was dropped. The release is sent with a
+    /// later message. If `at_once` is true or many releases are pending, it is sent immediately unless another thread is writing.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

@@ -33,24 +33,24 @@ use crate::value::{Class, Reader, Writer};
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// Time without received bytes after which a waiting client asks whether the peer is alive.
+/// Time without received bytes after which a waiting client asks the peer for a sign of life (`Ping`).
 const ASK: Duration = Duration::from_secs(5);
-/// Time without an answer to that question after which the connection fails.
+/// Time limit for a sign of life of the peer after a `Ping`. If it passes, the connection fails.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Time after which the connection to a peer that accepts no bytes fails.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// Waiter id of the serving thread, which waits for no particular call.
+/// Waiter id of the serving thread, which waits for calls of the peer and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases that are sent without waiting for the next message.
+/// Number of pending releases at which they are sent immediately, and not with the next message.
 const RELEASES: usize = 64;
 
 /// Target of a call.
 pub(crate) enum Target {
-    /// Function or object of the peer.
+    /// Function of the peer, by its handle.
     Handle(u64),
-    /// Service that each session offers; see `service`.
+    /// Service of the peer, by its code; see `service`.
     Service(u16),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Running {
 pub(crate) struct Transfer<'a> {
     /// Bytes to send after the arguments.
     pub(crate) bytes: &'a [u8],
-    /// Buffer for the bytes that are received before the result, as many as its length.
+    /// Buffer for the bytes that are received before the result. They must fill it exactly.
     pub(crate) into: Option<&'a mut [u8]>,
     /// Callback that receives the number of bytes transferred so far and in total. An error that it returns aborts the transfer.
     pub(crate) progress: Option<&'a PackedFunc>,
@@ -103,7 +103,7 @@ pub(crate) trait Sink: Send {
 
 struct Upload {
     sink: Box<dyn Sink>,
-    /// Handle of the tensor that the upload writes to, if it writes to one.
+    /// Handle of the tensor that the upload writes to; `None` for the upload of a file.
     of: Option<u64>,
     at: u64,
     total: u64,
@@ -114,7 +114,7 @@ pub(crate) trait Service: Send + Sync {
     /// Calls the operation `code`.
     fn call(&self, connection: &Arc<Connection>, id: u64, code: u16, args: &[AnyView<'_>]) -> Result<Any>;
     /// Returns the destination and the number of the bytes that follow the arguments of a call, or `None` if the operation `code`
-    /// has no such bytes.
+    /// is not an upload.
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
@@ -135,9 +135,9 @@ struct Waiter {
     outcome: Option<Result<Any>>,
     incoming: VecDeque<Incoming>,
     into: Option<Destination>,
-    /// Incoming call that the thread runs, counted from 1; 0 while it runs none.
+    /// Sequence number (from 1) of the incoming call that the thread runs; 0 while it runs none.
     busy: u64,
-    /// Incoming call that the thread started last.
+    /// Sequence number of the incoming call that the thread started most recently.
     begun: u64,
     /// Condition variable that wakes the thread; set while it sleeps because another thread reads.
     woken: Option<Arc<Condvar>>,
@@ -180,7 +180,7 @@ impl<'a> Entry<'a> {
         Ok(Entry { connection, id, _into: into })
     }
 
-    /// Forgets the entry, which was removed from the table when waiting ended.
+    /// Consumes the entry without removing it from the table: the end of waiting has already removed it.
     fn taken_out(self) {
         std::mem::forget(self);
     }
@@ -192,14 +192,14 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// Map by the number of a call. It has too few entries for deliberately colliding numbers to do harm.
+/// Map with call ids as keys. A peer could choose ids whose hashes collide, which does no harm because the map has few entries.
 type ById<T> = HashMap<u64, T, FxBuildHasher>;
 
 struct State {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a call that has ended, without other references, which the next call reuses.
+    /// State of a call that has ended, kept for the next call to reuse. No other reference to it exists.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
     /// Handles to be released, each with the number of times that it was received.
@@ -212,7 +212,7 @@ struct State {
     workers: usize,
     /// Time at which received bytes were last noticed.
     heard: Instant,
-    /// Time at which the peer was asked whether it is alive, while the answer is missing.
+    /// Time at which a `Ping` was sent to the peer; `None` if the peer has given a sign of life since.
     asked: Option<Instant>,
     /// Time at which the end of a call of the peer was last noticed.
     worked: Instant,
@@ -222,7 +222,7 @@ struct State {
 
 struct Out {
     sealer: Sealer,
-    /// Bytes to be sent in front of the next ones.
+    /// Bytes that were held back to be sent together with the next message, in front of it.
     held: Vec<u8>,
     /// Buffer for encoded bytes.
     sealed: Vec<u8>,
@@ -265,9 +265,10 @@ pub struct Connection {
     awake: Condvar,
 }
 
-/// Thread that reads for all others. It may have to stop waiting while it decodes a message for another call.
+/// State of the thread that reads for all others. The thread may have to stop waiting while it decodes a message for another
+/// call.
 struct Reading {
-    /// Call that the thread waits for.
+    /// Id of the call whose result the thread waits for.
     id: u64,
     deadline: Option<Instant>,
     /// Error with which the thread stops waiting.
@@ -276,17 +277,17 @@ struct Reading {
 
 /// Message that is being decoded.
 pub(crate) struct Decoding<'a> {
-    /// Thread that reads; `None` for the second thread of a session that serves, which nothing interrupts.
+    /// State of the thread that reads; `None` for the ticker thread, which neither a deadline nor a signal interrupts.
     reading: Option<&'a Reading>,
-    /// Call of this end that the message belongs to, as far as it is known.
+    /// Id of the call made by this end that the message belongs to, if it is known.
     call: Cell<Option<u64>>,
-    /// True if the message is the result of that call.
+    /// True if the message is the result of the call `call`.
     is_result: bool,
 }
 
 /// Call of the peer that a thread runs.
 struct Serving {
-    /// Address of the connection.
+    /// Memory address of the [`Connection`], which identifies it.
     connection: usize,
     id: u64,
     depth: u16,
@@ -296,7 +297,7 @@ struct Serving {
 thread_local! {
     /// Calls of peers that this thread runs, the innermost last.
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
-    /// Time limit of the remote calls that this thread makes.
+    /// Time limit of the remote calls that this thread makes; `None` for no limit.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
     /// Buffer for the next message that this thread writes.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -317,7 +318,7 @@ fn give_back(mut message: Vec<u8>) {
     }
 }
 
-/// Runs `body` with a time limit for each remote call that this thread makes in it.
+/// Runs `body` with a time limit for each remote call that this thread makes in it. `None` means no limit.
 pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T) -> T {
     let before = DEADLINE.replace(limit);
     let result = body();
@@ -392,12 +393,12 @@ impl Connection {
         lock(&self.state).ended.clone()
     }
 
-    /// Calls a function or service of the peer and waits for the result.
+    /// Calls a function or service of the peer without a transfer of further bytes, and waits for the result.
     pub(crate) fn call(self: &Arc<Self>, target: &Target, args: &[AnyView<'_>]) -> Result<Any> {
         self.transfer(target, args, Transfer::default())
     }
 
-    /// Makes a call with a transfer and waits for the result.
+    /// Calls a function or service of the peer with a transfer of further bytes, and waits for the result.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         target: &Target,
@@ -449,7 +450,8 @@ impl Connection {
         result
     }
 
-    /// Returns the call of the peer that this thread runs, and the depth of a call that it makes.
+    /// Returns the id of the peer's call that this thread runs (0 for none), and the nesting depth of a call that the thread
+    /// makes now.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {
@@ -461,7 +463,7 @@ impl Connection {
         })
     }
 
-    /// Waits for the result of a call; for [`ROOT`], until the connection ends.
+    /// Waits for the result of the call `id`. If `id` is [`ROOT`], runs calls of the peer until the connection ends.
     fn wait(
         self: &Arc<Self>,
         id: u64,
@@ -557,7 +559,8 @@ impl Connection {
         }
     }
 
-    /// Ends waiting and makes another thread read.
+    /// Ends the wait for the call `id`: removes its waiter, refuses the calls that have arrived for it, and wakes another thread
+    /// to read.
     fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
         // The waiter is removed as a whole and dropped after unlocking: an unclaimed result may hold handles, whose release locks
         // the state.
@@ -590,7 +593,7 @@ fn text_of(error: &io::Error) -> String {
     }
 }
 
-/// Returns the error with which a waiting thread stops: the deadline has passed, or a signal is pending.
+/// Returns an error if a waiting thread must stop, because its deadline has passed or a signal is pending.
 #[cold]
 fn given_up(deadline: Option<Instant>) -> Option<Error> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -3,7 +3,8 @@
 use super::*;
 
 impl Connection {
-    /// Reads once and hands out all complete messages. Returns false if nothing arrived. The caller must have set `reading`.
+    /// Reads once from the socket and dispatches all complete messages. Returns false if nothing arrived. The caller must have
+    /// set `State::reading`.
     pub(super) fn read(self: &Arc<Self>, reading: Option<&Reading>) -> Result<bool> {
         let mut input = lock(&self.input);
         if let Some(deadline) = reading.and_then(|reading| reading.deadline) {
@@ -48,8 +49,8 @@ impl Connection {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
     }
 
-    /// Returns the time at which bytes last arrived, as far as has been noticed. Only new bytes are a sign of life, not bytes
-    /// that wait for the rest of their frame.
+    /// Returns the time at which the arrival of bytes was last noticed. Only new bytes are a sign of life, not bytes in the
+    /// buffer that wait for the rest of their frame.
     pub(super) fn heard(&self, state: &mut State) -> Instant {
         if self.has_heard.swap(false, Ordering::Relaxed) {
             (state.heard, state.asked) = (Instant::now(), None);
@@ -57,7 +58,7 @@ impl Connection {
         state.heard
     }
 
-    /// Hands out the messages that have arrived. Returns true if there were any.
+    /// Dispatches the complete messages in the buffer. Returns true if there were any.
     pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input, reading: Option<&Reading>) -> Result<bool> {
         let mut any = false;
         loop {
@@ -72,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Checks the connection after nothing has arrived for a while.
+    /// Sends queued replies after nothing has arrived for a while. A client also checks that the peer is alive.
     pub(super) fn look_around(&self) -> Result<()> {
         // A client reads only while it waits for a result, so its silence means nothing. Dead clients are detected by the limit
         // on idle sessions and by the keep-alive probes of the operating system.
@@ -181,8 +182,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks, during the long decoding of a message, whether to continue. Returns an error if the message must not be decoded
-    /// further.
+    /// Returns an error if the decoding of a message must be aborted. It is called at intervals while a long message is decoded.
     pub(crate) fn look(&self, decoding: &Decoding<'_>) -> Result<()> {
         let state = lock(&self.state);
         if let Some(error) = &state.ended {
@@ -207,12 +207,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Releases the handles in values that have not been decoded.
+    /// Releases the handles in the values that were not decoded because decoding was aborted.
     fn give_back_unread(&self, reader: Reader<'_>) {
         reader.unread_handles().into_iter().for_each(|handle| self.release(handle, 1, false));
     }
 
-    /// Handles bytes of a transfer.
+    /// Handles a `Data` message: copies its bytes to the buffer of the call `id` that waits for them, or passes them to the
+    /// upload `id`.
     pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
         let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
             bail!("ConnectionError", "{}: a part of a transfer without its place", self.peer);
@@ -251,7 +252,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes a call. Returns its parent, and the call itself unless it was an upload, which needs no thread.
+    /// Decodes a call. Returns the id of the call that led to it, or 0, and the decoded call. The latter is `None` for an upload,
+    /// which needs no thread.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,
@@ -312,7 +314,8 @@ impl Connection {
         error!("PermissionError", "{limit} calls are in progress, as many as there may be")
     }
 
-    /// Hands a call to the thread that will run it. Returns false if it was refused because too many calls are in progress.
+    /// Hands a call to the thread that will run it: the one that waits for the call `parent`, the serving thread, or a new one.
+    /// Returns false if the call was refused because too many calls are in progress.
     pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {
@@ -361,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// Runs a call on a new thread, which `workers` already counts.
+    /// Runs a call on a new thread, which the caller has already counted in `State::workers`.
     pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
         let (this, id) = (self.clone(), call.asked.id);
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {

@@ -103,7 +103,7 @@ fn bytes_for_a_call_that_unwound_are_thrown_away() {
     assert!(lock(&client.state).waiters.is_empty());
 }
 
-/// Returns a result of `count` functions of the peer, each after a thousand small values.
+/// Returns the serialised result of a call: an array with `count` functions of the peer, each after a thousand small values.
 fn functions(count: u64) -> Vec<u8> {
     let key = b"ffi.Function";
     let mut out = [&[10][..], &(1001 * count as u32).to_le_bytes()].concat();
@@ -118,7 +118,7 @@ fn functions(count: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the outcome of the call, and the handles that are released.
+/// Returns the outcome of the call `id`, if it has one, and the handles that the client releases.
 fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>) {
     let mut state = lock(&client.state);
     let outcome = state.waiters.get_mut(&id).and_then(|waiter| waiter.outcome.take());

@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// Maximum number of bytes that are copied to be sent in one piece with what precedes them.
+/// Maximum number of bytes that are copied into the buffer of pending bytes, so that one system call sends all of them.
 const FEW: usize = 8 << 10;
 
-/// Returns the header and the offset that precede bytes of a transfer.
+/// Returns the frame header and the offset that precede the bytes of a transfer in a `Data` message.
 fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
     let mut head = [0; HEADER + 8];
     head[..HEADER].copy_from_slice(&frame::header(Kind::Data, false, id, length + 8));
@@ -23,15 +23,15 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Holds a message back to send it with the next one, which follows immediately.
+    /// Holds a message back to send it together with the next one. The caller must send that one immediately.
     pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
     }
 
-    /// Sends the bytes of a transfer. The result follows immediately; if there are only a few bytes, they are sent together with
-    /// it.
+    /// Sends the bytes that the call `id` transfers to its caller. The result must be sent next; if there are only a few bytes,
+    /// they are held back and sent together with it.
     pub(crate) fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
         if bytes.len() > FEW {
             return self.send_data(id, bytes, None);
@@ -40,7 +40,8 @@ impl Connection {
         self.hold(&mut out, &data_head(id, 0, bytes.len()), bytes)
     }
 
-    /// Sends the bytes of a transfer.
+    /// Sends the bytes of a transfer in parts. `progress` is called after each part with the number of bytes sent so far and in
+    /// total.
     pub(super) fn send_data(&self, id: u64, bytes: &[u8], progress: Option<&PackedFunc>) -> Result<()> {
         const PART: usize = frame::PAYLOAD_MAX - 8;
         let mut at = 0_u64;
@@ -110,7 +111,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Holds two pieces of bytes back for the next [`Connection::put`], if they are short.
+    /// Holds `head` and `part` back for the next [`Connection::put`]. If they are too long for that, sends them immediately.
     fn hold(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         if out.held.len() + part.len() > 2 * FEW {
             return self.put(out, head, part);
@@ -120,7 +121,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends two pieces of bytes after those that were held back.
+    /// Sends the bytes that were held back, then `head`, then `part`.
     pub(super) fn put(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         let Out { sealer, held, sealed } = out;
         held.extend_from_slice(head);
@@ -177,8 +178,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for a peer that does not read, possibly because it waits for this end to read. The peer has accepted nothing since
-    /// `full`.
+    /// Waits briefly for a peer that accepts no bytes. Reads meanwhile, since the peer may be waiting for this end to read.
+    /// `full` is the time since which the peer has accepted nothing.
     pub(super) fn make_room(&self, full: Instant) -> Result<()> {
         if let Some(error) = self.ended() {
             return Err(error);

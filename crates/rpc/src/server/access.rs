@@ -17,16 +17,17 @@ pub enum Access {
     Open(Policy, Limits),
     /// Clients that have one of these keys.
     Keys(Keys),
-    /// Clients that have one of the keys in this file, which is read again when it changes. What a key leaves out is as given
-    /// here.
+    /// Clients that have one of the keys in this file, which is read again when it changes. The policy and the limits are the
+    /// defaults for entries that a key lacks; see [`Keys::read`].
     File(PathBuf, Policy, Limits),
 }
 
-/// Answer to a client that names a key, or none.
+/// Answer to a client that has named its key, or that has no key.
 pub(crate) enum Answer {
-    /// Grant for clients that know its secret, if it has one.
+    /// Grant of the key. The client must prove that it knows the secret of the grant, if the grant has one.
     Grant(Grant),
-    /// Key that does not exist, with a random secret, so that the client cannot distinguish it from a wrong secret.
+    /// Key that does not exist. The client must prove that it knows this random secret, which it cannot, so that it cannot
+    /// distinguish a wrong name from a wrong secret.
     Unknown(Secret),
     /// Refusal of the client.
     Refuse(Refusal),
@@ -43,7 +44,7 @@ enum Kind {
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
 }
 
-/// Identity, modification time and size of a file, which show if it is still the file that was read.
+/// Identity, modification time and size of a file. They differ if the file was replaced or changed after it was read.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Keyring {
@@ -66,8 +67,8 @@ impl Keyring {
         Ok(Keyring { kind })
     }
 
-    /// Reads the file of keys again if it has changed. Returns true if it has. The old keys stay in use if the new ones are
-    /// wrong.
+    /// Reads the file of keys again if it has changed. Returns true if it has changed. If the new content is wrong, the old keys
+    /// stay in use.
     ///
     /// # Errors
     /// Returns the error of [`Keys::read`], once for each change.
@@ -82,12 +83,12 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Returns true if the keys may change.
+    /// Returns true if the keys come from a file, so that they may change.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File { .. })
     }
 
-    /// Returns the answer to a client that names this key, or none.
+    /// Returns the answer to a client that has named the key called `key`, or that has no key.
     ///
     /// # Errors
     /// Returns `OSError` if no random bytes can be read.
@@ -103,7 +104,7 @@ impl Keyring {
         }
     }
 
-    /// Returns true if a session of this key that began with this secret may continue.
+    /// Returns true if the key called `key` still exists with this secret, so that a session that began with it may continue.
     pub(crate) fn still_grants(&self, key: Option<&str>, secret: Option<&Secret>) -> bool {
         match (&self.kind, key) {
             (Kind::Keys(keys) | Kind::File { keys, .. }, Some(key)) => {
@@ -121,7 +122,8 @@ impl Keyring {
         }
     }
 
-    /// Returns the highest limits that any key allows a process; they apply until the client has named its key.
+    /// Returns, for each resource limit of a process, the highest value among all keys. These limits apply to a session process
+    /// until its client has named its key.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {
             Kind::Open(grant) => grant.limits.clone(),

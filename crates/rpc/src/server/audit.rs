@@ -67,7 +67,7 @@ impl Audit {
     }
 }
 
-/// Escapes everything in JSON but printable ASCII.
+/// Escapes all characters in JSON that are not printable ASCII.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for unit in json.encode_utf16() {

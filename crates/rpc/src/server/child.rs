@@ -1,4 +1,4 @@
-//! The session process's end of the channel to its listener.
+//! Channel to the listener, as a session process uses it.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::sys::{self, Polled};
 use crate::keys::Secret;
 use crate::policy::Policy;
 
-/// Interval at which the process tells the listener that it is alive.
+/// Interval at which the process reports to the listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Number of ticks for which a process continues after its session is over.
@@ -56,13 +56,13 @@ impl Control {
         Control { channel }
     }
 
-    /// Returns true if the listener has started this process only as a trial, and tells the listener that the process can start.
-    /// In a trial there is no client, and nothing else to do.
+    /// Returns true if the listener has started this process only as a trial, without a client. In this case, also reports to the
+    /// listener that the process is able to serve; nothing else has to be done.
     pub fn is_trial(&self) -> bool {
         std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }
 
-    /// Sends the name of the client's key, and returns what it allows.
+    /// Sends the name of the client's key to the listener, and returns the listener's decision.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended.
@@ -77,9 +77,9 @@ impl Control {
         }
     }
 
-    /// Reports that the client has proved its key, and waits until it is admitted. `queued` is called with its position in the
-    /// queue, 1 for the next, whenever it changes. `is_gone` is called at intervals and returns true if the client has
-    /// disconnected.
+    /// Reports that the client has proved its key, and waits until it is admitted. `queued` is called with the client's position
+    /// in the queue whenever it changes; position 1 is the front. `is_gone` is called at intervals and returns true if the client
+    /// has disconnected.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended, and the error of `queued`.
@@ -114,8 +114,8 @@ impl Control {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts the thread that tells the listener that this process is alive. It ends the process when the listener has ended, and
-    /// when `is_over` has returned true for a while although a call still runs.
+    /// Starts the thread that reports to the listener at intervals that this process is alive. The thread ends the process when
+    /// the listener has ended, and when `is_over` has returned true for a while although a call still runs.
     ///
     /// # Errors
     /// Returns `OSError` if the thread cannot be started.

@@ -28,7 +28,7 @@ pub(crate) enum FromSession {
     Ready,
     /// Report that the process is alive.
     Alive,
-    /// Report that a process started as a trial can start.
+    /// Report of a process started as a trial that it is able to serve.
     Tried,
     /// Event for the log, with details.
     Audit(String, Map<String, Value>),
@@ -121,9 +121,9 @@ pub(crate) enum ToSession {
     Policy(Value, Option<Secret>),
     /// Refusal of the client.
     Refuse(Refusal),
-    /// Position in the queue, 1 for the next.
+    /// Position of the client in the queue; position 1 is the front.
     Queued(usize),
-    /// Beginning of the session.
+    /// Admission of the client, which begins the session.
     Go,
 }
 

@@ -1,8 +1,8 @@
 //! Folders of session processes, and their complete removal.
 //!
 //! A server has one folder, with a name that cannot be guessed, accessible to no other user, and locked while the server lives.
-//! Each of its sessions has a folder in it. The next server recognises what a killed server has left by its free lock, and
-//! removes it.
+//! Each of its sessions has a folder in it. When a server starts, it removes the folders of killed servers, which it recognises
+//! because their locks are free.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
@@ -25,13 +25,13 @@ use crate::keys::Secret;
 /// Prefix of the names of server folders.
 const PREFIX: &str = "anyfn-server-";
 
-/// Maximum number of entries that are removed, and maximum time, before another folder has its turn.
+/// Maximum number of entries that are removed from one folder, and maximum time for it, before another folder has its turn.
 const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 
-/// Maximum time that removing what other servers have left may delay the start of a server.
+/// Maximum time by which the start of a server is delayed to remove the folders of earlier servers.
 const AT_START: Duration = Duration::from_secs(2);
 
-/// Maximum time that dropping a folder may take that has not been finished.
+/// Maximum time that dropping a [`Folder`] takes if [`Folder::finish`] was not called before.
 const AT_DROP: Duration = Duration::from_secs(10);
 
 /// Minimum and maximum pause before the removal of a folder is tried again.
@@ -51,12 +51,12 @@ pub(crate) struct Folder {
 pub(crate) enum Report {
     /// Folder whose removal is tried again later, with the reason.
     PutAside(PathBuf, String),
-    /// Folder that has been removed after all.
+    /// Folder that has been removed after [`Report::PutAside`] was sent for it.
     Removed(PathBuf),
 }
 
 impl Folder {
-    /// Creates a folder below `parent`, and removes those of servers that no longer exist.
+    /// Creates the folder of a server below `parent`, and removes the folders of servers that no longer run.
     pub(crate) fn create(parent: &Path) -> io::Result<Folder> {
         let left = remove_left_over(parent);
         let (path, lock) = make_locked(parent)?;
@@ -72,7 +72,8 @@ impl Folder {
         &self.path
     }
 
-    /// Creates the folder of a session. If that of the server has been removed or replaced, creates a new one first.
+    /// Creates the folder of the session `number`. If the folder of the server has been removed or replaced, first creates a new
+    /// one.
     pub(crate) fn session(&mut self, number: u64) -> io::Result<PathBuf> {
         if !self.is_there()? {
             (self.path, self.lock) = make_locked(&self.parent)?;
@@ -82,7 +83,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Returns true if the path still leads to the folder that was created.
+    /// Returns true if the folder that was created still exists under its path.
     fn is_there(&self) -> io::Result<bool> {
         let made = self.lock.metadata()?;
         match std::fs::symlink_metadata(&self.path) {
@@ -99,7 +100,7 @@ impl Folder {
         }
     }
 
-    /// Returns true if folders are still to be removed, so that there may be reports.
+    /// Returns true if folders are still to be removed, so that reports may be pending.
     pub(crate) fn is_busy(&self) -> bool {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
@@ -109,7 +110,8 @@ impl Folder {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
 
-    /// Removes what is left, and the folder itself, until the deadline. Returns what could not be removed by then.
+    /// Removes the remaining folders of sessions and the folder of the server, until the deadline. Returns the paths that could
+    /// not be removed by then.
     pub(crate) fn finish(&mut self, until: Instant) -> Vec<PathBuf> {
         let Some(remover) = self.remover.take() else { return Vec::new() };
         remover.stops.store(true, Ordering::Relaxed);
@@ -132,16 +134,16 @@ impl Drop for Folder {
     }
 }
 
-/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget, so that one that is
-/// filled as fast as it is emptied does not keep the thread from the others.
+/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget, so that a folder
+/// that is filled as fast as it is emptied does not delay the removal of the others.
 struct Remover {
     orders: mpsc::Sender<Order>,
     reports: mpsc::Receiver<Report>,
     /// Number of folders that are not removed yet.
     pending: Arc<AtomicUsize>,
-    /// True once an order to stop has been sent, which no earlier order may delay.
+    /// True once an order to stop has been sent. The thread then postpones earlier orders, so that they do not delay it.
     stops: Arc<AtomicBool>,
-    /// Handle of the thread, which returns the folders that are left.
+    /// Handle of the thread, which returns the folders that it has not removed.
     thread: JoinHandle<Vec<PathBuf>>,
 }
 
@@ -152,7 +154,7 @@ enum Order {
 
 struct Job {
     path: PathBuf,
-    /// Lock of the folder of another server.
+    /// Lock of a folder that belonged to an earlier server; `None` for the folder of a session.
     _lock: Option<File>,
     /// Pause before the next attempt.
     pause: Duration,
@@ -188,7 +190,7 @@ impl Remover {
     }
 }
 
-/// Runs the thread. Returns the folders that are left at the end.
+/// Carries out the orders on the thread until it is ordered to stop. Returns the folders that could not be removed.
 fn run(
     orders: &mpsc::Receiver<Order>,
     reports: &mpsc::Sender<Report>,
@@ -240,7 +242,8 @@ fn run(
     jobs.into_iter().map(|job| job.path).collect()
 }
 
-/// Removes a folder within one slice. Returns true if it is removed; otherwise sets the time of the next attempt.
+/// Tries to remove a folder before the deadline `until`. Returns true if the folder is removed; otherwise sets the time of the
+/// next attempt.
 fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pending: &AtomicUsize) -> bool {
     let mut budget = Budget { entries: SLICE.0, until };
     let why = match remove(&job.path, &mut budget) {
@@ -262,7 +265,7 @@ fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pendin
     false
 }
 
-/// Limit on what is removed of a folder before others have their turn.
+/// Number of entries that may still be removed from a folder, and deadline, before other folders have their turn.
 struct Budget {
     entries: u64,
     until: Instant,
@@ -305,7 +308,8 @@ fn lock_now(folder: &File) -> io::Result<()> {
     check(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
-/// Removes the folders of this user's servers that no longer exist. Returns those that take long, with their locks.
+/// Removes the folders of this user's servers that no longer run. Returns the folders that could not be removed within
+/// [`AT_START`], with their locks.
 fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     // SAFETY: `geteuid` takes no pointers and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -327,14 +331,14 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     left
 }
 
-/// Maximum number of names that are read from a folder before they are removed, so that its size does not determine the memory
-/// used.
+/// Maximum number of names that are read from a folder before these entries are removed, so that a large folder does not take
+/// much memory.
 const NAMES: usize = 4096;
 
-/// Removes a folder and its content, whatever its depth and its permissions. Links are not followed.
+/// Removes a folder and its content, regardless of its depth and permissions. Links are not followed.
 ///
-/// Folders in the folder are emptied into it, one after the other, so that neither stack nor path nor descriptors grow with the
-/// depth.
+/// Before a subfolder is removed, the folders in it are moved up into the folder itself, so that stack use, lengths of paths and
+/// number of descriptors do not grow with the depth.
 fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
     let top = open_folder(path)?;
     top.set_permissions(Permissions::from_mode(0o700))?;
@@ -395,7 +399,7 @@ fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> 
     }
 }
 
-/// Removes an entry that is not a folder. Returns false if it is one.
+/// Removes the entry called `name` unless it is a folder. Returns false if it is a folder.
 fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
     match check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
@@ -421,15 +425,15 @@ fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
     }
 }
 
-/// Returns the first names in a folder. They are read before anything is removed: a listing is not reliable while the folder
-/// changes.
+/// Returns the names of at most [`NAMES`] entries of a folder. They are read before anything is removed: a listing is not
+/// reliable while the folder changes.
 fn names(folder: &File) -> io::Result<Vec<CString>> {
     let here = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     let entries = std::fs::read_dir(here)?.take(NAMES);
     entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
-/// Opens a folder in a folder, after giving it permissions if it has none.
+/// Opens the subfolder called `name`, and gives its owner all permissions.
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Server, ServerConfig, State, session_main};
 
-/// Running server. It stops when it has no references left.
+/// Running server. It stops when the last reference to it is dropped.
 #[derive(Object)]
 #[object(key = "rpc.Server", init = false, final)]
 pub struct RunningServer {
@@ -19,13 +19,14 @@ pub struct RunningServer {
 
 #[methods]
 impl RunningServer {
-    /// Ends all sessions and the server, and leaves nothing of them behind. Repeated calls have no effect.
+    /// Ends all sessions and the server, and removes their folders. Repeated calls have no effect.
     #[blocking]
     pub fn stop(&self) {
         self.server.stop();
     }
 
-    /// Returns all sessions: number, pid, peer, key (empty without one) and state of each.
+    /// Returns a map for each session. Its entries are `number`, `pid`, `peer`, `key` (empty for a client without a key) and
+    /// `state`.
     pub fn sessions(&self) -> Result<Array<Map<Text, anyfn::Any>>> {
         let mut all = Vec::new();
         for session in self.server.sessions() {
@@ -47,8 +48,8 @@ impl RunningServer {
     }
 }
 
-/// Starts a server on a thread of this process. `worker` is the program of its session processes with its arguments, which must
-/// call `rpc.serve_session`. `options` is a JSON object; see `docs/rpc-server.md`.
+/// Starts a server on a thread of this process. `worker` is the command line of its session processes: a program, which must call
+/// `rpc.serve_session`, and its arguments. `options` is a JSON object; see `docs/rpc-server.md`.
 #[register("rpc.start_server", blocking)]
 fn start_server(worker: Vec<String>, #[default("{}")] options: &str) -> Result<Ref<RunningServer>> {
     let options: Value = match serde_json::from_str(options) {

@@ -1,5 +1,5 @@
-//! Main loop of the listener: one thread, which waits for connections, for messages of session processes, for their ends, and for
-//! deadlines.
+//! Main loop of the listener: one thread, which waits for connections, for messages of session processes, for session processes
+//! that end, and for deadlines.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -27,17 +27,18 @@ use super::{Access, Log, ServerConfig, SessionInfo, State};
 use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
 
-/// Maximum number of connections that have sent nothing yet; one more closes the oldest.
+/// Maximum number of connections that have no session process yet. If there is one more, an old one is closed; see
+/// `Listener::drop_silent`.
 const SILENT_MAX: usize = 256;
 
-/// Maximum number of connections that are accepted, and of messages of one session that are read, before the others have their
-/// turn.
+/// Maximum number of connections that are accepted, or of messages of one session that are read, before other events are handled.
 const AT_ONCE: usize = 64;
 
-/// Time that a client has to prove its key, even if others need its place.
+/// Minimum time that a client has to prove its key, even if other clients wait for its place.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Time for which nothing is started after the system had no descriptors, memory or processes left.
+/// Time for which no connection is accepted and no process is started after the system had too few descriptors, processes or
+/// memory.
 const REST: Duration = Duration::from_millis(100);
 
 /// Interval at which the file of keys is checked.
@@ -46,20 +47,22 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// Time limit for the trial of a session process.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// Interval at which reports on folders are read, while there may be some.
+/// Interval at which reports on the removal of folders are read while folders are being removed.
 const NEWS: Duration = Duration::from_millis(500);
 
-/// Interval at which processes are searched that have left their sessions, and the shorter one after some have been found.
+/// Interval between searches for processes that have left their sessions. After a search that has found some, the interval is
+/// [`ORPHANS_SOON`].
 const ORPHANS: Duration = Duration::from_secs(1);
 const ORPHANS_SOON: Duration = Duration::from_millis(10);
 
-/// Maximum number of generations of such processes that are ended before others have their turn.
+/// Maximum number of rounds in a search for processes that have left their sessions. Each round ends the processes that were
+/// found; their children are found in the next round.
 const ORPHANS_AT_ONCE: usize = 16;
 
 /// Maximum time that a stopping server waits for processes that have been killed.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// Connection whose client has sent nothing yet, or has no process yet.
+/// Accepted connection without a session process: its client has sent nothing, or is waiting for a process.
 struct Silent {
     stream: TcpStream,
     peer: SocketAddr,
@@ -80,17 +83,17 @@ pub(crate) struct Listener {
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
     silent: VecDeque<Silent>,
-    /// True if the next process is for the newest connection, false if it is for the oldest.
+    /// True if the next process serves the newest connection, false if it serves the oldest.
     takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
-    /// Time before which nothing is accepted or started.
+    /// Time before which no connection is accepted and no process is started; `None` for no restriction.
     rests_until: Option<Instant>,
-    /// Time at which the listener began to stop.
+    /// Time at which the listener began to stop; `None` before that.
     stops: Option<Instant>,
-    /// True if all children of this process are session processes, or were left behind by these.
+    /// True if all children of this process are session processes or were left behind by session processes.
     alone: bool,
-    /// Time of the next search for processes that sessions have left behind.
+    /// Time of the next search for processes that sessions have left behind; `None` if no search is needed.
     adopts: Option<Instant>,
     buffer: Vec<u8>,
 }
@@ -161,7 +164,7 @@ impl Listener {
         })
     }
 
-    /// Serves until the stop event is signalled; then nothing of any session is left.
+    /// Serves until the stop event is signalled. Then ends all sessions and removes their folders.
     pub(crate) fn run(mut self) {
         sys::block_signals();
         loop {
@@ -319,7 +322,8 @@ impl Listener {
         }
     }
 
-    /// Drops the connection that has waited longest, of the address that has most. Returns true if there was one.
+    /// Closes one connection that has no session process: the oldest one among those from the address with the most such
+    /// connections. Returns true if there was one.
     fn drop_silent(&mut self) -> bool {
         let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
         place.and_then(|place| self.silent.remove(place)).is_some()
@@ -330,7 +334,7 @@ impl Listener {
         self.rests_until = Some(Instant::now() + REST);
     }
 
-    /// Starts processes for clients that have sent something, as far as there are places.
+    /// Starts processes for clients that have sent something, within the limit on clients that have not proved their key.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
             let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
@@ -355,7 +359,8 @@ impl Listener {
         }
     }
 
-    /// Ends the oldest session whose client has had time to prove its key and has not, of the address with most such sessions.
+    /// Ends one session whose client has had [`GRACE`] to prove its key and has not: the oldest one among those from the address
+    /// with the most such sessions. Returns true if there was one.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -391,7 +396,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Starts a session process. Returns its id, its descriptor, and its error output if that is not shown.
+    /// Starts a session process. Returns its process id, its process descriptor, and the pipe with its error output, or `None`
+    /// instead of the pipe if error output is shown.
     fn start_process(
         &self,
         folder: &Path,
@@ -416,8 +422,8 @@ impl Listener {
         }
     }
 
-    /// Starts a session process without a client as a trial of its program: a library that does not load is an error now, and not
-    /// one for each client later.
+    /// Starts a session process without a client as a trial of its program. A mistake such as a library that cannot be loaded is
+    /// thus reported when the server starts, and not for each client.
     pub(crate) fn try_worker(&mut self) -> Result<()> {
         let os = |why: std::io::Error| error!("OSError", "cannot start a session process: {why}");
         let folder = self.folder.session(0).map_err(os)?;
@@ -472,7 +478,7 @@ impl Listener {
     }
 
     /// Ends processes that have left their session and whose parents have ended, so that they have become children of this
-    /// process. Processes that are still in a live session end with it.
+    /// process. Processes that still belong to a live session are ended together with it.
     fn end_orphans(&mut self, now: Instant) {
         if self.adopts.is_none_or(|at| at > now) {
             return;
@@ -537,7 +543,7 @@ impl Listener {
         }
     }
 
-    /// Carries out a request of a session. Returns `None` if the session must not make it now.
+    /// Handles a message of a session process. Returns `None` if the process must not send it in its current state.
     fn obey(&mut self, number: u64, message: FromSession) -> Option<()> {
         let session = self.sessions.get_mut(&number)?;
         let is_audit = matches!(message, FromSession::Audit(..));
@@ -578,7 +584,8 @@ impl Listener {
         }
     }
 
-    /// Handles a client that has named its key, or that it has none.
+    /// Handles the message with the name of the client's key, or `None` for a client without a key. Returns `None` if the answer
+    /// cannot be sent.
     fn greet(&mut self, number: u64, key: Option<String>) -> Option<()> {
         self.refresh_keys_now();
         let answer = self.keyring.look_up(key.as_deref());
@@ -615,7 +622,7 @@ impl Listener {
         session.tell(&message).then_some(())
     }
 
-    /// Refuses a client that has proved its key.
+    /// Refuses a client that has proved its key. `why` is the message that the client receives.
     fn refuse(&mut self, number: u64, why: &str) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.refused = true;
@@ -746,10 +753,10 @@ fn refuse_unheard(mut stream: &TcpStream) {
     }
 }
 
-/// Returns the index of the connection that gets the next process: one from an address with the fewest clients in `half_open`.
-/// Among those, the newest and the oldest take turns: the newest, so that no client waits for all that have filled the queue
-/// before it, and the oldest, so that a stream of new ones does not keep a client waiting indefinitely. `waiting` contains `None`
-/// for a connection that has sent nothing.
+/// Returns the index of the connection that gets the next process. It comes from an address with the fewest clients in
+/// `half_open`. Among the connections from these addresses, the newest and the oldest take turns: the newest, so that no client
+/// waits for all that have filled the queue before it, and the oldest, so that a stream of new ones does not keep a client
+/// waiting indefinitely. `waiting` contains the address of each connection, or `None` for a connection that has sent nothing.
 fn next_of(
     waiting: impl Iterator<Item = Option<IpAddr>>,
     half_open: &[IpAddr],
@@ -764,7 +771,7 @@ fn next_of(
     place.map(|(_, at)| at)
 }
 
-/// Returns the index of the first address among those that occur most often.
+/// Finds the addresses that occur most often, and returns the index of the first occurrence of any of them.
 fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for address in addresses.clone() {

@@ -1,10 +1,10 @@
 //! The server: a listener that starts one isolated process for each client.
 //!
 //! The listener reads no byte of any client. It accepts connections, starts a process for each client that has sent something,
-//! tells that process what the named key grants, and ends it when its session is over, too old, idle, hung or too large. In
+//! sends that process the grant of the client's key, and ends it when its session is over, too old, idle, hung or too large. In
 //! reading order: `listener` (the main loop), `queue` (admission of sessions), `control` (messages between listener and process),
-//! `spawn` (isolation of the process), `process` and `child` (the process's end), `access`, `folder`, `audit`, `sys`; `options`
-//! and `functions` are the entry points.
+//! `spawn` (isolation of the process), `process` and `child` (code that runs in the process), `access`, `folder`, `audit`, `sys`;
+//! `options` and `functions` are the entry points.
 
 mod access;
 mod audit;
@@ -52,38 +52,42 @@ pub struct ServerConfig {
     pub port: u16,
     /// Access granted to clients.
     pub access: Access,
-    /// Program of a session process and its arguments. It must call [`session_main`] before anything else.
+    /// Command line of a session process: a program and its arguments. The program must call [`session_main`] before anything
+    /// else.
     pub worker: Vec<String>,
     /// Environment variables of session processes, in addition to the few that they inherit.
     pub environment: Vec<(String, String)>,
     /// True if session processes write to the error output of the server; otherwise what they write is lost.
     pub show_output: bool,
-    /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Others wait.
+    /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Further sessions wait in a
+    /// queue.
     pub sessions: usize,
-    /// Maximum number of sessions that wait.
+    /// Maximum number of sessions in the queue.
     pub queue: usize,
     /// Time limit for a client to prove its key.
     pub handshake: Duration,
-    /// Maximum number of clients at one time that have not proved their key; one more ends the oldest.
+    /// Maximum number of clients at one time that have a session process and have not proved their key. A further client takes
+    /// the place of one that has had at least half a second to prove it, or waits.
     pub half_open: usize,
-    /// Time without a message after which a session process is ended.
+    /// Time after which a session process is ended if the listener has received no message from it.
     pub hung: Duration,
     /// Folder in which the folders of sessions are created; by default the system's folder for temporary files.
     pub folder: PathBuf,
     /// Destination of the log.
     pub log: Log,
-    /// Isolation of session processes, by the kernel, from the listener, from `protected`, from the log and from each other.
+    /// Degree to which the kernel isolates session processes from the listener, from `protected`, from the log and from each
+    /// other.
     pub isolation: Isolation,
     /// Paths that session processes can neither read nor change, such as the file of keys.
     pub protected: Vec<PathBuf>,
-    /// Folders that session processes may write to even if they are confined to their own, which they are if a key grants
-    /// uploads.
+    /// Folders that session processes may write to in addition to their own. Without an entry here, session processes may write
+    /// only to their own folders if any key grants uploads.
     pub writable: Vec<PathBuf>,
 }
 
 impl ServerConfig {
     /// Creates the configuration of a server that listens at a free port of the loopback address and grants nothing. `worker` is
-    /// the program of its sessions.
+    /// the command line of its session processes.
     pub fn new(worker: Vec<String>) -> ServerConfig {
         ServerConfig {
             host: "127.0.0.1".into(),
@@ -106,7 +110,7 @@ impl ServerConfig {
     }
 }
 
-/// Session as the server sees it.
+/// Description of one session of a server.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Number of the session, unique within the server.
@@ -115,7 +119,7 @@ pub struct SessionInfo {
     pub pid: i32,
     /// Address of the client.
     pub peer: SocketAddr,
-    /// Name of the client's key; `None` without a key, and until the client has named it.
+    /// Name of the client's key; `None` if the client has no key, or has not named it yet.
     pub key: Option<String>,
     /// Progress of the session.
     pub state: State,
@@ -124,9 +128,9 @@ pub struct SessionInfo {
 /// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Process that is starting, or whose client has not named its key.
+    /// Session whose process is starting, or whose client has not named its key.
     Greeting,
-    /// Client that has to prove its key.
+    /// Session whose client has to prove that it has its key.
     Proving,
     /// Session that waits while others are served.
     Waiting,
@@ -154,8 +158,8 @@ impl Server {
         Server::start_as(config, false)
     }
 
-    /// Starts a server. `alone` states that this process does nothing else, so that all processes left behind by its children are
-    /// theirs.
+    /// Starts a server. `alone` is true if this process has no children except session processes, so that every orphaned process
+    /// that it adopts was left behind by a session.
     fn start_as(config: ServerConfig, alone: bool) -> Result<Server> {
         if config.sessions == 0 || config.half_open == 0 {
             bail!("ValueError", "a server with no sessions serves nobody");
@@ -187,12 +191,13 @@ impl Server {
         self.address.port()
     }
 
-    /// Returns all sessions, ordered by number.
+    /// Returns a description of each session, ordered by session number.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all sessions and the server. Returns when nothing of them is left. Repeated calls have no effect.
+    /// Ends all sessions and the server. Returns when their processes have ended and their folders have been removed. Repeated
+    /// calls have no effect.
     pub fn stop(&self) {
         sys::signal_event(self.stop.as_fd());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -242,8 +247,8 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     Ok(())
 }
 
-/// Kills the remaining processes of sessions, if all children of this process belong to them. Processes that those have started
-/// become children in turn.
+/// Kills all children of this process if `adopts` is true, in which case all of them belong to sessions. The children of a killed
+/// process become children of this process and are killed as well.
 fn end_children(adopts: bool) {
     let until = std::time::Instant::now() + Duration::from_secs(1);
     while adopts && std::time::Instant::now() < until {

@@ -11,7 +11,7 @@ use crate::keys::{Key, Keys, Limits, set_grant};
 use crate::policy::Policy;
 
 impl ServerConfig {
-    /// Reads a configuration from a JSON object. `worker` is the program of its sessions with its arguments.
+    /// Reads a configuration from a JSON object. `worker` is the command line of session processes: a program and its arguments.
     ///
     /// | entry | meaning |
     /// |---|---|

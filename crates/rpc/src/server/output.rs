@@ -1,20 +1,20 @@
-//! Error output of a session process until its session begins; its end shows why a process cannot be started.
+//! Error output of a session process until its session begins. The last lines show why a process cannot serve.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
 
-/// Maximum number of bytes that are kept: the last ones.
+/// Maximum number of bytes of output that are kept. Older bytes are dropped.
 const KEPT: usize = 4096;
 
-/// Maximum length of the reported line, in bytes.
+/// Maximum length of the line that [`Output::last_line`] returns, in bytes.
 const LINE: usize = 512;
 
 /// Most recent output of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Pipe that the process writes to; `None` after its end.
+    /// Pipe that the process writes to; `None` after the end of the output.
     pipe: Option<OwnedFd>,
     end: Vec<u8>,
 }

@@ -70,7 +70,8 @@ pub fn session_main() -> Result<()> {
 /// Maximum length of a client's string in the log, in bytes.
 const ABOUT_MAX: usize = 512;
 
-/// Shortens a client's string for the log, since it may be far longer than a message to the listener.
+/// Returns the details of a log event about `what`, a string from a client. The string is shortened, since it may be far longer
+/// than a message to the listener.
 fn about(what: &str) -> Map<String, Value> {
     let what = &what[..what.floor_char_boundary(ABOUT_MAX)];
     Map::from_iter([("what".into(), what.into())])

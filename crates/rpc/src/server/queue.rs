@@ -14,11 +14,12 @@ struct Entry {
 /// Result of entering the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// Session that waits, or is admitted immediately.
+    /// Session that was added to the queue. It may be admitted immediately.
     In,
-    /// Session that takes the place of this one, which was the last of the key with most sessions in the queue.
+    /// Session that was added in place of another session, whose number this is. That was the newest waiting session of the key
+    /// with the most waiting sessions.
     InsteadOf(u64),
-    /// Session that is refused, since the queue is full.
+    /// Session that was not added, because the queue is full.
     Full,
 }
 
@@ -37,7 +38,8 @@ impl Queue {
         Queue { active_max, waiting_max, active: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// Appends a session to the queue. If the queue is full, a key that has more sessions in it than others loses one.
+    /// Appends a session to the queue. If the queue is full, the session is refused, or it replaces a session of the key with the
+    /// most waiting sessions. It replaces one only if that key has at least two more waiting sessions than `key`.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
         let of_key =
             |entries: &mut dyn Iterator<Item = &Entry>| entries.filter(|entry| entry.key == key).count();
@@ -59,7 +61,7 @@ impl Queue {
         entered
     }
 
-    /// Returns the index of the last session of the key with most sessions in the queue, and their number.
+    /// Finds the key with the most waiting sessions. Returns the index of the newest of these sessions, and their number.
     fn last_of_greediest(&self) -> Option<(usize, usize)> {
         let mut counts: HashMap<&Option<String>, (usize, usize)> = HashMap::new();
         for (at, entry) in self.waiting.iter().enumerate() {
@@ -69,13 +71,13 @@ impl Queue {
         counts.into_values().max_by_key(|(last, count)| (*count, *last))
     }
 
-    /// Removes a session, served or waiting.
+    /// Removes a session, which may be served or waiting.
     pub(crate) fn leave(&mut self, session: u64) {
         self.active.retain(|entry| entry.session != session);
         self.waiting.retain(|entry| entry.session != session);
     }
 
-    /// Returns the next session that can be admitted; it counts as served from now on.
+    /// Returns the next session that can be admitted, and counts it as served from now on.
     pub(crate) fn admit(&mut self) -> Option<u64> {
         if self.active.len() >= self.active_max {
             return None;

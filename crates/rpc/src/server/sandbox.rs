@@ -6,7 +6,8 @@
 //! privilege by `exec`. If some key grants uploads, it can write files only in the folder of the session. Processes that it
 //! starts inherit all of that.
 //!
-//! The rules of Landlock grant and never deny, so everything beside the protected paths is granted, entry by entry.
+//! The rules of Landlock can grant access but not deny it. Access is therefore granted to every path that is not protected, one
+//! by one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +24,7 @@ use super::sys;
 /// Isolation of session processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Isolation as far as the kernel supports it; the log states how far that is.
+    /// Isolation as far as the kernel supports it. The log states how far that is.
     #[default]
     Auto,
     /// Full isolation; a kernel without support is an error.
@@ -32,10 +33,11 @@ pub enum Isolation {
     Off,
 }
 
-/// Version of the interface that is requested; of an older kernel, what it has is used.
+/// Version of the Landlock interface that is requested. An older kernel enforces the part of it that it supports.
 const WANTED: ABI = ABI::V6;
 
-/// Maximum number of entries per folder that are granted beside a protected path; further ones are out of reach.
+/// Maximum number of entries that are granted in a folder on the way to a protected path. Sessions have no access to further
+/// entries.
 const ENTRIES_MAX: usize = 4096;
 
 /// Rules for the processes of a server.
@@ -73,8 +75,9 @@ impl Sandbox {
         })
     }
 
-    /// Returns the rules for a session whose folder `own` lies in the folder `server`, for the new process to apply, or `None`
-    /// without isolation. If `confined`, the session may write nowhere else.
+    /// Returns the rules that the process of a session applies to itself, or `None` without isolation. The folder of the session,
+    /// `own`, lies in the folder of the server, `server`. If `confined` is true, the session can write files only in `own`, in
+    /// the writable paths, and in `/dev` and `/proc`, as far as their permissions allow.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors or no memory left.
@@ -117,12 +120,12 @@ impl Sandbox {
     }
 }
 
-/// Returns the accesses that the rules control: reading and changing files, but not listing folders and running programs.
+/// Returns the kinds of access that the rules control: reading and changing files, but not listing folders and running programs.
 fn all() -> BitFlags<AccessFs> {
     AccessFs::from_all(WANTED) & !(AccessFs::ReadDir | AccessFs::Execute | AccessFs::IoctlDev)
 }
 
-/// Adds a rule. A path that does not exist or cannot be opened is not granted.
+/// Adds a rule that grants `access` to `path`. Does nothing if the path does not exist or cannot be opened.
 fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let place = match PathFd::new(path).map_err(|error| of_system(&error)) {
         Ok(place) => place,
@@ -133,7 +136,7 @@ fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::
     rules.add_rule(PathBeneath::new(place, access)).map_err(|error| of_system(&error))
 }
 
-/// Returns the error of the operating system that caused another error, so that it can be identified.
+/// Returns the error of the operating system that caused `error`, so that callers can check its code.
 fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -145,7 +148,8 @@ fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Appends to `granted` what lies in or below a folder, except the protected paths and the folders that lead to them.
+/// Appends to `granted` the paths in a folder that are neither protected nor lead to a protected path. Folders that lead to a
+/// protected path are searched in the same way.
 fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX) {
         let path = entry.path();
@@ -161,7 +165,7 @@ fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns what the kernel supports, or why it supports nothing.
+/// Returns a description of the Landlock version of the kernel, or the reason why Landlock cannot be used.
 fn available() -> std::result::Result<String, String> {
     match sys::landlock_version() {
         Ok(version) => Ok(format!("landlock {version}")),

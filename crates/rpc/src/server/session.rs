@@ -34,7 +34,7 @@ pub(crate) struct Session {
     pub(crate) state: State,
     pub(crate) key: Option<String>,
     pub(crate) secret: Option<Secret>,
-    /// True if the client must not proceed.
+    /// True if the client has been refused, or will fail to prove its key because the key does not exist.
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     pub(crate) since: Instant,
     /// Time of the last message of the process.
     pub(crate) heard: Instant,
-    /// Index in the queue of which the client was last notified.
+    /// Index in the queue that the client was most recently notified of.
     pub(crate) told: Option<usize>,
     /// Reason for which the session was ended, if it was.
     pub(crate) ending: Option<&'static str>,
@@ -109,7 +109,7 @@ impl Session {
         self.ending.is_none() && matches!(self.state, State::Greeting | State::Proving)
     }
 
-    /// Sends a message to the process. Returns false if that is not possible now.
+    /// Sends a message to the process. Returns false if the channel is closed or full.
     pub(crate) fn tell(&self, message: &ToSession) -> bool {
         self.control.as_ref().is_some_and(|control| sys::send(control.as_fd(), &message.write()).is_ok())
     }
@@ -160,7 +160,7 @@ impl Session {
         [closed, by_state, by_age].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Returns the reason for which the session ended, as text.
+    /// Returns the reason for which the session ended, as a message for the log.
     pub(crate) fn reason(&self, ended: &Ended) -> String {
         if let Some(why) = self.ending {
             return why.into();

@@ -1,7 +1,7 @@
 //! Starting a session process.
 //!
 //! Between `fork` and `exec` in a program that may have threads, only functions that are safe in a signal handler may be called:
-//! no memory is allocated, and no lock taken. Everything is therefore prepared before.
+//! no memory is allocated, and no lock taken. Everything is therefore prepared before `fork`.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -25,19 +25,19 @@ pub const CONTROL_FD: c_int = 4;
 /// Environment variables that a session process inherits from the listener, in addition to those of the configuration.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"];
 
-/// Environment variable of a process that is started only as a trial.
+/// Name of the environment variable that is set in a process that is started only as a trial.
 pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 
-/// Environment variable of a process whose error output goes to the listener until its session begins.
+/// Name of the environment variable that is set in a process whose error output goes to the listener until its session begins.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
 /// Exit status of a session process whose program cannot be started.
 pub(crate) const CANNOT_START: c_int = 126;
 
-/// Number of signals; the highest is a real-time signal.
+/// Highest signal number, which is that of a real-time signal.
 const SIGNALS: c_int = 64;
 
-/// Properties that session processes have in common.
+/// Command line, environment and standard streams that all session processes of a server have in common.
 pub(crate) struct Program {
     words: Vec<CString>,
     variables: Vec<OsString>,
@@ -45,7 +45,7 @@ pub(crate) struct Program {
     show_output: bool,
 }
 
-/// Properties of one session process.
+/// Parameters for starting one session process.
 pub(crate) struct Start<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) client: BorrowedFd<'a>,
@@ -55,12 +55,12 @@ pub(crate) struct Start<'a> {
     pub(crate) output: Option<&'a OwnedFd>,
     /// Rules by which the kernel restricts the process.
     pub(crate) rules: Option<&'a OwnedFd>,
-    /// True if there is no client.
+    /// True if the process is started only as a trial and has no client.
     pub(crate) is_trial: bool,
 }
 
 impl Program {
-    /// Prepares a program. `words` are its name and arguments; `variables` are added to its environment.
+    /// Prepares the start of a program. `words` are its path and its arguments; `variables` are added to its environment.
     pub(crate) fn new(
         words: &[String],
         variables: &[(String, String)],
@@ -81,10 +81,10 @@ impl Program {
         })
     }
 
-    /// Starts the process and returns its id. It leads a session and a process group of its own, and dies with the calling
-    /// thread.
+    /// Starts the process and returns its id. The process leads its own POSIX session and process group. The kernel kills it when
+    /// the calling thread ends.
     ///
-    /// A program that cannot be started appears as a process that ends with [`CANNOT_START`].
+    /// If the program cannot be executed, the process ends with the exit status [`CANNOT_START`].
     pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<pid_t> {
         let folder = CString::new(start.folder.as_os_str().as_bytes())?;
         // SAFETY: `getpid` takes no arguments and cannot fail.
@@ -140,7 +140,7 @@ impl Program {
     }
 }
 
-/// Child process before it becomes the program: it only makes system calls, with what was prepared.
+/// Child process between `fork` and `exec`. It only makes system calls, with arguments that were prepared before.
 struct Child<'a> {
     parent: pid_t,
     folder: &'a CString,
@@ -194,7 +194,7 @@ impl Child<'_> {
         None
     }
 
-    /// Resets the signal mask and ignored signals, which survive `exec`.
+    /// Resets the signal mask and all signal actions: the mask and ignored signals would survive `exec`.
     fn reset_signals(&self) -> Option<()> {
         for signal in 1..=SIGNALS {
             // SAFETY: the default is a valid action. Signals whose action cannot be set are left unchanged.
@@ -209,8 +209,9 @@ impl Child<'_> {
             .then_some(())
     }
 
-    /// Moves the two connections to the descriptors where the program expects them, and closes all others of the parent at
-    /// `exec`. Returns the new descriptor of the rules.
+    /// Moves the client's connection, the channel to the listener and the standard streams to the descriptors at which the
+    /// program expects them. Makes `exec` close all other descriptors of the parent. Returns the new descriptor of the rules, if
+    /// there are any, or `None` on failure.
     fn place_descriptors(&self) -> Option<Option<c_int>> {
         // All are moved out of the way first, since any of them may have the number of another's destination.
         let mut moved =
@@ -260,7 +261,7 @@ fn joined(name: &OsStr, value: &OsStr) -> OsString {
     text
 }
 
-/// Returns a list as `exec` takes it: addresses of strings, then NULL. It is valid as long as the strings are.
+/// Returns a list in the form that `exec` takes: addresses of strings, then NULL. It is valid as long as the strings are.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
@@ -278,7 +279,7 @@ pub(crate) fn forget_output() {
     }
 }
 
-/// Applies the limits of a key to a process that was started with the limits of the server.
+/// Applies the limits of a key to a process that was started with the highest limits of all keys.
 pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
     sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;

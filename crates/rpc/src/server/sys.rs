@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{c_int, pid_t};
 
-/// Converts the result `-1` to the error that it reports.
+/// Converts the result -1 of a system call to the error in `errno`.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -45,7 +45,7 @@ pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     unsafe { owned_pair(fds) }
 }
 
-/// Creates a counter that makes `poll` return once it is signalled.
+/// Creates an event, a descriptor that becomes readable once it is signalled.
 pub(crate) fn event() -> io::Result<OwnedFd> {
     // SAFETY: `eventfd` takes two integers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -83,7 +83,7 @@ pub(crate) fn kill_group(pid: pid_t, signal: c_int) {
     unsafe { libc::killpg(pid, signal) };
 }
 
-/// Kills a child process that no other code knows, and waits for it.
+/// Kills a child process that no other code waits for, and waits for it.
 pub(crate) fn kill_now(pid: pid_t) {
     kill(pid, libc::SIGKILL);
     // SAFETY: with a null pointer `waitpid` does not return the status.
@@ -93,16 +93,16 @@ pub(crate) fn kill_now(pid: pid_t) {
 /// Exit status of a process, and the resources that it used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ended {
-    /// Status as `wait` returns it; `None` if other code has already taken it.
+    /// Status as `wait` returns it; `None` if other code has already waited for the process.
     pub(crate) status: Option<c_int>,
     /// Processor time of the process and of those that it waited for.
     pub(crate) cpu: Duration,
-    /// Maximum memory at one time, in bytes.
+    /// Maximum resident memory of the process, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
-/// Returns true if a child process has ended and can be waited for. Returns an error if it is not a child of this process, or no
-/// longer one.
+/// Returns true if a child process has ended and can be waited for. Returns an error if the process is not a child of this
+/// process, or other code has already waited for it.
 pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
     // SAFETY: `siginfo_t` consists of integers and unions of integers and pointers, which may all be zero.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -132,7 +132,7 @@ pub(crate) fn take_end(pid: pid_t) -> Ended {
     }
 }
 
-/// Returns the version of the kernel's Landlock.
+/// Returns the version of the Landlock interface of the kernel.
 pub(crate) fn landlock_version() -> io::Result<c_int> {
     const VERSION: c_int = 1;
     // SAFETY: with this flag the call takes no rules, but a null pointer and the size 0.
@@ -160,7 +160,7 @@ pub(crate) fn adopt_orphans() -> bool {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) == 0 }
 }
 
-/// Returns the children of this process, of all its threads.
+/// Returns the ids of all child processes of this process, regardless of which thread started them.
 pub(crate) fn children() -> Vec<pid_t> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -169,7 +169,7 @@ pub(crate) fn children() -> Vec<pid_t> {
         .collect()
 }
 
-/// Returns the id of the process session that a process belongs to.
+/// Returns the id of the POSIX session that a process belongs to.
 pub(crate) fn session_of(pid: pid_t) -> pid_t {
     // SAFETY: `getsid` takes an integer.
     unsafe { libc::getsid(pid) }
@@ -257,6 +257,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
 }
 
 /// Receives a message. Returns its size, which is 0 at the end of the channel and exceeds the buffer if the message did not fit.
+/// If `wait` is false and no message has arrived, returns `WouldBlock`.
 pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
     let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
     loop {
@@ -275,20 +276,20 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::
     }
 }
 
-/// Type of the names of limits, which differs between C libraries.
+/// Type of the constants that identify resource limits, such as `RLIMIT_AS`. It differs between C libraries.
 #[cfg(target_env = "gnu")]
 pub(crate) type Resource = libc::__rlimit_resource_t;
-/// Type of the names of limits, which differs between C libraries.
+/// Type of the constants that identify resource limits, such as `RLIMIT_AS`. It differs between C libraries.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) type Resource = c_int;
 
-/// Sets a limit of a child process, never above its current hard limit.
+/// Sets a resource limit of a child process to `most`, or to its current hard limit if that is lower.
 pub(crate) fn limit(pid: pid_t, resource: Resource, most: u64) -> io::Result<()> {
     limit_with_grace(pid, resource, most, 0)
 }
 
-/// Sets a limit like [`limit`], with a hard limit that is higher by `grace`: at the soft limit the process receives the signal
-/// that shows why it ends.
+/// Sets a limit like [`limit`], with a hard limit that is higher by `grace`: at the soft limit the process receives a signal that
+/// shows which limit it has reached.
 pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: with a null pointer for the new limits none are set; the old ones are written to `now`, which is on this stack.
@@ -299,7 +300,7 @@ pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace:
     check(unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) }).map(drop)
 }
 
-/// Returns a limit of `most`, or of the current hard limit if that is lower.
+/// Returns soft and hard limits of `most`, or of the hard limit in `now` if that is lower.
 pub(crate) fn capped(now: libc::rlimit, most: u64) -> libc::rlimit {
     let most = libc::rlim_t::try_from(most).unwrap_or(libc::RLIM_INFINITY).min(now.rlim_max);
     libc::rlimit { rlim_cur: most, rlim_max: most }

@@ -1,4 +1,4 @@
-//! The parts of the ELF format that bundles need: 64 bits, little endian, any machine.
+//! Reading and writing of the parts of the ELF format that bundles need: 64 bits, little endian, any machine.
 
 /// Object file type of a relocatable file (`ET_REL`).
 pub(super) const RELOCATABLE: u16 = 1;
@@ -9,10 +9,10 @@ pub(super) const SEGMENT_SIZE: usize = 56;
 pub(super) const SECTION_SIZE: usize = 64;
 pub(super) const SYMBOL_SIZE: usize = 24;
 
-/// Name of the symbol for the modules of a library.
+/// Name of the symbol whose data contains the modules of a library.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
-/// Type and binding of that symbol: data, global.
+/// Type and binding of [`SYMBOL`]: a data object (`STT_OBJECT`) that is global (`STB_GLOBAL`).
 pub(super) const GLOBAL_DATA: u8 = 0x11;
 
 /// Identification of an ELF file: its format and its machine.
@@ -24,14 +24,15 @@ pub(super) struct Ident {
 }
 
 impl Ident {
-    /// Identification of files for this machine.
+    /// Identification of files for the machine that runs this code.
     pub(super) const HOST: Ident = Ident {
         ident: [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         machine: if cfg!(target_arch = "aarch64") { 183 } else { 62 },
         flags: 0,
     };
 
-    /// Reads the identification and the object file type of a file. `None` if it is not an ELF file.
+    /// Returns the identification and the object file type (`e_type`) in the header of a file. `None` if it is not an
+    /// ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
         let head: &[u8; HEADER_SIZE] = file.first_chunk()?;
         let ident: [u8; 16] = *head.first_chunk()?;
@@ -42,7 +43,7 @@ impl Ident {
         Some((this, u16_at(file, 16)?))
     }
 
-    /// Checks that files of this format are supported.
+    /// Returns an error unless files of this format are supported: 64 bits, little endian.
     pub(super) fn check(&self) -> Result<(), String> {
         match (self.ident[4], self.ident[5]) {
             (2, 1) => Ok(()),
@@ -61,25 +62,25 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-/// Reads a number that is an offset, a size or an address.
+/// Reads the 8-byte integer at the offset `at`. `None` if it is out of bounds or does not fit into `usize`.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
     let number = bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)?;
     usize::try_from(number).ok()
 }
 
-/// Overwrites bytes at an offset. Returns `false`, without writing, if they do not all fit.
+/// Overwrites the bytes at the offset `at` with `new`. If they do not all fit, writes nothing and returns `false`.
 #[must_use]
 pub(super) fn put(bytes: &mut [u8], at: usize, new: &[u8]) -> bool {
     let place = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end));
     place.map(|place| place.copy_from_slice(new)).is_some()
 }
 
-/// Rounds up to a multiple of `align`, a power of two.
+/// Rounds `value` up to a multiple of `align`, which must be a power of two.
 pub(super) fn align_up(value: usize, align: usize) -> usize {
     (value + align - 1) & !(align - 1)
 }
 
-/// A section header.
+/// A section header of an ELF file.
 #[derive(Default)]
 pub(super) struct Section {
     pub(super) name: u32,
@@ -114,7 +115,8 @@ impl Section {
     }
 }
 
-/// Encodes a symbol: data, global.
+/// Encodes the entry of a global data object in the symbol table. Arguments: offset of its name in the string table,
+/// index of its section, address, size in bytes.
 pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [u8; SYMBOL_SIZE] {
     let mut bytes = [0; SYMBOL_SIZE];
     let parts: [&[u8]; 5] = [
@@ -128,7 +130,7 @@ pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [
     bytes
 }
 
-/// Returns an object file for a machine that contains only `data` under the name [`SYMBOL`].
+/// Returns an object file for the machine `ident` that defines only [`SYMBOL`], whose content is `data`.
 pub(super) fn object_file(ident: &Ident, data: &[u8]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0";
     let name = |name: &str| {

@@ -1,9 +1,9 @@
-//! Embeds the modules of a bundle in a library that is linked already, without a linker.
+//! Embeds the modules of a bundle in a shared library that is linked already, without a linker.
 //!
-//! The content of the library keeps its location. A new segment is appended that contains the modules and those tables
-//! that gain an entry: the segments, the dynamic symbols, their names, their versions and their hash table. The hash
-//! table is written in the older format, which allows symbols in any order, because relocations refer to symbols by
-//! number.
+//! The existing content of the library keeps its offsets and addresses. A new segment is appended, which contains the
+//! modules and those tables that gain an entry: segments, dynamic symbols, names, versions and hash table. The order of
+//! the symbols must not change, because relocations refer to them by index. Therefore the hash table is written in the
+//! older format (`DT_HASH`), which allows symbols in any order.
 
 use super::elf::{
     HEADER_SIZE, Ident, SECTION_SIZE, SEGMENT_SIZE, SHARED, SYMBOL, SYMBOL_SIZE, Section, align_up,
@@ -21,9 +21,9 @@ const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
 const SHT_HASH: u32 = 5;
 const SHF_ALLOC: u64 = 2;
-/// Name of the section that contains the modules, for tools.
+/// Name of the section that contains the modules. The loader does not use sections, but tools such as `readelf` do.
 const SECTION: &str = ".anyfn.bundle";
-/// Version index of a symbol that is globally visible.
+/// Index in the version table for a symbol that is globally visible (`VER_NDX_GLOBAL`).
 const VERSION_GLOBAL: u16 = 1;
 
 /// Location of a table of the library: its address once loaded, and its offset in the file.
@@ -33,12 +33,12 @@ struct Place {
     offset: usize,
 }
 
-/// The parsed parts of a library.
+/// A shared library whose headers and tables have been located.
 struct Library<'a> {
     file: &'a [u8],
     /// Bytes of the segment table.
     segments: &'a [u8],
-    /// Offset in the file and size in bytes of the dynamic entries.
+    /// Offset in the file and size in bytes of the dynamic table.
     dynamic: (usize, usize),
     symbols: Place,
     symbol_count: usize,
@@ -118,7 +118,8 @@ impl<'a> Library<'a> {
         self.segments().filter(|segment| segment_kind(segment) == PT_LOAD)
     }
 
-    /// Returns the file offset of an address.
+    /// Returns the offset in the file of an address of the loaded library. `None` if no segment loads that address from
+    /// the file.
     fn offset_of(&self, address: usize) -> Option<usize> {
         self.loaded().find_map(|segment| {
             let (offset, begin, size) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);
@@ -127,12 +128,12 @@ impl<'a> Library<'a> {
         })
     }
 
-    /// Returns offset and value of the first dynamic entry with a tag.
+    /// Returns the offset in the file and the value of the first dynamic entry whose tag is `wanted`.
     fn dynamic_entry(&self, wanted: usize) -> Option<(usize, usize)> {
         self.dynamic_entries().find(|(_, tag, _)| *tag == wanted).map(|(at, _, value)| (at, value))
     }
 
-    /// Iterates over offset, tag and value of each dynamic entry.
+    /// Iterates over the dynamic entries, each as its offset in the file, its tag and its value.
     fn dynamic_entries(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<'a> {
         let (file, (begin, size)) = (self.file, self.dynamic);
         let entries = (begin..begin + size / 16 * 16).step_by(16);
@@ -159,7 +160,8 @@ fn segment_kind(segment: &[u8]) -> u32 {
     u32_at(segment, 0).unwrap_or(0)
 }
 
-/// Returns the number of symbols, which the newer hash table implies only by its last entry.
+/// Returns the number of symbols according to a hash table in the newer format (`DT_GNU_HASH`). The table does not
+/// contain the number, so the function follows the last hash chain to its end.
 fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     let number = |index: usize| u32_at(file, at.checked_add(index.checked_mul(4)?)?).map(|n| n as usize);
     let (buckets, first, filter) = (number(0)?, number(1)?, number(2)?);
@@ -178,7 +180,7 @@ fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Computes the symbol hash of the older format.
+/// Computes the hash of a symbol's name for the older format of hash tables (`DT_HASH`).
 fn hash(name: &[u8]) -> u32 {
     name.iter().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add((*byte).into());
@@ -192,7 +194,7 @@ fn name_at(strings: &[u8], at: usize) -> &[u8] {
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Builds a hash table over all defined symbols.
+/// Builds a hash table in the older format (`DT_HASH`) over all defined symbols.
 fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
     let count = symbols.len() / SYMBOL_SIZE;
     let bucket_count = (count / 2).max(1) | 1;
@@ -209,7 +211,7 @@ fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
     all.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Returns the number of the symbol of the modules that a library already carries.
+/// Returns the index of [`SYMBOL`] if a library defines it, which means that the library carries modules already.
 fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     let strings = library.strings()?;
     let is_it = |symbol: &[u8]| {
@@ -219,12 +221,13 @@ fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     Ok(library.symbols()?.chunks_exact(SYMBOL_SIZE).position(is_it))
 }
 
-/// Returns true if a library carries modules.
+/// Returns true if the library with the content `file` carries modules already.
 pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?)?.is_some())
 }
 
-/// Returns the library with `data` under the name [`SYMBOL`], replacing data that it carried under that name.
+/// Returns the library with `data` embedded as [`SYMBOL`]. Replaces the data that the library carried under that name,
+/// if any.
 pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let library = Library::parse(file)?;
     let known = carried(&library)?;
@@ -347,14 +350,15 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// Returns the header of a read-only segment.
+/// Returns the program header of a read-only segment that is loaded.
 fn new_segment(offset: usize, address: usize, size: usize, align: usize) -> Vec<u8> {
     const READ: u32 = 4;
     let numbers = [offset, address, address, size, size, align].map(|number| (number as u64).to_le_bytes());
     [&PT_LOAD.to_le_bytes()[..], &READ.to_le_bytes(), &numbers.concat()].concat()
 }
 
-/// Rewrites the section table, which tools read, with the tables that have moved and a new section for the modules.
+/// Rewrites the section table, which only tools read. Updates the sections of the tables that have moved, and adds a
+/// section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
     count: usize,
@@ -418,7 +422,7 @@ const _: () = assert!(HEADER_SIZE == 64);
 mod tests {
     use super::*;
 
-    /// Returns the contents of a few small libraries of this machine.
+    /// Returns the contents of up to six small libraries that exist on this machine.
     fn samples() -> Vec<Vec<u8>> {
         let own = std::env::current_exe().unwrap();
         let beside = own.parent().unwrap().read_dir().unwrap().flatten().map(|entry| entry.path());
@@ -458,8 +462,8 @@ mod tests {
         }
     }
 
-    /// Damaged files must be accepted or refused without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` extends
-    /// the test.
+    /// Tests that damaged files are accepted or refused without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` is
+    /// the duration of the test in seconds.
     #[test]
     fn takes_any_library_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -505,6 +509,6 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Ignores that a location is outside the file, which leaves the file unchanged.
+    /// Ignores the result of [`put`]. A location outside the file leaves the file unchanged.
     fn fine(_put: bool) {}
 }

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns a suffix that no other file or folder of this process has.
+/// Returns a suffix for temporary names, which no other file or folder of this process has.
 fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A folder that only this user can enter, removed on drop.
+/// A temporary folder that only this user can enter, removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -40,7 +40,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Prepares a file for `place`, which may exist already.
+    /// Prepares a file whose final name is `place`. A file of that name may exist already.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
             return Err(format!("{} is no name of a file", place.display()));
@@ -59,7 +59,7 @@ impl Partial {
         &self.path
     }
 
-    /// Writes the whole file, with the permissions of another one.
+    /// Writes the whole content to the temporary file, and gives it the permissions of the file `like`.
     pub(super) fn write(&self, content: &[u8], like: &Path) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
         fs::write(&self.path, content).map_err(fail)?;
@@ -67,7 +67,7 @@ impl Partial {
         fs::set_permissions(&self.path, permissions).map_err(fail)
     }
 
-    /// Renames the file to its final name.
+    /// Renames the temporary file to its final name.
     pub(super) fn finish(self) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
         fs::File::open(&self.path).and_then(|file| file.sync_all()).map_err(fail)?;

@@ -4,21 +4,22 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// A command with its leading arguments.
+/// A compiler or linker: a command, followed by its leading arguments.
 pub(super) struct Tool {
     words: Vec<String>,
     /// True if the command is the linker itself, not a compiler that calls it.
     pub(super) is_plain_linker: bool,
 }
 
-/// Sources from which a tool is chosen: a command given by the caller, then environment variables, then known names.
+/// Candidates for a tool, in this order: a command that the caller gives, the values of environment variables,
+/// well-known command names.
 pub(super) struct Choice<'a> {
     pub(super) given: Option<&'a str>,
     pub(super) variables: &'a [&'a str],
     pub(super) names: &'a [&'a str],
-    /// Designation of the tool in messages.
+    /// Name of the tool in error messages, such as "linker".
     pub(super) what: &'a str,
-    /// Advice in case the tool is not found.
+    /// Advice that the error message gives if the tool is not found.
     pub(super) hint: &'a str,
 }
 
@@ -47,10 +48,10 @@ pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
 };
 
 impl Tool {
-    /// Finds a tool.
+    /// Selects the first candidate for a tool that is given, set in the environment, or found on `PATH`.
     ///
     /// # Errors
-    /// Returns the reason if no tool is found.
+    /// Returns the reason if there is no such candidate.
     pub(super) fn find(choice: &Choice<'_>) -> Result<Tool, String> {
         let given = choice.given.map(str::to_owned);
         let from_environment =
@@ -76,10 +77,10 @@ impl Tool {
         Ok(Tool { words, is_plain_linker })
     }
 
-    /// Runs the tool and returns its output.
+    /// Runs the tool with the arguments `args`, and returns the messages that it printed.
     ///
     /// # Errors
-    /// Returns the reason together with the output.
+    /// Returns the reason, with the printed messages, if the tool cannot be run or fails.
     pub(super) fn run(&self, args: &[OsString]) -> Result<String, String> {
         let name = &self.words[0];
         let done = Command::new(name)
@@ -106,17 +107,18 @@ fn is_command(name: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
 }
 
-/// Inputs of a library.
+/// Input files and options of a library to be linked.
 pub(super) struct Inputs<'a> {
     pub(super) objects: &'a [OsString],
     pub(super) archives: &'a [OsString],
     pub(super) options: &'a [String],
 }
 
-/// Links a library. Undefined symbols are an error, except those that the runtime provides.
+/// Links a shared library and writes it to `out`. Undefined symbols are an error, except those that the runtime
+/// provides.
 ///
-/// A plain linker may not find the C libraries, which are not required for linking. In this case undefined symbols are
-/// left to the loader of the library.
+/// A plain linker may not find the C libraries, which are not required for linking. The library is then linked without
+/// them, and undefined symbols are not reported: the loader resolves them when the library is loaded.
 pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), String> {
     // A compiler adds the C library automatically.
     let libraries: &[&str] = if tool.is_plain_linker { &["-lm", "-lc"] } else { &["-lm"] };
@@ -132,7 +134,7 @@ pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Returns true if a linker reports that it does not find a library.
+/// Returns true if the messages `printed` of a linker report that `library` is not found.
 fn lacks(printed: &str, library: &str) -> bool {
     let has_name = |line: &str| line.split(|c: char| c.is_whitespace() || c == ':').any(|word| word == library);
     printed.lines().any(|line| line.contains("find") && has_name(line))
@@ -155,12 +157,12 @@ fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -
     tool.run(&args)
 }
 
-/// Returns true if the loader provides the symbol to a library.
+/// Returns true if the runtime provides the symbol, so that the loader resolves it.
 fn is_of_runtime(name: &str) -> bool {
     ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
 }
 
-/// Extracts the symbols that a linker reports as undefined.
+/// Extracts the names of undefined symbols from the messages of a linker.
 fn undefined(printed: &str) -> impl Iterator<Item = &str> {
     let name = |line| {
         let (_, rest): (&str, &str) = str::split_once(line, "undefined reference to ")

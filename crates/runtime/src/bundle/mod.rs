@@ -1,9 +1,9 @@
 //! Bundles: a library and all modules that it imports, of any kind, in one file.
 //!
-//! The modules are stored as a constant of the library, by the convention that loaders of the ABI know: the import
-//! tree, and each module's kind and bytes, from which the loader of that kind recreates the module. Object files are
-//! linked with an additional object file that contains the constant. A library that is linked already receives the
-//! constant through `embed`, which needs no tool.
+//! The modules are stored as a constant of the library, in a format that all loaders of the stable ABI know: the import
+//! tree, then each module's kind and bytes. The loader of that kind recreates the module from its bytes. Object files
+//! are linked with an additional object file that contains the constant. A library that is linked already receives the
+//! constant through `embed`, which needs no linker.
 //!
 //! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
 
@@ -24,7 +24,7 @@ use files::{Folder, Partial};
 use link::{C_COMPILERS, CPP_COMPILERS, Choice, Inputs, LINKERS, Tool};
 use tree::Tree;
 
-/// Description of a bundle; [`Bundle::write`] creates the file.
+/// Description of a bundle, to which files and modules are added. [`Bundle::write`] creates the bundle's file.
 ///
 /// ```no_run
 /// # use anyfn::{Module, Result};
@@ -46,39 +46,42 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Creates a description of an empty bundle.
+    /// Creates the description of an empty bundle.
     pub fn new() -> Bundle {
         Bundle::default()
     }
 
-    /// Creates a description of a bundle of a module and all that it imports. A library among these modules becomes the
-    /// library of the bundle. Otherwise the added files become the library, which imports `module`.
+    /// Creates the description of a bundle of `module` and all that it imports. If one of these modules is a library or
+    /// is exported as code, it becomes the library of the bundle. Otherwise the added files become the library, which
+    /// imports `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }
 
-    /// Adds code: an object file, a static archive, a C or C++ source, or a single library that is linked already.
+    /// Adds a file of code: an object file, a static archive, a C, C++ or assembler source, or a shared library. A
+    /// shared library is linked already, so it must be the only file of code.
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Bundle {
         self.files.push(path.as_ref().to_path_buf());
         self
     }
 
-    /// Adds a module, with all that it imports, to the imports of the library.
+    /// Adds `module`, together with all that it imports, to the imports of the library.
     #[must_use]
     pub fn import(mut self, module: &Module) -> Bundle {
         self.imports.push(module.clone());
         self
     }
 
-    /// Sets the command that links: a compiler or linker, such as a cross compiler, optionally followed by arguments.
+    /// Sets the command that links the library: a compiler or linker, such as a cross compiler, optionally followed by
+    /// arguments.
     #[must_use]
     pub fn linker(mut self, command: &str) -> Bundle {
         self.linker = Some(command.to_owned());
         self
     }
 
-    /// Sets the command that compiles sources.
+    /// Sets the command that compiles source files, optionally followed by arguments.
     #[must_use]
     pub fn compiler(mut self, command: &str) -> Bundle {
         self.compiler = Some(command.to_owned());
@@ -99,12 +102,13 @@ impl Bundle {
         self
     }
 
-    /// Writes the file. An existing file is replaced once the new one is complete. The same inputs produce the same
-    /// bytes.
+    /// Writes the bundle to the file `path`. An existing file is replaced once the new one is complete. The same inputs
+    /// produce the same bytes.
     ///
     /// # Errors
-    /// Returns `RuntimeError` with the kind of a module that cannot be saved, or with the output of a compiler or
-    /// linker that failed; `ValueError` for parts that do not fit together. No partial file remains after an error.
+    /// Returns the error of a module that cannot be saved, with its kind; `RuntimeError` for a file that cannot be
+    /// bundled, or with the output of a compiler or linker that failed; `ValueError` if there is no code or if imports
+    /// form a cycle. No partial file remains after an error.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut tree = Tree::of(self.root.as_ref(), &self.imports)?;
@@ -178,7 +182,7 @@ const FILE_MAX: u64 = 4 << 30;
 /// Reads a regular file of at most 4 GiB. Devices and pipes, which may never end, are refused without being read.
 ///
 /// # Errors
-/// Returns the reason, without the path.
+/// Returns the reason as text, without the path.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let mut options = fs::File::options();
@@ -202,7 +206,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Writes the library together with the modules to `out`.
+/// Writes a copy of the library with the modules `data` to `out`. If `replaces` is false, the library must not carry
+/// modules already.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
     let file = read_file(library).map_err(fail)?;
@@ -224,8 +229,8 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     out.write(&new, library)
 }
 
-/// Returns the files of modules that are code. A library has a file already; other modules write an object file or a
-/// source.
+/// Returns one file of code for each of the modules in `code`. A library has a file already. Any other module writes an
+/// object file or a source to `folder`.
 fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
     const FORMATS: [&str; 5] = ["o", "obj", "c", "cc", "cpp"];
     let mut files = Vec::new();
@@ -264,7 +269,7 @@ fn is_cpp(path: &Path) -> bool {
         .is_some_and(|text| matches!(text, "cc" | "cpp" | "cxx" | "C"))
 }
 
-/// Files of code, sorted by type.
+/// Files of code in a bundle, sorted by type.
 #[derive(Default)]
 struct Parts {
     sources: Vec<PathBuf>,
@@ -307,7 +312,7 @@ impl Parts {
     }
 }
 
-/// Returns the machine of the first object file in a static archive.
+/// Returns the identification of the first object file in a static archive.
 fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     const HEAD: usize = 60;
     let mut at = 8;
@@ -323,7 +328,7 @@ fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     }
 }
 
-/// Applies the options that other languages pass by name.
+/// Applies the options that `anyfn.bundle` receives by name.
 fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
     for (name, value) in options.iter_any() {
         let name = name.get::<&str>()?;
@@ -344,8 +349,9 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
     Ok(bundle)
 }
 
-/// Writes a bundle of `files` that imports `modules`. If `root` is given, the bundle contains it and all that it
-/// imports.
+/// Writes a bundle of the files of code `files`, which imports `modules`, to the file `path`. If `root` is given, the
+/// bundle contains `root` and all that it imports. Options: `linker` and `compiler` (commands), `compile_options` and
+/// `link_options` (lists of arguments).
 #[register("anyfn.bundle", blocking)]
 fn bundle(
     path: &str,

@@ -4,29 +4,29 @@ use std::collections::HashMap;
 
 use anyfn::{Bytes, Module, Result};
 
-/// Kind of the library itself in the serialised tree.
+/// Kind that represents the library itself in the serialised tree.
 const LIBRARY: &str = "_lib";
 
-/// A module of a bundle: the library itself, or another module as its kind and bytes.
+/// A module of a bundle and its imports. The module is the library itself, or another module as its kind and bytes.
 pub(super) struct Node {
-    /// Kind and bytes; `None` for the library.
+    /// Kind and bytes of a module other than the library; `None` for the library.
     other: Option<(String, Bytes)>,
     imports: Vec<usize>,
 }
 
-/// The modules of a bundle. Loading the file returns the first one.
+/// The modules of a bundle. Loading the bundle returns the first of them.
 #[derive(Default)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// Index of the library.
+    /// Index of the library in `nodes`.
     library: Option<usize>,
-    /// Modules that become part of the library's code: the library itself, or modules that are exported as code.
+    /// Modules that become the code of the library: a loaded library, or modules that are exported as code.
     pub(super) code: Vec<Module>,
 }
 
 impl Tree {
-    /// Builds the tree of `root` and of all that it imports, directly or indirectly; without a root, of the library
-    /// only. The library also imports `imports`, and `root` if the library is not part of the root's own tree.
+    /// Builds the tree of `root` and of all that it imports, directly or indirectly. If none of these modules is a
+    /// library, a library that imports `root` is added. The library also imports `imports`.
     pub(super) fn of(root: Option<&Module>, imports: &[Module]) -> Result<Tree> {
         let mut tree = Tree::default();
         let mut known = HashMap::new();
@@ -51,7 +51,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Inserts a library at index 0 that imports the previous first module.
+    /// Inserts a library at index 0. It imports the module that had index 0 before, if any.
     fn put_library_first(&mut self) {
         self.nodes.iter_mut().flat_map(|node| &mut node.imports).for_each(|at| *at += 1);
         let imports = if self.nodes.is_empty() { Vec::new() } else { vec![1] };
@@ -59,7 +59,8 @@ impl Tree {
         self.library = Some(0);
     }
 
-    /// Adds a module with all that it imports, each once, and returns its index.
+    /// Adds `module` and all that it imports, each module once, and returns the index of `module`. `known` maps
+    /// addresses of modules to their indices.
     fn add(&mut self, module: &Module, known: &mut HashMap<usize, usize>) -> Result<usize> {
         let address = |module: &Module| module.as_object().as_handle().addr();
         if let Some(at) = known.get(&address(module)) {
@@ -88,7 +89,7 @@ impl Tree {
         Ok(first)
     }
 
-    /// Adds a module without its imports, and returns its index.
+    /// Adds `module` without its imports, and returns its index. All modules of code share the index of the library.
     fn node_of(&mut self, module: &Module) -> Result<usize> {
         let kind = module.kind()?;
         let is_library = &*kind == "library" && module.file()?.is_some();
@@ -114,7 +115,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// Checks that the imports have no cycle, which may arise because several modules are merged into the library.
+    /// Checks that the imports have no cycle. Cycles may arise because several modules are merged into the library.
     fn check_acyclic(&self) -> Result<()> {
         let mut importers = vec![0usize; self.nodes.len()];
         self.nodes.iter().flat_map(|node| &node.imports).for_each(|to| importers[*to] += 1);
@@ -144,7 +145,7 @@ impl Tree {
         self.nodes.len() == 1
     }
 
-    /// Serialises the tree: the size, then the imports of each module, then the modules.
+    /// Serialises the tree: number of bytes, imports of each module, then kind and bytes of each module.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut ends = vec![0u64];
         let mut children: Vec<u64> = Vec::new();

@@ -1,7 +1,7 @@
-//! The driver of main memory and its processors.
+//! Driver of the host: main memory and its processors.
 //!
-//! Work has finished when the call returns, so all streams are always idle. An event stores the time at which it was
-//! recorded.
+//! Each operation has finished when its call returns, so streams never hold pending work. An event stores the time at
+//! which it was recorded.
 
 use core::alloc::Layout;
 use core::ffi::c_void;
@@ -16,7 +16,7 @@ use anyfn::{Error, Result};
 
 use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value};
 
-/// Driver of main memory and its processors.
+/// Driver of the device `cpu:0`: main memory and its processors.
 pub(super) struct Cpu;
 
 // SAFETY: memory comes from the allocator, aligned as requested, and zeroed where requested; copies are `memmove`s; a
@@ -131,25 +131,27 @@ unsafe impl Driver for Cpu {
     }
 }
 
-/// Alignment in bytes of every block that the allocator returns.
+/// Alignment in bytes that is requested from the allocator for every block.
 const BASE: usize = 16;
 
-/// Returns the layout of the block that contains the memory of a request, and the number of bytes reserved for its
-/// alignment.
+/// Returns the layout of the allocator's block for a request, and the number of bytes of the block that are reserved
+/// for alignment.
 ///
-/// If an alignment greater than the allocator's own were passed to the allocator, zeroed memory would be written byte
-/// by byte, whereas large blocks otherwise come from the system as zero pages. Therefore the block has the allocator's
-/// own alignment, and its start address is stored in front of the memory that the caller receives.
+/// For an alignment that is greater than its own, the allocator writes zeroed memory byte by byte, whereas large blocks
+/// otherwise come from the system as zero pages. Therefore every block is only aligned to [`BASE`]. For a greater
+/// alignment, the block is larger than the request, and its start address is stored directly before the memory that the
+/// caller receives.
 fn block(request: Request) -> Result<(Layout, usize)> {
     let gap = if request.alignment > BASE { request.alignment } else { 0 };
     let layout = request.bytes.checked_add(gap).and_then(|size| Layout::from_size_align(size, BASE).ok());
     layout.map(|layout| (layout, gap)).ok_or_else(|| short(request))
 }
 
-/// Returns the aligned part of a block.
+/// Returns the aligned memory within the block that begins at `start`. Returns `MemoryError` if `start` is NULL.
 ///
 /// # Safety
-/// `start` must be NULL or a new block for the request.
+/// `start` must be NULL or the start of a new block for `request`, and `gap` its reserved bytes, both according to
+/// [`block`].
 unsafe fn aligned(start: *mut u8, gap: usize, request: Request) -> Result<*mut c_void> {
     if start.is_null() {
         return Err(short(request));
@@ -171,10 +173,10 @@ fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "{} bytes of main memory are not available", request.bytes)
 }
 
-/// Time of an event that has not been recorded.
+/// Time of an event that has not been recorded, as a value that no recorded event has.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the time of an event.
+/// Returns the time at which an event was recorded, in nanoseconds, or [`NEVER`].
 ///
 /// # Safety
 /// `event` must come from `create_event` and be alive for `'a`.
@@ -183,13 +185,13 @@ unsafe fn time_of<'a>(event: Handle) -> &'a AtomicU64 {
     unsafe { &*event.cast::<AtomicU64>() }
 }
 
-/// Returns the nanoseconds since a fixed time, which is the same for the whole process.
+/// Returns the nanoseconds since the first call of this function in the process.
 fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Returns the processor name that the system reports.
+/// Returns the name of the processor, or of its architecture if the system does not report a name.
 fn name() -> String {
     let found = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -198,7 +200,7 @@ fn name() -> String {
     found.unwrap_or_else(|| std::env::consts::ARCH.to_string())
 }
 
-/// Reads a line of `/proc/meminfo`, in bytes.
+/// Returns the value, in bytes, of the line of `/proc/meminfo` that begins with `line`.
 fn memory(line: &str) -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|text| text.strip_prefix(line))?;

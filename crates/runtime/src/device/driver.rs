@@ -4,29 +4,30 @@ use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
-/// Reachability of the memory of a kind of devices.
+/// Access that the host has to the memory of a kind of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Main memory: `data` is an address that the processor can read and write.
+    /// Main memory: data pointers are addresses that the processor can read and write.
     Host,
-    /// Device memory: `data` is an address on the device, which supports arithmetic but cannot be dereferenced by the
-    /// host.
+    /// Device memory: data pointers are addresses on the device. Offsets can be added to them, but the host cannot
+    /// dereference them.
     Address,
-    /// Opaque memory: `data` is a handle, and a location within the memory needs a separate offset.
+    /// Opaque memory: data pointers are handles. A location within the memory is a handle together with a separate
+    /// offset.
     Handle,
 }
 
-/// Attribute of a device. The numbers are those of `runtime.GetDeviceAttr`.
+/// Attribute of a device. The discriminants are the attribute numbers of the global function `runtime.GetDeviceAttr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
-    /// Availability of the device: 0 or 1.
+    /// Availability of the device: 1 if it is available, otherwise 0.
     Exists = 0,
     /// Maximum number of threads of a block (work group).
     MaxThreadsPerBlock = 1,
     /// Number of threads that execute in lockstep.
     WarpSize = 2,
-    /// Bytes of memory that the threads of a block share.
+    /// Maximum number of bytes of memory that the threads of a block can share.
     MaxSharedMemoryPerBlock = 3,
     /// Version of the instruction set, as a string.
     ComputeVersion = 4,
@@ -38,26 +39,26 @@ pub enum Attribute {
     ComputeUnits = 7,
     /// Maximum number of threads of a block in each dimension, as a string.
     MaxThreadDimensions = 8,
-    /// Number of registers of a block.
+    /// Maximum number of registers of a block.
     MaxRegistersPerBlock = 9,
     /// Architecture of a ROCm GPU, as a string.
     GcnArchitecture = 10,
-    /// Version of the interface to the driver.
+    /// Version of the driver's programming interface.
     ApiVersion = 11,
     /// Version of the driver, as a string.
     DriverVersion = 12,
-    /// Bytes of the second-level cache.
+    /// Size of the second-level cache in bytes.
     L2CacheSize = 13,
-    /// Bytes of memory.
+    /// Total size of the memory in bytes.
     TotalMemory = 14,
-    /// Bytes of memory that are currently free.
+    /// Size of the memory that is currently free, in bytes.
     FreeMemory = 15,
-    /// Alignment of image rows, in elements.
+    /// Alignment of the rows of an image, in elements.
     ImagePitchAlignment = 16,
 }
 
 impl Attribute {
-    /// All attributes, in the order of their numbers.
+    /// All attributes, in the order of their discriminants.
     pub const ALL: [Attribute; 17] = [
         Attribute::Exists,
         Attribute::MaxThreadsPerBlock,
@@ -79,7 +80,7 @@ impl Attribute {
     ];
 }
 
-/// Value of an attribute.
+/// Value of an attribute of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// An integer value.
@@ -108,7 +109,7 @@ pub struct Place {
     pub offset: usize,
 }
 
-/// A copy of bytes.
+/// Description of a copy of bytes from one location to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Source of the copy.
@@ -121,10 +122,10 @@ pub struct Transfer {
     pub stream: Handle,
 }
 
-/// Identifier that a driver assigns to a stream or event; NULL is the default stream.
+/// Native handle of a stream or event, a value that the driver chooses. The handle NULL denotes the default stream.
 pub type Handle = *mut c_void;
 
-/// Stream for work without an explicit stream.
+/// Handle of the default stream of every device, which receives work without an explicit stream.
 pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 
 /// A driver of one kind of devices.
@@ -158,16 +159,18 @@ pub unsafe trait Driver: Send + Sync {
     /// Returns the kind of the devices: one of the `kDL*` constants.
     fn device_type(&self) -> i32;
 
-    /// Returns how the memory of the devices can be reached.
+    /// Returns how the host can access the memory of the devices. See [`MemoryKind`].
     fn memory_kind(&self) -> MemoryKind;
 
-    /// Checks whether a device is available. This is called often, so the answer should be cached.
+    /// Checks that the device with the given index is available. The runtime calls this often, so an implementation
+    /// should cache the answer.
     ///
     /// # Errors
-    /// Returns the reason why it is not available, as the second half of a sentence: "there are only 2".
+    /// Returns the reason why the device is not available. In the message it follows "device cuda:2 is not available:
+    /// ", as does, for example, "there are only 2".
     fn probe(&self, index: i32) -> Result<(), String>;
 
-    /// Returns an attribute of an available device; `None` if the driver does not know it.
+    /// Returns an attribute of an available device; `None` if the driver does not provide it.
     fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value>;
 
     /// Allocates memory with unspecified content.
@@ -176,7 +179,7 @@ pub unsafe trait Driver: Send + Sync {
     /// Returns `MemoryError` if the memory is not available.
     fn allocate(&self, index: i32, request: Request) -> Result<*mut c_void>;
 
-    /// Allocates zeroed memory if the driver can do so in one operation; otherwise returns `None`.
+    /// Allocates zeroed memory. Returns `None` if the driver cannot allocate and zero memory in one operation.
     ///
     /// # Errors
     /// Returns `MemoryError` if the memory is not available.
@@ -184,7 +187,8 @@ pub unsafe trait Driver: Send + Sync {
         Ok(None)
     }
 
-    /// Allocates memory of a scope, such as `global.texture`. It is freed like other memory.
+    /// Allocates memory in a scope, such as `global.texture`. A scope is a kind of memory of the device.
+    /// [`Driver::free`] frees the memory.
     ///
     /// # Errors
     /// Returns `NotImplementedError` for a scope that the device does not have, `MemoryError` if the memory is not
@@ -193,20 +197,21 @@ pub unsafe trait Driver: Send + Sync {
         unsupported(&format!("memory of scope {scope}"))
     }
 
-    /// Frees memory.
+    /// Frees memory of a device.
     ///
     /// # Safety
-    /// `data` must come from an allocation with this request and must not be used any more.
+    /// `data` must have been allocated by this driver on the device `index` with the same `request`, and must not be
+    /// used any more.
     unsafe fn free(&self, index: i32, data: *mut c_void, request: Request);
 
-    /// Copies bytes. At least one of the locations is on a device of this driver; the other one is too, or is in main
-    /// memory. The ranges may overlap.
+    /// Copies bytes between two locations. At least one of them is on a device of this driver. The other one is on a
+    /// device of this driver or in main memory. The ranges may overlap.
     ///
     /// # Errors
     /// Returns an error if the device fails.
     ///
     /// # Safety
-    /// Both locations must be valid for `bytes` bytes until the stream has passed the copy.
+    /// Both locations must be valid for `bytes` bytes until the copy has finished in its stream.
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()>;
 
     /// Creates a stream. Work in a stream is executed in order, and independently of the work in other streams.
@@ -230,12 +235,13 @@ pub unsafe trait Driver: Send + Sync {
     /// `stream` must be a live stream of this device, or the default one.
     unsafe fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()>;
 
-    /// Returns true if an unknown stream may belong to another library on the same device.
+    /// Returns true if the driver accepts native handles of streams that this runtime did not create, such as those of
+    /// another library that uses the same device.
     fn takes_foreign_streams(&self) -> bool {
         false
     }
 
-    /// Creates an event: a marker in a stream.
+    /// Creates an event, which marks a point in the work of a stream once it is recorded.
     ///
     /// # Errors
     /// Returns an error if the device has no (more) events.
@@ -247,7 +253,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must come from `create_event` of this device and must not be used any more.
     unsafe fn destroy_event(&self, index: i32, event: Handle);
 
-    /// Records an event behind the current work of a stream.
+    /// Records an event in a stream, after all work that is queued in the stream so far.
     ///
     /// # Errors
     /// Returns an error if the device fails.
@@ -256,7 +262,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Makes later work of a stream wait until an event has been passed.
+    /// Makes work that is queued in `stream` after this call wait until the work before `event` has finished.
     ///
     /// # Errors
     /// Returns an error if the device fails.
@@ -265,7 +271,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Blocks until an event has been passed.
+    /// Blocks until the work before an event has finished.
     ///
     /// # Errors
     /// Returns an error if the work has failed.
@@ -274,7 +280,7 @@ pub unsafe trait Driver: Send + Sync {
     /// `event` must be a live event of this device.
     unsafe fn synchronize_event(&self, index: i32, event: Handle) -> Result<()>;
 
-    /// Returns the nanoseconds between two events, both of which have been passed.
+    /// Returns the time in nanoseconds from `start` to `end`. The work before both events must have finished.
     ///
     /// # Errors
     /// Returns an error if an event has not been recorded, or the device has no clock.
@@ -290,7 +296,7 @@ pub unsafe trait Driver: Send + Sync {
     fn synchronize(&self, index: i32) -> Result<()>;
 }
 
-/// Returns the error of a driver for an operation that it does not support.
+/// Returns `NotImplementedError` with the message `what`, for an operation that a driver does not support.
 ///
 /// # Errors
 /// Always returns `NotImplementedError`.

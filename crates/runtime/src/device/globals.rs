@@ -1,6 +1,7 @@
 //! Registered functions for devices, used by other languages.
 //!
-//! Clients of other runtimes know those named `runtime.*`. Streams and events are numbers there.
+//! The names `runtime.*` are those that clients of other runtimes call. Streams and events are represented by their
+//! native handles, as integers.
 
 use anyfn::abi::TVMFFIEnvGetStream;
 use anyfn::{Any, Device, IntoAny, Object, Ref, Result, bail, register};
@@ -8,11 +9,12 @@ use anyfn::{Any, Device, IntoAny, Object, Ref, Result, bail, register};
 use super::stream::{self, Known, event_number, event_of, stream_number, stream_of, take_event, take_stream};
 use super::{Attribute, Event, Stream, Value, driver_of};
 
-/// Returns an attribute of a device, given the numbers of its kind and of the attribute: 0 availability, 1 threads of a
-/// block, 2 warp size, 3 shared memory of a block, 4 compute version, 5 name, 6 clock rate in kHz, 7 compute units, 8
-/// thread dimensions, 9 registers of a block, 10 GCN architecture, 11 version of the interface, 12 of the driver, 13
-/// bytes of the second-level cache, 14 of memory, 15 of free memory, 16 pitch alignment. Returns None if the driver
-/// does not know it.
+/// Returns an attribute of a device. Arguments: device type, device index, number of the attribute. The attributes are:
+/// 0 availability (0 or 1), 1 maximum number of threads of a block, 2 warp size, 3 bytes of shared memory of a block, 4
+/// compute version, 5 name, 6 clock rate in kHz, 7 number of compute units, 8 maximum thread dimensions, 9 number of
+/// registers of a block, 10 GCN architecture, 11 version of the driver's programming interface, 12 version of the
+/// driver, 13 bytes of the second-level cache, 14 bytes of memory, 15 bytes of free memory, 16 alignment of image rows.
+/// Returns None if the driver does not provide the attribute.
 #[register("runtime.GetDeviceAttr")]
 fn get_device_attr(device_type: i32, device_id: i32, kind: i32) -> Result<Any> {
     let device = Device::new(device_type, device_id);
@@ -30,7 +32,7 @@ fn get_device_attr(device_type: i32, device_id: i32, kind: i32) -> Result<Any> {
     }
 }
 
-/// Returns the reason why a device is not available; None if it is.
+/// Returns the reason why a device is not available; None if the device is available.
 #[register("anyfn.device_why_missing")]
 fn device_why_missing(device: Device) -> Option<String> {
     super::why_missing(device)
@@ -42,38 +44,41 @@ fn devices() -> Vec<Device> {
     super::devices()
 }
 
-/// Makes the null devices available for tests. Their memory cannot be reached from the host. Returns the first one.
+/// Makes the null devices, which only store bytes, available for tests. The host cannot access their memory directly.
+/// Returns the first null device.
 #[register("anyfn.device_enable_null")]
 fn device_enable_null() -> Result<Device> {
     super::enable_null()
 }
 
-/// Creates a stream and returns its number.
+/// Creates a stream and returns its native handle.
 #[register("runtime.Device_StreamCreate")]
 fn stream_create(device: Device) -> Result<i64> {
     Ok(stream_number(Stream::create(device)?))
 }
 
-/// Destroys a stream as soon as no thread has it as its current stream.
+/// Frees a stream. The stream is destroyed once no thread has it as its current stream.
 #[register("runtime.Device_StreamFree")]
 fn stream_free(device: Device, stream: i64) -> Result<()> {
     take_stream(device, stream).map(drop)
 }
 
-/// Makes a stream the current stream of its device on this thread; 0 is the default stream.
+/// Makes the stream with the native handle `stream` the current stream of a device on this thread. The handle 0 denotes
+/// the default stream.
 #[register("runtime.Device_SetStream")]
 fn set_stream(device: Device, stream: i64) -> Result<()> {
     stream_of(driver_of(device)?, device, stream)?.make_current(device)
 }
 
-/// Returns the number of the current stream of a device on this thread.
+/// Returns the native handle of the current stream of a device on this thread.
 #[register("anyfn.device_current_stream")]
 fn current_stream(device: Device) -> i64 {
     // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
     unsafe { TVMFFIEnvGetStream(device.0.device_type, device.0.device_id) }.addr() as i64
 }
 
-/// The previous current stream of a device on a thread. It is kept alive if it was created by this runtime.
+/// The stream that was current for a device on a thread before `anyfn.device_enter_stream`. A stream that this runtime
+/// created is kept alive.
 #[derive(Object)]
 #[object(key = "anyfn.PreviousStream", init = false, final)]
 struct PreviousStream {
@@ -83,18 +88,19 @@ struct PreviousStream {
     stream: Known,
 }
 
-/// Makes a stream the current stream of its device on this thread. Returns the previous one, for
-/// `anyfn.device_leave_stream`.
+/// Makes the stream with the native handle `stream` the current stream of a device on this thread. Returns an object
+/// that represents the previous stream, for `anyfn.device_leave_stream`.
 #[register("anyfn.device_enter_stream")]
 fn enter_stream(device: Device, stream: i64) -> Result<Ref<PreviousStream>> {
     let stream = stream_of(driver_of(device)?, device, stream)?.replace_current(device)?;
     Ok(Ref::new(PreviousStream { device, stream }))
 }
 
-/// Restores the stream that was current before `anyfn.device_enter_stream`.
+/// Restores the stream that was current before the call of `anyfn.device_enter_stream` that returned `before`.
 ///
 /// # Safety
-/// If the stream was not created by `runtime.Device_StreamCreate`, it must live as long as it is the current stream.
+/// If the restored stream was not created by `runtime.Device_StreamCreate`, it must live as long as it is the current
+/// stream.
 #[register("anyfn.device_leave_stream", unsafe)]
 unsafe fn leave_stream(before: Ref<PreviousStream>) -> Result<()> {
     before.stream.clone().make_current(before.device)
@@ -109,7 +115,8 @@ fn stream_sync(device: Device, stream: i64) -> Result<()> {
     unsafe { driver.synchronize_stream(device.0.device_id, stream.handle()) }
 }
 
-/// Makes later work of the stream `to` wait for the current work of the stream `from`.
+/// Makes work that is queued in the stream `to` after this call wait for the work that is queued in the stream `from`
+/// so far.
 #[register("runtime.Device_StreamSyncFromTo")]
 fn stream_sync_from_to(device: Device, from: i64, to: i64) -> Result<()> {
     let driver = driver_of(device)?;
@@ -127,7 +134,7 @@ fn device_synchronize(device: Device) -> Result<()> {
     stream::synchronize(device)
 }
 
-/// Creates an event and returns its number.
+/// Creates an event and returns its native handle.
 #[register("anyfn.device_event_create")]
 fn event_create(device: Device) -> Result<i64> {
     Ok(event_number(Event::create(device)?))
@@ -139,7 +146,7 @@ fn event_free(device: Device, event: i64) -> Result<()> {
     take_event(device, event).map(drop)
 }
 
-/// Records an event behind the current work of a stream.
+/// Records an event in a stream, after all work that is queued in the stream so far.
 #[register("anyfn.device_event_record")]
 fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
@@ -147,7 +154,7 @@ fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result
     unsafe { event_of(device, event)?.record_raw(stream.handle()) }
 }
 
-/// Makes later work of a stream wait until an event has been passed.
+/// Makes work that is queued in the stream `stream` after this call wait until the work before an event has finished.
 #[register("anyfn.device_event_wait")]
 fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
@@ -155,7 +162,7 @@ fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<(
     unsafe { event_of(device, event)?.wait_in(stream.handle()) }
 }
 
-/// Waits for both events and returns the nanoseconds between them.
+/// Waits until the work before both events has finished, and returns the time in nanoseconds from `start` to `end`.
 #[register("anyfn.device_event_elapsed_ns", blocking)]
 fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     if start == end {
@@ -165,16 +172,17 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     Ok(end.elapsed_ns(&start)? as i64)
 }
 
-/// Makes a device the current one of this thread, for compiled code. Every call names its device, so this function only
-/// checks that the device is available.
+/// Checks that a device is available. Compiled code calls this function to select the current device of its thread. No
+/// selection is stored, because every call of the runtime names its device.
 #[register("__tvm_set_device")]
 fn set_device(device_type: i32, device_id: i32) -> Result<()> {
     driver_of(Device::new(device_type, device_id)).map(drop)
 }
 
-/// Runs the tests of drivers on a device and returns the names of the tests that passed. `unsupported` and
-/// `expected_failures` map names of tests to reasons. Raises `AssertionError` if any other test fails, or if a listed
-/// test passes.
+/// Runs the tests that every driver must pass on a device, and returns the names of the tests that passed.
+/// `unsupported` and `expected_failures` list pairs of a test's name and the reason why it fails. Raises
+/// `AssertionError` if a test fails that is not listed, if a listed test passes, or if a listed name is not the name of
+/// a test.
 #[register("anyfn.device_suite", blocking)]
 fn device_suite(
     device: Device,

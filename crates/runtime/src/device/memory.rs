@@ -37,7 +37,7 @@ impl Memory {
         Memory::allocate_scope(device, bytes, alignment, None)
     }
 
-    /// Allocates memory without zeroing main memory.
+    /// Allocates memory with unspecified content. Unlike [`Memory::allocate`], it does not zero main memory.
     ///
     /// # Errors
     /// Returns the errors of [`Memory::allocate`].
@@ -65,7 +65,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Allocates memory of a scope such as `global.texture`; `None`, `""` and `"global"` select ordinary memory.
+    /// Allocates memory in a scope, such as `global.texture`. A scope is a kind of memory of the device. `None`, `""`
+    /// and `"global"` select ordinary memory.
     ///
     /// # Errors
     /// Returns the errors of [`Memory::allocate`], and `NotImplementedError` for a scope that the device does not have.
@@ -94,7 +95,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Takes ownership of memory that a driver has allocated, after checking its address as far as possible.
+    /// Takes ownership of memory that a driver has allocated. Returns `RuntimeError` if its address cannot be valid for
+    /// the request.
     #[inline]
     fn accept(
         driver: &'static dyn Driver,
@@ -135,17 +137,18 @@ impl Memory {
         self.device
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     pub fn len(&self) -> usize {
         self.request.bytes
     }
 
-    /// Returns false, as at least one byte is allocated.
+    /// Returns false, because at least one byte is always allocated.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Returns the location at `offset`, which is valid for `bytes` bytes.
+    /// Returns the location at the byte offset `offset`, after checking that `bytes` bytes from there are within the
+    /// memory.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory.
@@ -161,7 +164,7 @@ impl Memory {
         Ok(Place { device: self.device, data: self.data, offset })
     }
 
-    /// Copies bytes from the host into the memory.
+    /// Copies `bytes` from the host into the memory, to the byte offset `offset`.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory, or the error of the device.
@@ -172,7 +175,7 @@ impl Memory {
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies bytes of the memory to the host.
+    /// Fills `bytes`, which is in main memory, with the bytes of this memory from the byte offset `offset` on.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory, or the error of the device.
@@ -184,7 +187,8 @@ impl Memory {
         unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies bytes to other memory, on any device.
+    /// Copies `bytes` bytes from the byte offset `offset` of this memory to the byte offset `to_offset` of `to`, which
+    /// may be on another device. Waits for the copy.
     ///
     /// # Errors
     /// Returns `ValueError` if a range is not within its memory, or the error of a device.
@@ -223,7 +227,7 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     )
 }
 
-/// Checks size and alignment, and returns the request for a driver.
+/// Returns the driver's request for `bytes` bytes, after checking size and alignment. A size of zero becomes one byte.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
         bail!(
@@ -237,21 +241,21 @@ fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     Ok(Request { bytes: bytes.max(1), alignment })
 }
 
-/// Returns a location in main memory.
+/// Returns the location of the address `data` in main memory.
 pub fn host(data: *const u8) -> Place {
     Place { device: Device::CPU, data: data.cast_mut().cast(), offset: 0 }
 }
 
-/// Copies bytes between any two devices. If either location is in main memory, the copy has finished when the call
-/// returns. Otherwise it is queued in `stream`, which belongs to the device that is read, or else to the one that is
-/// written.
+/// Copies bytes between any two locations. The copy has finished when the call returns, unless both locations are on
+/// devices of the same type and outside main memory. Such a copy is queued in `stream`. `stream` belongs to the device
+/// of `from`, or to the device of `to` if `from` is in main memory.
 ///
 /// # Errors
 /// Returns `RuntimeError` if a device is not available, `ValueError` for invalid locations, or the error of a device.
 ///
 /// # Safety
-/// Both locations must be valid for `bytes` bytes until the copy has finished, and those of `from` initialised.
-/// `stream` must be a live stream of the device that it belongs to, or the default one.
+/// Both locations must be valid for `bytes` bytes until the copy has finished, and the bytes at `from` must be
+/// initialised. `stream` must be a live stream of the device that it belongs to, or the default one.
 pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -303,7 +307,7 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
     }
 }
 
-/// Allocates zeroed bytes of main memory.
+/// Allocates a zeroed buffer of `bytes` bytes in main memory.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available.

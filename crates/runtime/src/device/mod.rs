@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the
 //! drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (which check all arguments once for all
-//! drivers), [`suite`] (the tests that every driver passes). Other languages reach them as registered functions
+//! drivers), [`suite`] (the tests that every driver passes). Other languages use them through registered functions
 //! (`globals`).
 //!
 //! ```
@@ -41,8 +41,8 @@ pub use registry::{
 };
 pub use stream::{Event, Stream, synchronize};
 
-/// Makes the null devices `ext_dev:0` and `ext_dev:1` available for tests, and returns the first. Further calls have no
-/// effect.
+/// Makes the null devices `ext_dev:0` and `ext_dev:1`, which only store bytes, available for tests. Returns
+/// `ext_dev:0`. Further calls only return it.
 ///
 /// # Errors
 /// Returns `RuntimeError` if `ext_dev` has another driver.

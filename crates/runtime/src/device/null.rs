@@ -1,7 +1,7 @@
 //! A device that only stores bytes: a template for drivers, and a substitute for a GPU in tests.
 //!
-//! Its memory has handles instead of addresses, which no processor can dereference. Code that reads one of its tensors
-//! as if it were main memory is thus detected immediately. Copies take place within the call; the device has no clock.
+//! Its memory has handles instead of addresses. No processor can dereference a handle, so code that treats one of its
+//! tensors as main memory fails immediately. Copies take place within the call; the device has no clock.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -12,12 +12,12 @@ use anyfn::Result;
 
 use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value, unsupported};
 
-/// Number of null devices of one driver.
+/// Number of devices that each null driver serves.
 pub(super) const DEVICES: i32 = 2;
-/// Bytes of memory of each device.
+/// Size in bytes of the memory of each null device.
 const MEMORY: usize = 1 << 30;
 
-/// Driver of the null devices; [`super::enable_null`] registers one.
+/// Driver of null devices, which only store bytes. [`super::enable_null`] registers one.
 pub struct Null {
     device_type: i32,
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Null {
-    /// Creates a driver for a kind of devices.
+    /// Creates a driver of null devices whose type is `device_type`, one of the `kDL*` constants.
     pub const fn new(device_type: i32) -> Null {
         let state = State { memory: BTreeMap::new(), used: [0; DEVICES as usize], next: 1 };
         Null { device_type, state: Mutex::new(state) }

@@ -10,7 +10,7 @@ use anyfn::{Device, Error, Result};
 use super::cpu::Cpu;
 use super::{Driver, MemoryKind};
 
-/// Upper bound of the kinds of devices. DLPack uses numbers up to 18.
+/// Exclusive upper bound of device types. DLPack uses numbers up to 18.
 const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
@@ -36,7 +36,7 @@ static CPU: Cpu = Cpu;
 /// Registers a driver for its kind of devices.
 ///
 /// # Errors
-/// Returns `ValueError` for a kind outside 1 to 63, `RuntimeError` if the kind already has a driver.
+/// Returns `ValueError` if the device type is not from 1 to 63, `RuntimeError` if the device type has a driver already.
 pub fn register(driver: &'static dyn Driver) -> Result<()> {
     register_linked();
     insert(driver)
@@ -70,7 +70,8 @@ fn register_linked() {
     });
 }
 
-/// Returns the driver of a kind of devices, if any.
+/// Returns the driver of the device type `device_type`, one of the `kDL*` constants. `None` if no such driver is
+/// registered.
 #[inline]
 pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
     if device_type == kDLCPU {
@@ -111,7 +112,7 @@ fn missing(device: Device, reason: &str) -> Error {
     Error::new("RuntimeError", &format!("device {device} is not available: {reason}"))
 }
 
-/// Returns the reason why a device is not available; `None` if it is.
+/// Returns the reason why a device is not available; `None` if the device is available.
 pub fn why_missing(device: Device) -> Option<String> {
     let (kind, index) = (device.0.device_type, device.0.device_id);
     let Some(driver) = find(kind) else { return Some(no_driver(kind)) };
@@ -134,9 +135,10 @@ pub fn exists(device: Device) -> bool {
     why_missing(device).is_none()
 }
 
-/// Returns all available devices.
+/// Returns all available devices. The indices of one device type are tried from 0 to the first that is not available,
+/// at most 256.
 pub fn devices() -> Vec<Device> {
-    /// Maximum number of listed devices of one kind.
+    /// Maximum number of listed devices of one type.
     const MOST: i32 = 256;
     let kinds = (1..KINDS as i32).filter_map(find);
     let of = |driver: &'static dyn Driver| {
@@ -146,7 +148,7 @@ pub fn devices() -> Vec<Device> {
     kinds.flat_map(of).collect()
 }
 
-/// Returns how the memory of a device can be reached, even if the device has no driver.
+/// Returns how the host can access the memory of a device, even if the device has no driver.
 #[inline]
 pub fn memory_kind(device: Device) -> MemoryKind {
     use anyfn::abi::{kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost};
@@ -161,7 +163,7 @@ pub fn memory_kind(device: Device) -> MemoryKind {
     }
 }
 
-/// Returns the name of a kind of devices, as in `cuda:1`.
+/// Returns the name of a device type, such as `cuda` for `kDLCUDA`.
 pub fn type_name(kind: i32) -> String {
     let text = Device::new(kind, 0).to_string();
     text.split(':').next().unwrap_or_default().to_string()

@@ -1,7 +1,7 @@
 //! Streams and events: order and timing of work on a device.
 //!
-//! Rust owns them as [`Stream`] and [`Event`]. Other languages hold numbers. A table contains the live streams and
-//! events, so that an invalid number is an error instead of a crash in a driver.
+//! Rust code owns them as [`Stream`] and [`Event`]. Other languages identify them by their native handles, as integers.
+//! A table contains the live streams and events, so that an invalid handle is an error instead of a crash in a driver.
 
 use core::cell::RefCell;
 use core::ptr;
@@ -13,7 +13,7 @@ use anyfn::{Device, Error, Result, bail};
 
 use super::{DEFAULT_STREAM, Driver, Handle, driver_of};
 
-/// A stream of a device, destroyed on drop.
+/// A queue of work on a device, destroyed on drop.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
@@ -35,7 +35,7 @@ impl Stream {
         Ok(Stream { device, handle })
     }
 
-    /// Returns the handle by which the driver, and C functions that work in the stream, identify it.
+    /// Returns the native handle of the stream, for the driver and for C functions that work in the stream.
     pub fn as_raw(&self) -> Handle {
         self.handle
     }
@@ -55,7 +55,7 @@ impl Stream {
         unsafe { driver.synchronize_stream(self.device.0.device_id, self.handle) }
     }
 
-    /// Makes later work of the stream wait until the event has been passed.
+    /// Makes work that is queued in this stream after this call wait until the work before `event` has finished.
     ///
     /// # Errors
     /// Returns `ValueError` for an event of another device.
@@ -75,7 +75,7 @@ impl Drop for Stream {
     }
 }
 
-/// A marker in a stream, with the time at which it was passed.
+/// A marker in a stream, with the time at which the work before it finished.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -97,7 +97,7 @@ impl Event {
         Ok(Event { device, handle })
     }
 
-    /// Records the event behind the current work of a stream; `None` is the default stream.
+    /// Records the event in `stream`, after all work that is queued there so far. `None` is the default stream.
     ///
     /// # Errors
     /// Returns `ValueError` for a stream of another device.
@@ -107,13 +107,14 @@ impl Event {
         unsafe { self.record_raw(stream.map_or(DEFAULT_STREAM, Stream::as_raw)) }
     }
 
-    /// Records the event as [`Event::record`] does, in a stream of any origin.
+    /// Records the event as [`Event::record`] does, in the stream with the native handle `stream`, whichever library
+    /// created it.
     ///
     /// # Errors
     /// Returns the error of the driver.
     ///
     /// # Safety
-    /// `stream` must be a live stream of the event's device.
+    /// `stream` must be the handle of a live stream of the event's device, or [`DEFAULT_STREAM`].
     pub unsafe fn record_raw(&self, stream: Handle) -> Result<()> {
         let driver = driver_of(self.device)?;
         // SAFETY: the handle is an event of the device, which lives as long as `self`; the caller guarantees the
@@ -121,10 +122,10 @@ impl Event {
         unsafe { driver.record_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Makes later work of a stream wait until the event has been passed.
+    /// Makes work that is queued in `stream` after this call wait until the work before the event has finished.
     ///
     /// # Safety
-    /// `stream` must be a live stream of the event's device.
+    /// `stream` must be the handle of a live stream of the event's device, or [`DEFAULT_STREAM`].
     pub(super) unsafe fn wait_in(&self, stream: Handle) -> Result<()> {
         let driver = driver_of(self.device)?;
         // SAFETY: the handle is an event of the device, which lives as long as `self`; the caller guarantees the
@@ -132,7 +133,7 @@ impl Event {
         unsafe { driver.wait_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Blocks until the event has been passed.
+    /// Blocks until the work before the event has finished.
     ///
     /// # Errors
     /// Returns an error if the work has failed.
@@ -142,7 +143,8 @@ impl Event {
         unsafe { driver.synchronize_event(self.device.0.device_id, self.handle) }
     }
 
-    /// Waits for both events and returns the nanoseconds from the passing of `start` to the passing of this one.
+    /// Waits until the work before both events has finished, and returns the time in nanoseconds from `start` to this
+    /// event.
     ///
     /// # Errors
     /// Returns `ValueError` if either event has not been recorded or they belong to two devices, `NotImplementedError`
@@ -183,8 +185,8 @@ pub fn synchronize(device: Device) -> Result<()> {
 
 // ---- Numbers for other languages ----------------------------------------------------------------------------------
 
-/// Live streams or events, by device and number. A user of a stream or event holds a reference, so another thread that
-/// frees the number does not destroy it meanwhile.
+/// Table of the live streams or events, by device type, device index and native handle. Code that uses an entry holds a
+/// reference to it, so the stream or event is not destroyed while another thread frees it.
 struct Alive<T>(Mutex<BTreeMap<(i32, i32, usize), Arc<T>>>);
 
 static STREAMS: Alive<Stream> = Alive(Mutex::new(BTreeMap::new()));
@@ -214,17 +216,18 @@ fn key(device: Device, number: i64) -> (i32, i32, usize) {
     (device.0.device_type, device.0.device_id, number as usize)
 }
 
-/// Adds a stream to the table and returns its number.
+/// Adds a stream to the table and returns its native handle as an integer.
 pub(super) fn stream_number(stream: Stream) -> i64 {
     STREAMS.insert(stream.device, stream.handle, stream)
 }
 
-/// Adds an event to the table and returns its number.
+/// Adds an event to the table and returns its native handle as an integer.
 pub(super) fn event_number(event: Event) -> i64 {
     EVENTS.insert(event.device, event.handle, event)
 }
 
-/// Removes a stream from the table. Dropping the result destroys the stream, unless it is in use.
+/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the stream, unless
+/// other code uses it.
 pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
@@ -232,7 +235,8 @@ pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     }
 }
 
-/// Removes an event from the table. Dropping the result destroys the event, unless it is in use.
+/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event, unless
+/// other code uses it.
 pub(super) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),
@@ -244,16 +248,16 @@ fn no_event(device: Device, number: i64) -> Error {
     anyfn::error!("ValueError", "{number} is no event of {device} that is alive")
 }
 
-/// Returns the handle that corresponds to a number.
+/// Converts an integer to the native handle that it represents.
 fn handle(number: i64) -> Handle {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
-/// A stream that is used by its number.
+/// A stream that was found by its native handle.
 #[derive(Clone)]
 pub(super) struct Known {
     handle: Handle,
-    /// Keeps the stream alive; `None` for the default stream and those of other libraries.
+    /// Reference that keeps the stream alive; `None` for the default stream and streams of other libraries.
     stream: Option<Arc<Stream>>,
 }
 
@@ -263,17 +267,18 @@ unsafe impl Send for Known {}
 unsafe impl Sync for Known {}
 
 impl Known {
-    /// Returns the stream with a number, whichever library created it.
+    /// Returns the stream with the native handle `number`, whichever library created it.
     pub(super) fn of_number(device: Device, number: i64) -> Known {
         Known { handle: handle(number), stream: STREAMS.get(device, number) }
     }
 
-    /// Returns the handle of the stream, which is valid as long as `self` lives.
+    /// Returns the native handle of the stream. If this runtime created the stream, the handle is valid as long as
+    /// `self` lives.
     pub(super) fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Makes the stream the current stream of its device on this thread. The thread keeps it alive until another one
+    /// Makes the stream the current stream of `device` on this thread. The thread keeps it alive until another stream
     /// becomes current.
     pub(super) fn make_current(self, device: Device) -> Result<()> {
         let before = self.replace_current(device)?;
@@ -285,8 +290,9 @@ impl Known {
         Ok(())
     }
 
-    /// Makes the stream current as [`Known::make_current`] does. Returns the previous current stream, together with the
-    /// stream that the thread kept alive.
+    /// Makes the stream current as [`Known::make_current`] does. The result contains the handle of the previous current
+    /// stream, and the stream that this thread kept alive. These are two streams if a library set the current stream
+    /// through the C API.
     pub(super) fn replace_current(self, device: Device) -> Result<Known> {
         let stream = keep_current(device, self.stream)?;
         match set_current(device, self.handle) {
@@ -299,7 +305,8 @@ impl Known {
     }
 }
 
-/// Makes a stream the current stream of a device on this thread. Returns the previous one.
+/// Makes the stream with the native handle `stream` the current stream of a device on this thread. Returns the handle
+/// of the previous current stream.
 fn set_current(device: Device, stream: Handle) -> Result<Handle> {
     let mut before = ptr::null_mut();
     // SAFETY: the location for the old stream is writable.
@@ -309,12 +316,12 @@ fn set_current(device: Device, stream: Handle) -> Result<Handle> {
     }
 }
 
-/// Streams that a thread keeps alive.
+/// Streams that this thread keeps alive because they are current, or may become current again.
 struct Current {
-    /// Streams that the thread made current by their numbers, at most one for each device.
+    /// Streams that became current through [`Known`], at most one for each device.
     now: RefCell<Vec<Arc<Stream>>>,
-    /// Streams that were current when a library made another one current through the C API. The library may restore
-    /// them.
+    /// Streams that were current when a library replaced them through the C API. The library may make them current
+    /// again.
     covered: RefCell<Vec<Arc<Stream>>>,
 }
 
@@ -324,7 +331,8 @@ std::thread_local! {
 }
 
 impl Drop for Current {
-    /// Resets the current streams to the default ones, for code that still runs on the ending thread.
+    /// Resets the current streams of the ending thread to the default streams, because code may still run on the thread
+    /// after the current streams were destroyed.
     fn drop(&mut self) {
         for stream in self.now.take().into_iter().chain(self.covered.take()) {
             let device = stream.device.0;
@@ -338,7 +346,8 @@ impl Drop for Current {
     }
 }
 
-/// Sets or clears the stream of a device that this thread keeps alive. Returns the previous one.
+/// Sets the stream of a device that this thread keeps alive; `None` keeps none alive. Returns the stream that was kept
+/// alive before.
 fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
     let is_some = stream.is_some();
     // Nothing is dropped while the list is borrowed, because a driver may call back.
@@ -368,7 +377,8 @@ fn keep_covered(stream: Arc<Stream>) {
     });
 }
 
-/// Returns the stream with a number: 0 is the default stream.
+/// Returns the stream with the native handle `number`; 0 is the default stream. Returns `ValueError` for an unknown
+/// handle, unless the driver accepts streams of other libraries.
 pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
     let known = Known::of_number(device, number);
     if number != 0 && known.stream.is_none() && !driver.takes_foreign_streams() {
@@ -377,7 +387,7 @@ pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Res
     Ok(known)
 }
 
-/// Returns the event with a number.
+/// Returns the live event with the native handle `number`.
 pub(super) fn event_of(device: Device, number: i64) -> Result<Arc<Event>> {
     EVENTS.get(device, number).ok_or_else(|| no_event(device, number))
 }

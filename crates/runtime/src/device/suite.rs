@@ -1,8 +1,8 @@
-//! Tests that every driver passes.
+//! Tests that every driver must pass.
 //!
-//! A driver's crate calls [`run`] on its devices with two lists of names and reasons: what the device cannot do at all
-//! (which must raise `NotImplementedError`), and what fails although it should not. A listed test that passes is a
-//! problem, so the lists cannot become outdated.
+//! A driver's crate calls [`run`] on its devices with two lists of test names and reasons. The first list names tests
+//! of features that the device does not have; these tests must raise `NotImplementedError`. The second list names tests
+//! that fail although they should pass. A listed test that passes is a problem, so the lists cannot become outdated.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -16,23 +16,25 @@ use anyfn::{Device, Error, Result, bail};
 
 use super::{Attribute, Event, Memory, MemoryKind, Stream, Value, driver_of, exists, memory_kind};
 
-/// Tests that a driver does not pass, with reasons.
+/// Tests that a driver is known not to pass, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
-    /// Tests of features that the devices do not have: name of the test, reason.
+    /// Tests of features that the devices do not have, as pairs of test name and reason. They must raise
+    /// `NotImplementedError`.
     pub unsupported: &'a [(&'a str, &'a str)],
-    /// Tests of features that do not work yet: name of the test, reason.
+    /// Tests of features that do not work yet, as pairs of test name and reason.
     pub expected_failures: &'a [(&'a str, &'a str)],
 }
 
-/// Results of all tests.
+/// Results of the tests of a device.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Names of the tests that passed.
     pub passed: Vec<&'static str>,
-    /// Tests that failed as listed, with the reason from the list.
+    /// Listed tests that failed as expected, with the reasons from the lists.
     pub excused: Vec<(&'static str, String)>,
-    /// All other outcomes, which mean that the driver does not pass.
+    /// Descriptions of unlisted tests that failed, listed tests that passed, and listed names that are not tests. If
+    /// there are any, the driver does not pass.
     pub problems: Vec<String>,
 }
 
@@ -59,7 +61,7 @@ const CASES: &[Case] = &[
     ("tensors", crate::tensor::suite::on_device),
 ];
 
-/// Runs all tests on a device.
+/// Runs all tests on a device. `lists` names the tests that are known to fail.
 pub fn run(device: Device, lists: &Lists<'_>) -> Report {
     let mut report = Report::default();
     for (name, case) in CASES {
@@ -86,7 +88,7 @@ pub fn run(device: Device, lists: &Lists<'_>) -> Report {
     report
 }
 
-/// Returns an `AssertionError` with the given message if a condition does not hold.
+/// Makes the enclosing function return an `AssertionError` with the given message if a condition does not hold.
 macro_rules! ensure {
     ($condition:expr, $($format:tt)+) => {
         if !$condition {
@@ -96,7 +98,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Returns the error of an operation that must fail with an error of this kind.
+/// Returns the error in `result`, whose kind must be `kind`. Returns an `AssertionError` if `result` is anything else.
 pub(crate) fn refused<T>(result: Result<T>, kind: &str) -> Result<Error> {
     match result {
         Ok(_) => bail!("AssertionError", "expected {kind}, but it was accepted"),

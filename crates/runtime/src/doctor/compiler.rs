@@ -9,8 +9,8 @@ use anyfn::{Module, Result, register};
 
 use super::{Check, Status};
 
-/// Source with a function that adds one, and one that calls the runtime to raise an error. It does without anyfn's
-/// headers, which may not be installed.
+/// Source of the kernel for the check. One function adds one to its argument; the other calls the runtime to raise an
+/// error. The source does not include anyfn's headers, which may not be installed.
 const SOURCE: &str = r#"
 #include <stdint.h>
 typedef struct { int32_t type_index; uint32_t zero; int64_t value; } any_t;
@@ -29,7 +29,7 @@ int __tvm_ffi_fail(void *self, const any_t *args, int32_t count, any_t *result) 
 }
 "#;
 
-/// Maximum run time of a program.
+/// Maximum run time of the compiler or linker.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Checks the C compiler, the linker, and loading the library that they produce.
@@ -129,7 +129,7 @@ fn find_compiler() -> Option<PathBuf> {
     })
 }
 
-/// Returns the first line that the compiler prints about its version.
+/// Returns the path of a compiler, with the first line of its `--version` output in parentheses.
 fn version(compiler: &Path) -> String {
     let told = Command::new(compiler).arg("--version").stdin(Stdio::null()).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -137,10 +137,10 @@ fn version(compiler: &Path) -> String {
     format!("{} ({first})", compiler.display())
 }
 
-/// Runs a program to completion, with limits on its time and output.
+/// Runs a command to completion, for at most [`PATIENCE`].
 ///
 /// # Errors
-/// Returns the reason why the program failed, with the first lines of its error output.
+/// Returns the reason why the command failed, with the first three lines of its error output.
 fn run(command: &mut Command) -> Result<(), String> {
     let said = |text: &[u8]| String::from_utf8_lossy(text).lines().take(3).collect::<Vec<_>>().join("; ");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! Checks of devices: each device that a driver of this process serves is tried; each known kind without a device is
-//! explained.
+//! Checks of devices. Each device that a driver of this process serves is used once. For each known kind without a
+//! device, the reason is reported.
 
 use std::ffi::CString;
 
@@ -9,8 +9,8 @@ use anyfn::{Device, Result, bail, register};
 use super::{Check, Status, bytes};
 use crate::device::{self, ALIGNMENT, Attribute, Memory, Value};
 
-/// A known kind of device: its name and number, the vendor's libraries, and the device files that the system provides
-/// for it.
+/// A known kind of device: its name and DLPack number, the vendor's libraries, the device files that the system
+/// provides for it, and advice for its installation.
 struct Kind {
     name: &'static str,
     number: i32,
@@ -58,7 +58,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Checks all devices.
+/// Checks all devices, and reports the known kinds of which there is no device.
 #[register("anyfn.doctor.devices", blocking)]
 fn devices() -> Vec<Check> {
     let mut checks: Vec<Check> = device::devices().into_iter().map(tried).collect();
@@ -70,7 +70,7 @@ fn devices() -> Vec<Check> {
     checks
 }
 
-/// Checks a device that a driver serves by using it.
+/// Checks a device that a driver serves by copying data through its memory.
 fn tried(device: Device) -> Check {
     let id = format!("device.{device}");
     let done = "allocated memory, wrote to it, copied it, read it back, and waited for the device";
@@ -140,7 +140,7 @@ fn missing(kind: &Kind) -> Check {
     }
 }
 
-/// Opens a library and closes it again.
+/// Opens a library and closes it again, to check that it is installed.
 ///
 /// # Errors
 /// Returns the reason why the library cannot be opened.

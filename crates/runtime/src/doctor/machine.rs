@@ -11,7 +11,7 @@ use anyfn::register;
 use super::{Check, Status, bytes};
 use crate::threads::{self, cgroup};
 
-/// Checks the worker threads, and reports how many processors they may use.
+/// Checks that parallel loops run, and reports the processors that this process may use.
 #[register("anyfn.doctor.threads", blocking)]
 fn worker_threads() -> Vec<Check> {
     let count = threads::num_threads();
@@ -50,7 +50,7 @@ fn worker_threads() -> Vec<Check> {
     vec![first, Check::new("threads.processors", Status::Ok, done, why)]
 }
 
-/// Checks memory, and reports what limits it.
+/// Checks that memory can be allocated, and reports the limits on it.
 #[register("anyfn.doctor.memory")]
 fn memory() -> Check {
     const TRIED: usize = 64 << 20;
@@ -121,13 +121,14 @@ fn control_group_limit() -> Option<u64> {
     least
 }
 
-/// Checks the folders that anyfn writes to.
+/// Checks the folders that anyfn writes to: the cache folder and the folder for temporary files.
 #[register("anyfn.doctor.storage", blocking)]
 fn storage() -> Vec<Check> {
     vec![cache(), space("storage.temporary", &std::env::temp_dir(), "TMPDIR")]
 }
 
-/// Returns the folder for data that is kept between runs, such as compiled kernels.
+/// Returns the folder for data that is kept between runs, such as compiled kernels. `None` if no environment variable
+/// names it.
 fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("ANYFN_CACHE_DIR")
@@ -179,7 +180,7 @@ fn cache() -> Check {
     }
 }
 
-/// Checks that a folder is writable and has free space.
+/// Checks that `folder` is writable and has free space. `variable` is the environment variable that selects the folder.
 fn space(id: &str, folder: &Path, variable: &str) -> Check {
     use std::os::unix::ffi::OsStrExt;
     /// Minimum free space in bytes. Less is not enough to compile anything.

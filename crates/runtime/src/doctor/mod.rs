@@ -1,10 +1,10 @@
 //! Diagnosis of the installation by trying each part: `anyfn doctor`.
 //!
-//! A check is a registered function `anyfn.doctor.<name>` without arguments that returns a map or a list of maps with
-//! the keys `id`, `status` (`ok`; `off`: absent, which is not a defect; `problem`: should work but does not), `done`
-//! (what was tried), `why` (what was found) and `to_do` (what to do about it). Drivers and other languages add checks
-//! in the same way. The checks of this crate are in `process` (the runtime itself, the loader), `compiler`, `machine`
-//! (threads, memory, disk) and `devices`.
+//! A check is a registered function `anyfn.doctor.<name>` without arguments. It returns a map or a list of maps with
+//! these keys: `id`; `status`, which is `ok`, `off` (absent, which is not a defect) or `problem` (should work but does
+//! not); `done` (what was tried); `why` (what was found); `to_do` (what to do about it). Drivers and other languages
+//! register further checks. The checks of this crate are in `process` (the runtime itself, the loader), `compiler`,
+//! `machine` (threads, memory, disk) and `devices`.
 
 mod compiler;
 mod devices;
@@ -19,11 +19,11 @@ use anyfn::{Any, Array, IntoAny, Map, Result, Schema, String as Text, register, 
 /// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The part works.
+    /// The checked part works.
     Ok,
-    /// The part is absent, which is not a defect.
+    /// The checked part is absent, which is not a defect.
     Off,
-    /// The part should work but does not.
+    /// The checked part should work but does not.
     Problem,
 }
 
@@ -82,10 +82,12 @@ impl IntoAny for Check {
 
 const PREFIX: &str = "anyfn.doctor.";
 
-/// Names of the checks of this crate, in the order in which they are shown. All other checks follow, sorted by name.
+/// Names of the checks of this crate, in the order of their results in the report. The results of all other checks
+/// follow, sorted by name.
 const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "storage", "devices"];
 
-/// Runs all registered checks. A check that raises an error is reported as a problem.
+/// Runs all registered checks and returns their results, each as a map. A check that raises an error is reported as a
+/// problem.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -115,7 +117,8 @@ pub fn doctor() -> Result<Array<Any>> {
     Array::try_from_iter(checks.into_iter().map(|(_, check)| check))
 }
 
-/// Returns the results of a check function: a map, or a list of maps, each with all keys of a check.
+/// Returns the results of a check as a list. `found` is the value that the check returned: a map, or a list of maps,
+/// each of which must have all keys of a result.
 fn listed(found: Any) -> Result<Vec<Any>> {
     let list = match found.get::<Array<Any>>() {
         Ok(list) => list.iter().collect(),
@@ -150,10 +153,10 @@ fn id(check: &Any) -> Option<String> {
     field(check, "id")
 }
 
-/// Formats checks as text: a few lines for each check, and the number of checks of each status.
+/// Formats the results of checks as text: a few lines for each result, and the number of results of each status.
 ///
 /// # Errors
-/// Returns no error: an element that is not a check is shown with empty fields.
+/// Never returns an error: an element that is not a result is shown with empty fields.
 #[register("anyfn.doctor_text")]
 pub fn doctor_text(checks: Array<Any>) -> Result<String> {
     let mut text = String::new();
@@ -177,7 +180,7 @@ pub fn doctor_text(checks: Array<Any>) -> Result<String> {
     Ok(text)
 }
 
-/// Formats a number of bytes with a fitting unit.
+/// Formats a number of bytes with a suitable unit, such as `1.5 KiB`.
 fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number as f64;

@@ -7,7 +7,7 @@ use anyfn::{Error, Result, TypedPackedFunc, register, registry};
 
 use super::{Check, Status};
 
-/// Returns the path of the file that contains an address.
+/// Returns the path of the loaded file that contains an address.
 fn file_of(address: *const c_void) -> Option<String> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: `dladdr` accepts any address; `info` is writable.
@@ -28,13 +28,13 @@ fn global_symbol(name: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// Converts a string of the runtime's table, which may be NULL.
+/// Copies a C string, which must be valid or NULL. `None` if it is NULL.
 fn text(text: *const c_char) -> Option<String> {
     // SAFETY: NULL, or a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Registers, calls and removes a function, then calls one that raises an error.
+/// Tests that a function can be registered, called and removed, and that a function can raise an error.
 fn round_trip() -> Result<()> {
     const NAME: &str = "anyfn.doctor_round_trip";
     registry::register(NAME).overriding().set_body_typed(|a: i64, b: i64| a + b)?;
@@ -56,7 +56,8 @@ fn abi_version() -> String {
     format!("{}.{}.{}", ABI_VERSION.major, ABI_VERSION.minor, ABI_VERSION.patch)
 }
 
-/// Checks that the runtime works, and reports its version and file, and conflicts with another runtime in the process.
+/// Checks that the runtime works. Reports its version and file, and any other runtime in the process that conflicts
+/// with it.
 #[register("anyfn.doctor.runtime")]
 fn runtime() -> Vec<Check> {
     let done = "registered, called and removed a function, and raised an error through another one";
@@ -108,7 +109,8 @@ fn second_runtime() -> Check {
     }
 }
 
-/// Checks that libraries find the runtime's functions by name.
+/// Checks that libraries that look up the runtime's functions by name find those of this runtime. `own` is the
+/// runtime's file.
 fn symbols(own: Option<&str>) -> Check {
     let done = "looked TVMFFIFunctionCall up among the global symbols of the process";
     match global_symbol(c"TVMFFIFunctionCall") {

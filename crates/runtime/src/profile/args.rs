@@ -5,10 +5,10 @@ use std::fmt::Write;
 use anyfn::abi::{TVMFFIAny, kDLCPU};
 use anyfn::{AnyView, TensorView};
 
-/// Maximum number of arguments that are described.
+/// Maximum number of arguments of a call that are described.
 const SHOWN: usize = 16;
 
-/// Describes the arguments of a call: `int, float32[3, 4], float32[8]@cuda:0`.
+/// Describes the types and shapes of a call's arguments: `int, float32[3, 4], float32[8]@cuda:0`.
 ///
 /// # Safety
 /// `args` must point to `count` valid views.

@@ -7,8 +7,8 @@ use anyfn::{Any, Array, Map, Ref, Result, String as Text, bail, register};
 
 use super::{Options, Order, Profile};
 
-/// Starts to record the calls of all languages and threads. The times of at most `limit` calls are kept individually.
-/// With `shapes`, the types and shapes of arguments are kept as well.
+/// Starts to record the calls of all languages and threads. At most `limit` calls are kept individually, for the
+/// timeline; further calls only count in the table. With `shapes`, the types and shapes of arguments are kept as well.
 #[register("anyfn.profile.start")]
 fn start(#[default(1000000)] limit: usize, #[default(false)] shapes: bool) -> Result<()> {
     super::start(Options { limit, shapes })
@@ -20,19 +20,21 @@ fn stop() -> Result<Ref<Profile>> {
     super::stop().map(Ref::new)
 }
 
-/// Returns true while calls are recorded.
+/// Returns true while a recording is running.
 #[register("anyfn.profile.is_on")]
 fn is_on() -> bool {
     super::is_on()
 }
 
-/// Formats the functions that were called as a table, sorted by "self", "total", "mean", "max", "calls" or "name".
+/// Formats the recorded functions as a table of at most `limit` rows, sorted by "self", "total", "mean", "max", "calls"
+/// or "name".
 #[register("anyfn.profile.table")]
 fn table(profile: Ref<Profile>, #[default(50)] limit: usize, #[default("self")] sort: &str) -> Result<String> {
     Ok(profile.table(limit, order(sort)?))
 }
 
-/// Returns the functions that were called, sorted, as a list of maps. Times are in seconds.
+/// Returns the statistics of the recorded functions as a list of maps, sorted by `sort` as in `anyfn.profile.table`.
+/// Times are in seconds.
 #[register("anyfn.profile.functions")]
 fn functions(profile: Ref<Profile>, #[default("self")] sort: &str) -> Result<Array<Any>> {
     let mut list = Array::<Any>::new();
@@ -54,7 +56,7 @@ fn functions(profile: Ref<Profile>, #[default("self")] sort: &str) -> Result<Arr
     Ok(list)
 }
 
-/// Returns the timeline as JSON for trace event viewers.
+/// Returns the timeline as JSON in the trace event format, which `chrome://tracing` and Perfetto's viewer show.
 #[register("anyfn.profile.trace")]
 fn trace(profile: Ref<Profile>) -> Result<String> {
     let mut text = Vec::new();
@@ -67,7 +69,8 @@ fn trace(profile: Ref<Profile>) -> Result<String> {
     }
 }
 
-/// Writes the timeline to a file for trace event viewers.
+/// Writes the timeline to the file `path` as JSON in the trace event format, which `chrome://tracing` and Perfetto's
+/// viewer show.
 #[register("anyfn.profile.save", blocking)]
 fn save(profile: Ref<Profile>, path: &str) -> Result<()> {
     let write = || {

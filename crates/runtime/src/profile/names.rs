@@ -8,7 +8,7 @@ use anyfn::abi::TVMFFIAny;
 use anyfn::observe::Call;
 use anyfn::{Any, ObjectRef, PackedFunc, String as Text, WeakRef, registry};
 
-/// Interned strings. Number 0 is the empty string.
+/// Table of interned strings, each of which is identified by its index. Index 0 is the empty string.
 pub(super) struct Texts {
     texts: Vec<Box<str>>,
     numbers: BTreeMap<Box<str>, u32>,
@@ -16,7 +16,7 @@ pub(super) struct Texts {
 
 /// Maximum number of distinct strings. Any further string is replaced by [`OTHERS`].
 const TEXTS_MAX: usize = 1 << 16;
-/// Name that represents all names beyond the maximum.
+/// String that represents all strings beyond the maximum.
 const OTHERS: &str = "<others>";
 
 impl Default for Texts {
@@ -29,7 +29,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// Returns the number of a string, which is stored if it is new.
+    /// Returns the index of a string, which is added if it is new.
     pub(super) fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -48,8 +48,8 @@ impl Texts {
     }
 }
 
-/// Names of the functions that one thread has called. The functions are held weakly. This keeps an address from being
-/// reused by another function, but keeps no function alive.
+/// Names of the functions that one thread has called, by the functions' addresses. The table refers to each function
+/// weakly. This keeps an address from being reused by another function, but keeps no function alive.
 #[derive(Default)]
 pub(super) struct KnownNames(BTreeMap<usize, (u32, Option<WeakRef>)>);
 
@@ -61,7 +61,8 @@ impl KnownNames {
         self.0.get(&function.addr()).map(|(name, _)| *name)
     }
 
-    /// Adds a live function. The caller must drop the returned names without holding a lock.
+    /// Adds a function, which must be alive, with the index of its name. If the table is full, it is emptied first and
+    /// its old content is returned. The caller must drop the result without holding a lock.
     pub(super) fn insert(&mut self, function: *mut c_void, name: u32) -> KnownNames {
         let old = if self.0.len() >= KNOWN_MAX { mem::take(self) } else { KnownNames::default() };
         // SAFETY: the function is live, because it is about to be called.
@@ -91,7 +92,7 @@ pub(super) fn find(call: &Call) -> String {
     named.map_or_else(|| "<unnamed>".to_owned(), |name| anyfn::__private::shorten(&name).into_owned())
 }
 
-/// Returns the number and name of this thread in the operating system.
+/// Returns the thread ID and the name of this thread in the operating system.
 pub(super) fn this_thread() -> (u64, String) {
     let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
     let number = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());

@@ -1,8 +1,8 @@
 //! Recording of calls.
 //!
-//! Each thread has a log. Logs are stored in shards by thread number. Each shard has a lock, which two threads rarely
-//! contend for. No log is owned by its thread, so none is lost when its thread ends. A forked process begins without
-//! logs, whatever state the locks of its parent were in.
+//! Each thread has a log of its calls. The logs are distributed over shards, each of which has a lock, so that two
+//! threads rarely contend for one. The shards own the logs, so a log is not lost when its thread ends. A forked process
+//! begins without logs, whatever state the locks of its parent were in.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,31 +22,31 @@ use super::report::Profile;
 /// Options of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls are only in
-    /// the table.
+    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls only count
+    /// in the table.
     pub limit: usize,
     /// True if the types and shapes of arguments are kept as well.
     pub shapes: bool,
 }
 
 impl Default for Options {
-    /// Keeps a million calls, without their arguments.
+    /// Returns options that keep a million calls, without their arguments.
     fn default() -> Options {
         Options { limit: 1_000_000, shapes: false }
     }
 }
 
-/// A finished call.
+/// A call in the timeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// Nanoseconds since the epoch of [`now`].
+    /// Start of the call in nanoseconds, as returned by [`now`].
     pub(super) start: u64,
     pub(super) nanos: u64,
-    /// String number of the name.
+    /// Index of the function's name in the interned strings.
     pub(super) name: u32,
-    /// String number of the description of the arguments; 0 if they were not recorded.
+    /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
     pub(super) args: u32,
-    /// One of the constants of `anyfn::observe::door`.
+    /// Identifier of the code that reported the call: one of the constants of `anyfn::observe::door`.
     pub(super) door: u32,
     pub(super) failed: bool,
     /// True if the call was still running when the recording ended.
@@ -59,13 +59,13 @@ pub(super) struct Sum {
     pub(super) name: u32,
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Nanoseconds. A call within a call of the same function does not count again.
+    /// Total time of the calls in nanoseconds. A call within a call of the same function does not count again.
     pub(super) total: u64,
-    /// Nanoseconds without the calls that the function makes.
+    /// Total time of the calls in nanoseconds, without the calls that they make.
     pub(super) own: u64,
     pub(super) min: u64,
     pub(super) max: u64,
-    /// Number of calls in progress.
+    /// Number of calls of the function that are in progress.
     open: u32,
 }
 
@@ -74,21 +74,21 @@ struct Frame {
     function: *mut c_void,
     args: *const TVMFFIAny,
     start: u64,
-    /// Nanoseconds spent in the calls that it makes.
+    /// Nanoseconds spent in the calls that this call makes.
     inner: u64,
-    /// Index of the totals of its function.
+    /// Index of the function's totals in the `sums` of the log.
     sum: usize,
     described: u32,
     door: u32,
-    /// True if the callee has reported the call as well.
+    /// True if the callee has reported this call too, in addition to the caller.
     claimed: bool,
-    /// True if the call is within a call of the same function.
+    /// True if this call is within a call of the same function.
     nested: bool,
 }
 
-/// Calls of one thread.
+/// Log of the calls of one thread.
 pub(super) struct Log {
-    /// Number of the thread in the operating system.
+    /// Thread ID in the operating system.
     pub(super) thread: u64,
     pub(super) thread_name: String,
     pub(super) events: Vec<Event>,
@@ -114,7 +114,7 @@ struct Shard {
 struct State {
     shards: [Mutex<Shard>; SHARDS],
     texts: Mutex<Texts>,
-    /// The current recording.
+    /// The recording in progress; `None` if no recording is running.
     running: Mutex<Option<Running>>,
 }
 
@@ -123,13 +123,15 @@ struct Running {
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
-/// True while calls are recorded. This is separate from the observer, which a forked process inherits.
+/// True while calls are recorded. A forked process inherits the observer that reports calls, but not the recording, so
+/// this state is separate.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Number of the recording, by which the end of a call from an earlier recording is recognised.
+/// Number of the current or latest recording. The token of a call contains this number, so that the end of a call that
+/// began in an earlier recording is ignored.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Number of calls that can still be kept individually.
+/// Number of further calls that are kept individually in this recording.
 static LEFT: AtomicI64 = AtomicI64::new(0);
-/// Number of calls that were not kept individually.
+/// Number of calls of this recording that were not kept individually.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static SHAPES: AtomicBool = AtomicBool::new(false);
 static THREADS: AtomicU32 = AtomicU32::new(0);
@@ -138,9 +140,10 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 static OBSERVER: Observer = unsafe { Observer::new(enter, leave) };
 
 thread_local! {
-    /// Number of this thread; 0 before its first call. It has no destructor, so the end of a thread is not affected.
+    /// Number of this thread in the recordings; 0 before its first recorded call. The variable has no destructor, so it
+    /// remains valid while the thread ends.
     static THREAD: Cell<u32> = const { Cell::new(0) };
-    /// True while this thread looks up a name, which may call functions.
+    /// True while this thread looks up the name of a function. The lookup may call functions, which are not recorded.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -176,7 +179,7 @@ fn now() -> u64 {
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Resets the state in a forked process, where no recording runs and no lock is held.
+/// Resets the state in the child of a fork, so that no recording is running and no lock is held.
 unsafe extern "C" fn forget() {
     ON.store(false, Ordering::Relaxed);
     STATE.store(ptr::null_mut(), Ordering::Release);
@@ -218,10 +221,10 @@ pub fn start(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Ends the recording and returns the calls since [`start`].
+/// Ends the recording and returns the profile of the calls since [`start`].
 ///
 /// # Errors
-/// Returns `RuntimeError` if no recording is running, as in a process that was forked from a profiled one.
+/// Returns `RuntimeError` if no recording is running, for example in a process that was forked during a recording.
 pub fn stop() -> Result<Profile> {
     let state = state();
     let mut running = lock(&state.running);
@@ -266,7 +269,7 @@ fn thread() -> u32 {
     }
 }
 
-/// Records the beginning of a call. Returns the token for [`leave`].
+/// Records the beginning of a call. Returns the token for [`leave`], or 0 if the call is not recorded.
 unsafe extern "C" fn enter(call: *const Call) -> u64 {
     if !ON.load(Ordering::Acquire) || BUSY.get() {
         return 0;
@@ -323,7 +326,7 @@ fn begin(call: &Call) -> u64 {
     token
 }
 
-/// Records the end of a call.
+/// Records the end of the call whose beginning returned `token`. The status `code` is 0 if the call succeeded.
 unsafe extern "C" fn leave(token: u64, code: c_int) {
     let end = now();
     if !ON.load(Ordering::Acquire) {
@@ -344,7 +347,7 @@ unsafe extern "C" fn leave(token: u64, code: c_int) {
 }
 
 impl Log {
-    /// Creates the log of this thread.
+    /// Creates an empty log for this thread.
     fn new() -> Log {
         let (thread, thread_name) = names::this_thread();
         Log {
@@ -375,7 +378,7 @@ impl Log {
         (u64::from(GENERATION.load(Ordering::Relaxed)) << 32) | depth as u64
     }
 
-    /// Ends the call at a depth, and discards the calls within it whose end was not reported.
+    /// Ends the call at the given depth of nested calls. Calls within it whose end was not reported are discarded.
     fn leave(&mut self, depth: usize, end: u64, failed: bool) {
         while self.frames.len() > depth {
             if let Some(lost) = self.frames.pop() {
@@ -414,7 +417,8 @@ impl Log {
         self.events.push(Event { start, nanos, name, args, door, failed, open });
     }
 
-    /// Ends the recording. Calls in progress are added to the timeline, except the call that ends the recording.
+    /// Completes the log at the end of the recording. Calls in progress are added to the timeline, except the call that
+    /// ends the recording.
     fn end(&mut self, end: u64, texts: &Texts) {
         for frame in std::mem::take(&mut self.frames) {
             if !texts.get(self.sums[frame.sum].name).starts_with("anyfn.profile.") {

@@ -10,7 +10,7 @@ use super::names::Texts;
 use super::recorder::{Event, Log};
 use crate::units::Seconds;
 
-/// Statistics of the calls of all functions with one name. Times are in seconds.
+/// Statistics of the calls of all functions that have the same name. Times are in seconds.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Function {
@@ -39,7 +39,7 @@ impl Function {
     }
 }
 
-/// Sort key of a table. Numbers are sorted in descending order.
+/// Sort key of a table of functions. Numbers are sorted in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Time without the calls that a function makes.
@@ -57,11 +57,11 @@ pub enum Order {
     Name,
 }
 
-/// Calls between [`start`](super::start) and [`stop`](super::stop).
+/// Profile of the calls between [`start`](super::start) and [`stop`](super::stop).
 #[derive(Object)]
 #[object(key = "anyfn.Profile", init = false)]
 pub struct Profile {
-    /// Seconds from start to stop.
+    /// Duration of the recording in seconds.
     pub duration: f64,
     /// Number of finished calls.
     pub calls: i64,
@@ -74,12 +74,12 @@ pub struct Profile {
     pub(super) threads: Vec<Thread>,
     #[field(skip)]
     pub(super) texts: Texts,
-    /// Start time, on the clock of the events.
+    /// Start of the recording in nanoseconds, on the same clock as the starts of the events.
     #[field(skip)]
     pub(super) began: u64,
 }
 
-/// Calls of one thread.
+/// Recorded calls of one thread.
 pub(super) struct Thread {
     pub(super) number: u64,
     pub(super) name: String,
@@ -129,7 +129,7 @@ impl Profile {
         }
     }
 
-    /// Returns the functions that were called, sorted.
+    /// Returns the statistics of the recorded functions, sorted by `order`.
     pub fn functions(&self, order: Order) -> Vec<&Function> {
         let mut functions: Vec<&Function> = self.functions.iter().collect();
         let by = |key: fn(&Function) -> f64| move |a: &&Function, b: &&Function| key(b).total_cmp(&key(a));
@@ -145,7 +145,7 @@ impl Profile {
         functions
     }
 
-    /// Formats the first `limit` functions as a table.
+    /// Formats the first `limit` functions in the order `order` as a table.
     pub fn table(&self, limit: usize, order: Order) -> String {
         let functions = self.functions(order);
         let shown = &functions[..limit.min(functions.len())];

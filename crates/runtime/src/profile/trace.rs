@@ -10,10 +10,10 @@ use anyfn::observe::door;
 use super::report::Profile;
 
 impl Profile {
-    /// Writes the timeline as JSON.
+    /// Writes the timeline to `out` as JSON.
     ///
     /// # Errors
-    /// Returns the error of `out`.
+    /// Returns an error that occurs when writing to `out`.
     pub fn write_trace(&self, out: &mut dyn Write) -> io::Result<()> {
         let process = std::process::id();
         let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
@@ -76,7 +76,7 @@ impl Profile {
     }
 }
 
-/// Writes a string as JSON.
+/// Writes a string as a JSON string, with quotation marks.
 fn write_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
     out.write_all(b"\"")?;
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Elements as numbers: filling, type conversion, and decoding of types that languages do not have.
+//! Numeric operations on elements: filling, type conversion, and decoding to types that every language has.
 
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
 
@@ -8,7 +8,7 @@ use super::layout::{byte_count, element_bits, element_count, show};
 use super::make;
 use crate::device::{DEFAULT_STREAM, buffer};
 
-/// The scalars of compact elements: consecutive codes of equal width, lowest bits first.
+/// The scalars of compact elements. Their codes have equal width and are packed without gaps, lowest bits first.
 pub(super) struct Codes<'a> {
     bytes: &'a [u8],
     bits: usize,
@@ -36,7 +36,7 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// Writes a scalar at the position from which [`Codes::get`] reads it. Its bits must be zero before.
+/// Writes the code of a scalar at the index at which [`Codes::get`] reads it. The bits there must be zero before.
 #[inline]
 fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     if bits.is_multiple_of(8) {
@@ -50,7 +50,7 @@ fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     }
 }
 
-/// Returns the encoding of elements of a type.
+/// Returns the encoding of elements of the type `dtype`.
 ///
 /// # Errors
 /// Returns `TypeError` if the encoding of the type is not known.
@@ -62,11 +62,12 @@ pub(super) fn known(dtype: DType) -> Result<Element> {
     }
 }
 
-/// Encodes a value as the bytes of one element. All of its lanes get the same value.
+/// Encodes a value as the bytes of one element. Every lane gets this value; the imaginary part of a complex number is
+/// zero.
 ///
 /// # Errors
-/// Returns `TypeError` if the value is not a number or the encoding of the type is not known, `ValueError` if the type
-/// does not have the value.
+/// Returns `TypeError` if the value is not a number or the encoding of the type is not known, `ValueError` if an
+/// integer or bool type cannot represent the value.
 pub(super) fn element(dtype: DType, value: &AnyView<'_>) -> Result<Vec<u8>> {
     let known = known(dtype)?;
     let number = number(value)?;
@@ -106,7 +107,7 @@ fn shown(number: Number) -> String {
     }
 }
 
-/// Sets all elements of a tensor to the element with the given bytes.
+/// Sets every element of the tensor `to` to the element whose bytes are `element`.
 ///
 /// # Errors
 /// Returns the errors of [`copy`].
@@ -121,11 +122,13 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
     unsafe { copy(&one.view(), to, DEFAULT_STREAM) }
 }
 
-/// Copies a tensor, converting its elements to another type.
+/// Copies a tensor, converting its elements to the type `dtype`. A floating-point type rounds them, as the module
+/// `element` describes. An integer or bool type must represent each value exactly.
 ///
 /// # Errors
-/// Returns `ValueError` with the first value that the type does not have, `TypeError` if the encoding of a type is not
-/// known, or the errors of [`copy`].
+/// Returns `ValueError` with the first value that an integer or bool type cannot represent; `TypeError` if the encoding
+/// of a type is not known, if the numbers of lanes differ, or if complex numbers would become real; or the errors of
+/// [`copy`].
 ///
 /// # Safety
 /// The requirements of [`copy`] apply.
@@ -161,7 +164,7 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
     Ok(made)
 }
 
-/// Formats the indices of an element.
+/// Formats the indices of the element at the position `index` in row-major order.
 fn place(mut index: usize, shape: &[i64]) -> String {
     let mut indices: Vec<i64> = shape
         .iter()
@@ -177,7 +180,8 @@ fn place(mut index: usize, shape: &[i64]) -> String {
     show(&indices)
 }
 
-/// Copies a tensor to main memory with elements of type bool, int64, uint64 or float64.
+/// Copies a tensor to main memory, with its elements converted to bool, int64, uint64 or float64. Lanes and the two
+/// parts of complex numbers become additional dimensions at the end.
 ///
 /// # Errors
 /// Returns the errors of [`cast`].

@@ -7,8 +7,9 @@ use anyfn::{DType, Device, Result, TensorView, bail};
 use super::layout::{Layout, byte_count, numbers, push_compact, show};
 use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
 
-/// Copies the elements of one tensor to another one of the same shape and type. If one of them is in main memory, or is
-/// not compact, the copy has finished when the call returns.
+/// Copies the elements of one tensor to another tensor of the same shape and type. The copy has finished when the call
+/// returns, unless both tensors are compact and on devices of the same type, outside main memory. Such a copy may still
+/// be queued in `stream`.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this thread has a conflicting access to the elements or a device is not available,
@@ -75,26 +76,27 @@ fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
     start < other_end && other_start < end
 }
 
-/// Copies bytes to the elements of a tensor, in row-major order.
+/// Copies `length` bytes to the elements of a tensor, in row-major order.
 ///
 /// # Errors
-/// Returns `ValueError` if the number of bytes differs from that of the tensor, or the errors of [`copy`].
+/// Returns `ValueError` if `length` differs from the number of bytes of the tensor's elements, or the errors of
+/// [`copy`].
 ///
 /// # Safety
-/// The requirements of [`copy`] apply; `bytes` must be readable.
+/// The requirements of [`copy`] apply; `length` bytes must be readable at `bytes`.
 pub unsafe fn copy_from_bytes(bytes: *const u8, length: usize, to: &TensorView<'_>) -> Result<()> {
     let compact = Compact::of(to, bytes.cast_mut(), length)?;
     // SAFETY: the caller guarantees both memories.
     unsafe { copy(&compact.view(), to, DEFAULT_STREAM) }
 }
 
-/// Copies the elements of a tensor to bytes, in row-major order.
+/// Copies the elements of a tensor to `length` bytes, in row-major order.
 ///
 /// # Errors
 /// Returns the errors of [`copy_from_bytes`].
 ///
 /// # Safety
-/// The requirements of [`copy`] apply; `bytes` must be writable.
+/// The requirements of [`copy`] apply; `length` bytes must be writable at `bytes`.
 pub unsafe fn copy_to_bytes(from: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<()> {
     let compact = Compact::of(from, bytes, length)?;
     if from.num_elements() != Some(0) && !compact.whole {
@@ -120,7 +122,7 @@ pub unsafe fn to_bytes(from: &TensorView<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A compact tensor in main memory.
+/// Description of main memory as a compact tensor.
 pub(crate) struct Compact {
     tensor: DLTensor,
     whole: bool,
@@ -128,7 +130,7 @@ pub(crate) struct Compact {
 }
 
 impl Compact {
-    /// Describes bytes as a tensor of the same shape and type as another tensor.
+    /// Describes `length` bytes as a compact tensor with the shape and type of the tensor `like`.
     fn of(like: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<Compact> {
         let needed = byte_count(like.dtype(), like.shape())?;
         if needed != length {
@@ -137,7 +139,7 @@ impl Compact {
         Compact::new(like.dtype(), like.shape(), bytes)
     }
 
-    /// Describes bytes, which must be large enough, as a tensor.
+    /// Describes the memory at `bytes` as a compact tensor. The memory must be large enough for all elements.
     pub(crate) fn new(dtype: DType, shape: &[i64], bytes: *mut u8) -> Result<Compact> {
         let mut extents = numbers(2 * shape.len())?;
         extents.extend_from_slice(shape);
@@ -168,12 +170,12 @@ impl Compact {
     }
 }
 
-/// The source or target of a copy in main memory.
+/// The source or target of a copy of individual elements, which are in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
     /// Address of the first element, which may differ from the first byte that the elements span.
     start: *mut u8,
-    /// Copy of all bytes that the elements span.
+    /// Copy of all bytes that the elements span; empty if the elements are accessed in place.
     held: Vec<u8>,
 }
 
@@ -182,7 +184,7 @@ impl<'a> Side<'a> {
         Side { layout, start: layout.start(), held: Vec::new() }
     }
 
-    /// Fetches a copy of a tensor's memory.
+    /// Copies all bytes that the elements of a tensor span to a buffer in main memory.
     ///
     /// # Safety
     /// The tensor's memory must be valid.
@@ -195,7 +197,7 @@ impl<'a> Side<'a> {
         Ok(Side { layout, start, held })
     }
 
-    /// Writes the copy back to the tensor's memory.
+    /// Writes the buffer of [`Side::fetched`] back to the tensor's memory.
     ///
     /// # Safety
     /// The tensor's memory must be valid and writable.
@@ -206,7 +208,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// One dimension of a copy: its extent, and the strides of source and target.
+/// One dimension of a copy: its extent, and the strides of source and target in elements.
 #[derive(Clone, Copy, Debug)]
 struct Dim {
     extent: i64,
@@ -279,7 +281,7 @@ fn dim((extent, (from, to)): (&i64, (&i64, &i64))) -> Dim {
     Dim { extent: *extent, from: *from, to: *to }
 }
 
-/// Copies one row of elements.
+/// Copies one row of elements of `item` bytes each.
 ///
 /// # Safety
 /// The elements of the row must be valid in source and target.
@@ -316,7 +318,7 @@ unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
     typed!(1 => u8, 2 => u16, 4 => u32, 8 => u64, 16 => u128);
 }
 
-/// Copies one element of any number of bits.
+/// Copies one element of `bits` bits, which need not begin at a byte.
 ///
 /// # Safety
 /// `from` and `to` must be offsets of valid elements, counted in elements from `source` and `target`.

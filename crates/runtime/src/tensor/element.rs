@@ -1,8 +1,12 @@
 //! Encodings of elements, for all types of DLPack.
 //!
-//! A floating-point format of any width is described by a [`Float`]: exponent, mantissa, bias and special values.
-//! Numbers are rounded to nearest, ties to even. A number beyond the largest becomes infinity, or NaN in a format
-//! without infinity, or the largest number in a format without either.
+//! A floating-point format of any width is described by a [`Float`]: numbers of exponent and mantissa bits, bias, and
+//! codes of special values.
+//!
+//! A conversion to a floating-point format rounds to the nearest number, ties to even. Integers are converted to `f64`
+//! first. A number beyond the largest becomes infinity; in a format without infinity it becomes NaN, and in a format
+//! without either the largest number. NaN becomes zero in a format without NaN. A format that only has powers of two
+//! rounds ties up, and converts negative numbers to NaN and zero to the smallest power.
 
 use anyfn::DType;
 use anyfn::abi::{
@@ -11,7 +15,7 @@ use anyfn::abi::{
     kDLFloat8_e5m2, kDLFloat8_e5m2fnuz, kDLFloat8_e8m0fnu, kDLInt, kDLOpaqueHandle, kDLUInt,
 };
 
-/// The value of a scalar. A complex number consists of two.
+/// Numeric value of a scalar. A complex number has two scalars.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Bool(bool),
@@ -28,11 +32,11 @@ pub(crate) enum Scalar {
     Float(Float),
 }
 
-/// Encoding of an element: its lanes, each of which is a scalar, or two scalars if complex.
+/// Encoding of an element. Each lane of an element is one scalar, or two if the element is complex.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Element {
     pub(crate) scalar: Scalar,
-    /// Number of scalars of an element.
+    /// Number of scalars of an element: the number of lanes, or twice that number if the element is complex.
     pub(crate) scalars: usize,
     pub(crate) complex: bool,
     pub(crate) lanes: usize,
@@ -47,18 +51,18 @@ pub(crate) struct Float {
     special: Special,
 }
 
-/// Codes that do not represent finite numbers.
+/// Codes of a floating-point format that do not represent finite numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Special {
     /// Infinity and NaN have the highest exponent, as in IEEE 754.
     Ieee,
-    /// NaN is all ones; there is no infinity.
+    /// NaN is the code of which all bits but the sign are ones; there is no infinity.
     AllOnes,
-    /// NaN is the code of negative zero; there is no infinity.
+    /// NaN is the code that represents negative zero in IEEE 754; there is no infinity.
     MinusZero,
     /// Every code represents a finite number.
     None,
-    /// No sign and no mantissa. NaN is all ones; there is no zero.
+    /// The format has no sign and no mantissa. NaN is the code of all ones; there is no zero.
     ExponentOnly,
 }
 
@@ -103,7 +107,7 @@ impl Float {
         if negative { -value } else { value }
     }
 
-    /// Returns the code of the nearest number.
+    /// Returns the code of the number that is nearest to `value`, according to the rules of this module.
     fn encode(&self, value: f64) -> u64 {
         let Float { exponent, mantissa, bias, special } = *self;
         if exponent == 11 && mantissa == 52 {
@@ -160,7 +164,7 @@ impl Float {
         if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
     }
 
-    /// Encodes a number in a format that only has powers of two.
+    /// Encodes `value` in a format that only has powers of two, whose code of NaN is `nan`.
     fn encode_power(&self, value: f64, nan: u64) -> u64 {
         if value < 0.0 || value == f64::INFINITY {
             return nan;
@@ -172,7 +176,7 @@ impl Float {
     }
 }
 
-/// Returns two to the power of `n`, which must be representable as `f64`.
+/// Returns two to the power of `n`. The result must be representable as `f64`.
 fn power_of_two(n: i32) -> f64 {
     if n >= -1022 {
         f64::from_bits(((n.min(1023) + 1023) as u64) << 52)
@@ -181,7 +185,8 @@ fn power_of_two(n: i32) -> f64 {
     }
 }
 
-/// Returns the exponent of the greatest power of two that does not exceed `value`; for 0, the smallest exponent.
+/// Returns the exponent of the greatest power of two that does not exceed `value`; for 0, the exponent of the smallest
+/// positive `f64`.
 fn exponent_of(value: f64) -> i32 {
     let bits = value.to_bits() >> 52 & 0x7FF;
     if bits == 0 { -1074 + (63 - (value.to_bits() | 1).leading_zeros() as i32) } else { bits as i32 - 1023 }
@@ -192,7 +197,7 @@ fn round_even(value: f64) -> f64 {
 }
 
 impl Element {
-    /// Returns the encoding of a type; `None` if it is not known.
+    /// Returns the encoding of elements of the type `dtype`; `None` if it is not known.
     pub(crate) fn of(dtype: DType) -> Option<Element> {
         let (code, bits) = (dtype.0.code, u32::from(dtype.0.bits));
         let lanes = usize::from(dtype.0.lanes);
@@ -228,7 +233,8 @@ impl Scalar {
         }
     }
 
-    /// Encodes a number. `None` if the type does not have it: it is out of range, or not an integer.
+    /// Returns the code of a number. A bool or integer type returns `None` for a number that is out of range or not an
+    /// integer. A floating-point type rounds and never returns `None`.
     #[inline]
     pub(crate) fn encode(&self, number: Number) -> Option<u64> {
         let whole = || match number {
@@ -260,8 +266,8 @@ impl Scalar {
         }
     }
 
-    /// Writes a number as text. Floats have the fewest digits that are decoded to the same code. Formats with few
-    /// mantissa bits are written exactly.
+    /// Appends the number with the code `code` to `out`, as text. Floats have the fewest digits that are decoded to the
+    /// same code. Numbers of formats with less than 7 mantissa bits are written exactly.
     pub(crate) fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
         // Writing to a string cannot fail.

@@ -1,6 +1,6 @@
 //! Registered functions for tensors, used by all languages.
 //!
-//! Clients of other runtimes know those named `runtime.*`.
+//! The names `runtime.*` are those that clients of other runtimes call.
 
 use core::ffi::c_void;
 
@@ -14,8 +14,8 @@ use super::view::Window;
 use super::{cast, copy, make, text, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
-/// A tensor argument that is kept: an array that the caller passes by reference is wrapped in a tensor object that
-/// keeps it alive.
+/// A tensor argument to which the function keeps a reference. If the caller passes an array by reference, the argument
+/// is wrapped in a tensor object that keeps the array alive.
 struct Kept(Tensor);
 
 impl FromArg for Kept {
@@ -29,7 +29,7 @@ impl FromArg for Kept {
     }
 }
 
-/// A tensor argument that is written: a read-only tensor is refused.
+/// A tensor argument whose elements the function writes. A read-only tensor is refused.
 struct Target<'a>(TensorView<'a>);
 
 impl FromArg for Target<'_> {
@@ -49,8 +49,8 @@ impl FromArg for Target<'_> {
 
 // ---- Creation -----------------------------------------------------------------------------------------------------
 
-/// Allocates a tensor with unspecified elements, aligned to 64 bytes. `scope` is a kind of memory of the device, such
-/// as "global.texture".
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. `scope` selects a kind of memory of the device,
+/// such as "global.texture"; None is ordinary memory.
 #[register("runtime.TVMTensorAllocWithScope")]
 fn alloc_with_scope(
     shape: Shape,
@@ -61,15 +61,15 @@ fn alloc_with_scope(
     make::empty(&shape, dtype, device, scope)
 }
 
-/// Allocates a tensor with unspecified elements, aligned to 64 bytes. On a device without a driver in this process, the
-/// framework of the caller's arrays allocates it, if it offers an allocator.
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. If no driver in this process serves the device,
+/// the framework of the caller's arrays allocates the tensor, if it offers an allocator.
 #[register("anyfn.tensor_empty")]
 fn tensor_empty(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_anywhere(&shape, dtype, device)
 }
 
-/// Allocates a tensor with unspecified elements, with the allocator of the framework of the caller's arrays if it
-/// offers one.
+/// Allocates a tensor with unspecified elements. The framework of the caller's arrays allocates it, if it offers an
+/// allocator; otherwise the driver of the device does.
 #[register("anyfn.tensor_empty_for_caller")]
 fn tensor_empty_for_caller(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_for_caller(&shape, dtype, device)
@@ -81,7 +81,8 @@ fn tensor_zeros(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::zeros(&shape, dtype, device)
 }
 
-/// Creates a tensor filled with one value: a bool, an int or a float that the type can represent.
+/// Creates a tensor whose elements all have the same value: a bool, an int or a float. A floating-point type rounds the
+/// value. Raises `ValueError` if an integer or bool type cannot represent the value.
 #[register("anyfn.tensor_full", blocking)]
 fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -> Result<Tensor> {
     let element = cast::element(dtype, &value)?;
@@ -92,7 +93,7 @@ fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -
     Ok(tensor)
 }
 
-/// Sets all elements of a tensor to one value.
+/// Sets all elements of a tensor to `value`, under the rules of `anyfn.tensor_full`.
 #[register("anyfn.tensor_fill", blocking)]
 fn tensor_fill(tensor: Target<'_>, value: AnyView<'_>) -> Result<()> {
     let element = cast::element(tensor.0.dtype(), &value)?;
@@ -113,8 +114,8 @@ fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -
 
 // ---- Views --------------------------------------------------------------------------------------------------------
 
-/// Returns a tensor over the same memory with another type and another shape, which may be smaller, starting
-/// `relative_byte_offset` bytes after the first element. `tensor` must be contiguous.
+/// Returns a tensor that shares the memory of `tensor`, with another type and shape. The result begins
+/// `relative_byte_offset` bytes after the first element of `tensor` and may be smaller. `tensor` must be contiguous.
 #[register("runtime.TVMTensorCreateView")]
 fn create_view(
     tensor: Kept,
@@ -133,9 +134,9 @@ fn create_view(
     view::view(&tensor.0, &Window { shape: &shape, strides: None, dtype, bit_offset })
 }
 
-/// Returns a tensor over the same memory with the given extents and strides (in elements; None: compact), starting
-/// `offset` elements after the first element. All elements must be within the memory that the elements of `tensor`
-/// span.
+/// Returns a tensor that shares the memory of `tensor`, with the given extents and strides (in elements; None:
+/// compact). The result begins `offset` elements after the first element of `tensor`. All its elements must be within
+/// the memory that the elements of `tensor` span.
 #[register("anyfn.tensor_as_strided")]
 fn as_strided(
     tensor: Kept,
@@ -150,14 +151,15 @@ fn as_strided(
     view::view(&tensor.0, &Window { shape: &shape, strides, dtype, bit_offset })
 }
 
-/// Returns a tensor over the same memory and elements in another shape; one extent may be -1. Raises an error if a copy
-/// would be necessary.
+/// Returns a tensor that shares the memory of `tensor` and has the same elements in another shape. One extent may be
+/// -1, and is then inferred. Raises `ValueError` if the shape would require a copy.
 #[register("anyfn.tensor_reshape")]
 fn tensor_reshape(tensor: Kept, shape: Shape) -> Result<Tensor> {
     view::reshape(&tensor.0, &shape)
 }
 
-/// Returns part of a tensor along a dimension, as Python slices do.
+/// Returns the part of a tensor from `start` to `stop` along the dimension `dim`, as Python slices do. The result
+/// shares the memory of `tensor`.
 #[register("anyfn.tensor_slice")]
 fn tensor_slice(
     tensor: Kept,
@@ -169,7 +171,7 @@ fn tensor_slice(
     view::slice(&tensor.0, dim, start, stop, step)
 }
 
-/// Returns a tensor over the same memory with its dimensions in another order.
+/// Returns a tensor that shares the memory of `tensor`, with its dimensions in the order `axes`.
 #[register("anyfn.tensor_permute")]
 fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
     view::permute(&tensor.0, &axes)
@@ -226,7 +228,8 @@ fn set_bytes(to: Target<'_>, bytes: &[u8]) -> Result<()> {
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &to.0) }
 }
 
-/// Returns the elements of a tensor as bytes, in row-major order. Elements of less than a byte are packed.
+/// Returns the elements of a tensor as bytes, in row-major order. Elements that are smaller than a byte are packed
+/// without gaps.
 #[register("anyfn.tensor_to_bytes", blocking)]
 fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
@@ -237,7 +240,8 @@ fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
     }
 }
 
-/// Returns a tensor with the same elements on a device: the tensor itself if it is already there.
+/// Returns a tensor with the same elements on `device`. If `tensor` is on that device already, the result is `tensor`
+/// itself.
 #[register("anyfn.tensor_to_device", blocking)]
 fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
     if tensor.0.view().device() == device {
@@ -246,13 +250,14 @@ fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
     copied(&tensor.0.view(), device)
 }
 
-/// Returns a compact copy of a tensor, on the same device or another one.
+/// Returns a compact copy of a tensor on `device`; None is the device of the tensor.
 #[register("anyfn.tensor_copy", blocking)]
 fn tensor_copy(#[read_only] tensor: TensorView<'_>, #[default(None)] device: Option<Device>) -> Result<Tensor> {
     copied(&tensor, device.unwrap_or_else(|| home(tensor.device())))
 }
 
-/// Returns a tensor with the same elements in row-major order without gaps: the tensor itself if it is already compact.
+/// Returns a tensor with the same elements in row-major order without gaps. If `tensor` is compact already, the result
+/// is `tensor` itself.
 #[register("anyfn.tensor_contiguous", blocking)]
 fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
     let layout = tensor.0.view();
@@ -262,8 +267,8 @@ fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
     copied(&layout, home(layout.device()))
 }
 
-/// Returns the device of a copy that remains on a tensor's device. Pinned memory of a device without a driver in this
-/// process is copied to main memory.
+/// Returns the device for a copy that is to stay on a tensor's device. This is the tensor's device, except for pinned
+/// host memory of a device without a driver in this process: its copy is in main memory (`cpu:0`).
 fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU
@@ -287,8 +292,12 @@ fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
 
 // ---- Elements -----------------------------------------------------------------------------------------------------
 
-/// Returns a copy whose elements are converted to the nearest value of another type. Raises `ValueError` for a value
-/// that the type cannot represent, such as 300 for int8, or 1.5 for an integer.
+/// Returns a copy with the elements converted to `dtype`, on `device` (None: the device of the tensor). A
+/// floating-point type rounds to the nearest value; integers are converted to float64 first. Values beyond its range
+/// become infinity; in a type without infinity they become NaN, or the largest value if the type has no NaN either. NaN
+/// becomes zero in a type without NaN. An integer or bool type must represent each value exactly: `ValueError` is
+/// raised, for example, for 300 as int8, 1.5 as int32 or 2 as bool. Raises `TypeError` if the numbers of lanes differ,
+/// or if complex numbers would become real.
 #[register("anyfn.tensor_cast", blocking)]
 fn tensor_cast(
     #[read_only] tensor: TensorView<'_>,
@@ -299,16 +308,16 @@ fn tensor_cast(
     unsafe { cast::cast(&tensor, dtype, device.unwrap_or_else(|| home(tensor.device()))) }
 }
 
-/// Returns a copy in main memory with elements of a type that every language has: bool, int64, uint64 or float64. Lanes
-/// and the two parts of a complex number each become an additional dimension.
+/// Returns a copy in main memory with elements of a type that every language has: bool, int64, uint64 or float64. The
+/// lanes of a vector type and the two parts of a complex number become additional dimensions at the end.
 #[register("anyfn.tensor_decode", blocking)]
 fn tensor_decode(#[read_only] tensor: TensorView<'_>) -> Result<Tensor> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     unsafe { cast::decode(&tensor) }
 }
 
-/// Describes a tensor and its elements as text. If there are more than `limit` elements, only those at the edges are
-/// shown.
+/// Formats a tensor and its elements as text. If there are more than `limit` elements, only those at the edges of each
+/// dimension are shown.
 #[register("anyfn.tensor_text", blocking)]
 fn tensor_text(#[read_only] tensor: TensorView<'_>, #[default(1000)] limit: i64) -> Result<String> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.

@@ -43,7 +43,7 @@ pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
     }
 }
 
-/// Returns the number of bytes of a compact tensor. Elements of less than a byte are packed.
+/// Returns the number of bytes of a compact tensor. Elements that are smaller than a byte are packed without gaps.
 ///
 /// # Errors
 /// Returns the errors of [`element_bits`] and [`element_count`].
@@ -64,7 +64,7 @@ pub(crate) fn show(shape: &[i64]) -> String {
     format!("{:?} and {} more", &shape[..SHOWN], shape.len() - SHOWN)
 }
 
-/// Allocates an empty list with the given capacity.
+/// Allocates an empty vector of integers with the given capacity.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available.
@@ -87,7 +87,7 @@ pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
     }
 }
 
-/// A tensor prepared for reading or writing: checked, with explicit strides.
+/// Description of a tensor that has been checked, for reading or writing its elements. It always has explicit strides.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,
@@ -97,7 +97,8 @@ pub(crate) struct Layout<'a> {
     pub(crate) bits: u64,
     /// Number of elements.
     pub(crate) count: usize,
-    /// Start of the bits that the elements span, relative to the first element; `high` is the end.
+    /// Start of the bits that the elements span, in bits relative to the first element. `high` is the end of these
+    /// bits.
     pub(crate) low: i128,
     pub(crate) high: i128,
     pub(crate) place: Place,
@@ -105,7 +106,7 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Checks a tensor of any origin and describes it.
+    /// Checks a tensor, which may come from any library, and returns its description.
     ///
     /// # Errors
     /// Returns the errors of [`byte_count`], and `ValueError` if there are elements without memory or beyond the
@@ -136,10 +137,10 @@ impl<'a> Layout<'a> {
         Ok(layout)
     }
 
-    /// Returns the location at a distance of `bytes` from the first element.
+    /// Returns the location that is `bytes` bytes after the first element, or before it if `bytes` is negative.
     ///
     /// # Errors
-    /// Returns `ValueError` if the location is before the memory.
+    /// Returns `ValueError` if the location would be before the start of opaque memory.
     pub(crate) fn at(&self, bytes: i128) -> Result<Place> {
         let offset = self.place.offset as i128 + bytes;
         if self.kind != MemoryKind::Handle {
@@ -156,7 +157,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the memory region that the elements span, for the table of accesses.
+    /// Returns the memory region that the elements span, in the form that the table of accesses uses.
     pub(crate) fn region(&self) -> Region {
         let (low, high) = (self.low.div_euclid(8), (self.high + 7).div_euclid(8));
         let (data, offset) = (self.place.data.addr() as u64, self.place.offset as u64);
@@ -174,7 +175,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the address of the first element. Only for main memory.
+    /// Returns the address of the first element. The tensor must be in main memory.
     pub(crate) fn start(&self) -> *mut u8 {
         self.place.data.wrapping_byte_add(self.place.offset).cast()
     }
@@ -197,15 +198,15 @@ impl<'a> Layout<'a> {
         self.count as u128 * u128::from(self.bits)
     }
 
-    /// Describes the tensor for messages.
+    /// Describes the tensor for messages: `float32[2, 3]@cuda:0`.
     pub(crate) fn describe(&self) -> String {
         let Layout { dtype, shape, place, .. } = self;
         format!("{dtype}{}@{}", show(shape), place.device)
     }
 }
 
-/// Returns the start and end of the bits that elements span, relative to the first one. The range is empty without
-/// elements.
+/// Returns the start and end of the bits that elements span, relative to the first element. The range is empty if there
+/// are no elements.
 pub(crate) fn span(shape: &[i64], strides: &[i64], bits: u64) -> (i128, i128) {
     if shape.contains(&0) {
         return (0, 0);

@@ -6,19 +6,21 @@ use anyfn::{DType, Device, Error, ObjectRef, Result, Tensor, bail};
 use super::layout::{byte_count, element_count, numbers, push_compact};
 use crate::device::{ALIGNMENT, Memory, exists};
 
-/// Content of a tensor of this runtime. Other implementations know the first field.
+/// Content of a tensor object that owns its memory. Other implementations of the ABI read only its first field, the
+/// `DLTensor`.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
     _memory: Memory,
-    /// Extents, followed by strides.
+    /// Shape followed by strides, to which `tensor` points.
     _extents: Box<[i64]>,
 }
 
 // SAFETY: the pointers refer to memory that the content owns; any thread may read, write and release a tensor.
 unsafe impl Send for Content {}
 
-/// Allocates a tensor with unspecified elements, aligned to 64 bytes. In main memory the elements are initialised.
+/// Allocates a tensor whose elements have unspecified values, aligned to 64 bytes. In main memory the values are
+/// initialised, so that safe code may read them.
 ///
 /// # Errors
 /// Returns `ValueError` for an invalid shape, `TypeError` for elements without a size, `RuntimeError` if the device is
@@ -29,7 +31,7 @@ pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -
     own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
 }
 
-/// Allocates a tensor whose elements the caller writes.
+/// Allocates a tensor whose elements the caller must write.
 ///
 /// # Errors
 /// Returns the errors of [`empty`].
@@ -48,8 +50,8 @@ pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) 
     }
 }
 
-/// Allocates a tensor as [`empty`] does. For a device without a driver in this process, the allocator of the caller's
-/// framework is used, if it has one.
+/// Allocates a tensor as [`empty`] does. If no driver in this process serves the device, the allocator of the caller's
+/// framework is used, if the framework has one.
 ///
 /// # Errors
 /// Returns the errors of [`empty`].
@@ -72,8 +74,8 @@ pub fn zeros(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     own(shape, dtype, Memory::zeroed(device, byte_count(dtype, shape)?, ALIGNMENT)?)
 }
 
-/// Allocates a tensor with the allocator of the caller's framework, if this thread has one, so that native code returns
-/// a tensor of that framework. Otherwise allocates as [`empty`] does.
+/// Allocates a tensor with the allocator of the caller's framework, if one is set for this thread. Native code thus
+/// returns a tensor of that framework. Otherwise allocates as [`empty`] does.
 ///
 /// # Errors
 /// Returns the error of the allocator, or the errors of [`empty`].
@@ -86,7 +88,7 @@ pub fn empty_for_caller(shape: &[i64], dtype: DType, device: Device) -> Result<T
     }
 }
 
-/// Beginning of the message of `TVMFFIEnvTensorAlloc` if there is no allocator.
+/// Beginning of the error message of `TVMFFIEnvTensorAlloc` if no allocator is set.
 const NO_ALLOCATOR: &str = "TVMFFIEnvTensorAlloc: allocator is nullptr";
 
 fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
@@ -116,7 +118,7 @@ fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     }
 }
 
-/// Creates a tensor that owns `memory`, which is large enough for its elements.
+/// Creates a tensor that owns `memory`, which must be large enough for its elements.
 fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
     let mut extents = numbers(2 * shape.len())?;
     extents.extend_from_slice(shape);

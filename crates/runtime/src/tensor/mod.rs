@@ -1,8 +1,8 @@
 //! Tensors: allocated by device drivers, viewed in other shapes, copied, and read element by element.
 //!
 //! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`], then `element` (the encodings of all
-//! element types), `cast` and `text`. Other languages reach them as registered functions (`globals`), and so do the
-//! methods of `anyfn::Tensor`.
+//! element types), `cast` and `text`. Other languages and the methods of `anyfn::Tensor` call registered functions
+//! (`globals`).
 
 mod cast;
 mod copy;

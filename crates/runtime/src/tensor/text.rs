@@ -8,16 +8,17 @@ use super::copy::to_bytes;
 use super::element::Element;
 use super::layout::{Layout, byte_count};
 
-/// Number of elements shown at each edge of a truncated dimension.
+/// Number of elements that are shown at each end of a truncated dimension.
 const EDGE: usize = 3;
 /// Maximum width of a line in characters.
 const WIDTH: usize = 100;
-/// Maximum number of bytes of a tensor that is shown completely.
+/// Maximum size in bytes of a tensor of which all elements are shown.
 const FETCHED_MAX: usize = 1 << 24;
-/// Maximum number of elements shown of a truncated tensor, because many dimensions have many edges.
+/// Maximum number of elements that are shown of a truncated tensor. A tensor with many dimensions has many edges.
 const EDGES_MAX: usize = 1 << 16;
 
-/// Describes a tensor and its elements: all of them, or those at the edges if there are more than `limit`.
+/// Formats a tensor and its elements as text. If there are more than `limit` elements, only those at the edges of each
+/// dimension are shown.
 ///
 /// # Errors
 /// Returns the errors of [`to_bytes`].
@@ -79,7 +80,7 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     Ok(out)
 }
 
-/// Returns the bytes of the elements that are shown, compact.
+/// Returns the bytes of the elements that are shown, without gaps. `shown` is the shape after truncation.
 ///
 /// # Safety
 /// The requirements of [`text`] apply.
@@ -124,14 +125,15 @@ unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> 
     Ok(out)
 }
 
-/// Consecutive elements without gaps.
+/// Bytes of consecutive elements, which are packed without gaps.
 struct Packed<'a> {
     out: &'a mut Vec<u8>,
     bits: usize,
 }
 
 impl Packed<'_> {
-    /// Appends elements along the last dimension.
+    /// Reads `count` elements along the last dimension and appends them. `at` is the distance of their first element
+    /// from the first element of the tensor, in elements.
     ///
     /// # Safety
     /// The elements must belong to the tensor, whose memory must be valid.
@@ -215,7 +217,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the part of the tensor from dimension `dim` on that begins with word `first`.
+    /// Writes a part of the tensor: dimension `dim` and those after it. `first` is the index of its first element in
+    /// `words`.
     fn write(&self, dim: usize, first: usize, indent: usize, out: &mut String) {
         let Some(extent) = self.shape.get(dim) else {
             out.push_str(self.words.first().map_or("", |_| &self.words[first]));

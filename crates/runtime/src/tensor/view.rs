@@ -7,12 +7,12 @@ use anyfn::{DType, Error, ObjectRef, Result, Tensor, bail};
 
 use super::layout::{Layout, element_bits, element_count, numbers, push_compact, show, span};
 
-/// Description of a view. Strides are in elements; `None` means compact.
+/// Description of a view of a tensor, for [`view`].
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     /// Extents of the dimensions.
     pub shape: &'a [i64],
-    /// Strides of the dimensions.
+    /// Strides of the dimensions in elements; `None` for a compact view.
     pub strides: Option<&'a [i64]>,
     /// Type of the elements.
     pub dtype: DType,
@@ -20,12 +20,12 @@ pub struct Window<'a> {
     pub bit_offset: i128,
 }
 
-/// Returns a tensor that shares the memory spanned by the elements of `source`, and keeps `source` alive. A view of a
-/// read-only tensor is read-only.
+/// Returns a tensor that shares the memory spanned by the elements of `source`, as `window` describes, and keeps
+/// `source` alive. A view of a read-only tensor is read-only.
 ///
 /// # Errors
-/// Returns `ValueError` if the shape is invalid, if the number of strides differs, or if an element would be outside
-/// the memory or not begin at a byte.
+/// Returns `ValueError` if the shape is invalid, if the number of strides differs from the number of extents, if an
+/// element would be outside the memory, or if the first element would not begin at a byte.
 pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
@@ -91,10 +91,12 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
         .ok_or_else(|| anyfn::error!("RuntimeError", "the runtime gave no tensor"))
 }
 
-/// Returns a tensor over the same elements in another shape. One extent may be -1, and is then inferred.
+/// Returns a tensor that shares the memory of `source` and has the same elements in another shape. One extent may be
+/// -1, and is then inferred.
 ///
 /// # Errors
-/// Returns `ValueError` if the shape has another number of elements, or if no strides describe it without a copy.
+/// Returns `ValueError` if the shape has another number of elements, or if no strides describe the shape without a
+/// copy.
 pub fn reshape(source: &Tensor, shape: &[i64]) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
@@ -104,7 +106,7 @@ pub fn reshape(source: &Tensor, shape: &[i64]) -> Result<Tensor> {
     view(source, &window)
 }
 
-/// Returns the shape with -1 replaced by the inferred extent.
+/// Returns `shape`, with an extent of -1 replaced by the inferred one.
 fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     let mut complete = numbers(shape.len())?;
     complete.extend_from_slice(shape);
@@ -128,7 +130,7 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Returns the strides that give another shape to a tensor that is not compact.
+/// Returns the strides by which a tensor that is not compact gets the shape `shape` without a copy.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;
     strides.resize(shape.len(), 1);
@@ -168,8 +170,9 @@ fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     Ok(strides)
 }
 
-/// Returns part of a tensor along one dimension, as Python slices do. Negative indices count from the end, indices are
-/// clamped to the dimension, and `None` means the respective end.
+/// Returns the part of a tensor from `start` to `stop` along the dimension `dim`, as Python slices do. Negative indices
+/// count from the end, and indices are clamped to the dimension. If `start` is `None`, the part begins at the first
+/// element in the direction of `step`; if `stop` is `None`, it ends with the last one.
 ///
 /// # Errors
 /// Returns `ValueError` for a dimension that does not exist, a step of 0, or a first element that does not begin at a
@@ -195,10 +198,10 @@ pub fn slice(source: &Tensor, dim: i64, start: Option<i64>, stop: Option<i64>, s
     view(source, &Window { shape: &shape, strides: Some(&strides), dtype: from.dtype(), bit_offset })
 }
 
-/// Returns a view with the dimensions in another order.
+/// Returns a view of a tensor with its dimensions in the order `axes`.
 ///
 /// # Errors
-/// Returns `ValueError` if `axes` does not name each dimension once.
+/// Returns `ValueError` if `axes` does not contain each dimension exactly once.
 pub fn permute(source: &Tensor, axes: &[i64]) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;

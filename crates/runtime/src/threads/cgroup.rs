@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the processor time available to the process as a number of processors: the minimum over its groups and their
-/// ancestors. `None` if nothing limits it.
+/// Returns the processor time that control groups leave to the process, as a number of processors. This is the minimum
+/// over the groups of the process and their ancestors. `None` if no group limits the time.
 ///
-/// `root` is the root of the file systems: `/` except in tests.
+/// `root` is the folder that contains `proc` and the mounts of the control groups: `/` except in tests.
 pub(crate) fn quota(root: &Path) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -21,7 +21,7 @@ pub(crate) fn quota(root: &Path) -> Option<f64> {
     limits.min_by(f64::total_cmp)
 }
 
-/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`. Version 2 has no controllers.
+/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`. A line of version 2 lists no controllers.
 struct Group<'a> {
     controllers: &'a str,
     path: &'a str,
@@ -34,7 +34,7 @@ impl Group<'_> {
         Some(Group { controllers, path })
     }
 
-    /// Returns true if the files of the group are below a mount.
+    /// Returns true if `mount` is the mount of control groups that contains the group and its limits of processor time.
     fn is_on(&self, mount: &Mount<'_>) -> bool {
         let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
         match self.controllers {
@@ -44,8 +44,8 @@ impl Group<'_> {
     }
 }
 
-/// A line of `/proc/self/mountinfo`: number, parent, device, root, mount point, options, any tags, `-`, kind, source,
-/// options.
+/// A line of `/proc/self/mountinfo`. Its columns are: number, parent, device, root, mount point, options, optional
+/// fields, `-`, kind, source, options.
 struct Mount<'a> {
     root: &'a str,
     place: &'a str,
@@ -64,7 +64,7 @@ impl Mount<'_> {
     }
 }
 
-/// Returns the folder of a group and its ancestors, up to the mount.
+/// Returns the folders of a group and of its ancestors, up to the mount point.
 fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     // A container may see its own group as the root of the mount.
     let below = match Path::new(group).strip_prefix(mount.root) {
@@ -79,14 +79,16 @@ fn least(folders: &[PathBuf], limit: impl Fn(&Path) -> Option<f64>) -> Option<f6
     folders.iter().filter_map(|folder| limit(folder)).min_by(f64::total_cmp)
 }
 
-/// Reads the limit in `cpu.max`: `max 100000` or `150000 100000`.
+/// Reads the limit of a group of version 2, as a number of processors. The file `cpu.max` contains quota and period,
+/// such as `150000 100000`, or `max 100000` if there is no limit.
 fn limit_v2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     ratio(quota, period)
 }
 
-/// Reads the limit in `cpu.cfs_quota_us`, where -1 means no limit, and `cpu.cfs_period_us`.
+/// Reads the limit of a group of version 1, as a number of processors. The file `cpu.cfs_quota_us` contains the quota,
+/// or -1 if there is no limit; `cpu.cfs_period_us` contains the period.
 fn limit_v1(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)

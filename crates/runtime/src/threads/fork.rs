@@ -4,15 +4,15 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of forks between the process of the first launch and this one.
+/// Number of forks between the process that made the first launch and this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns a number that differs between a process and the children that it forks.
+/// Returns a number that differs between a process and the children that it forks, once [`watch`] has been called.
 pub(super) fn process() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Installs the fork handler, from which on [`process`] is reliable and the child of a fork creates its own worker
+/// Installs the fork handler. Afterwards [`process`] is reliable, and the child of a fork creates its own worker
 /// threads.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();

@@ -1,4 +1,4 @@
-//! Launches on the threads of the host program.
+//! Parallel launches on the threads of the host program, instead of the worker threads.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,10 +10,10 @@ use super::sync::{Condvar, Mutex, Ordering, lock};
 use super::waiting::waiting;
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
-/// True if a launcher is set. Read before the lock is taken.
+/// True if a launcher is set. It is read first, so that launches without a launcher take no lock.
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
-/// Sets or removes the function that launches tasks. Returns the previous one.
+/// Sets the function that launches tasks; `None` removes it. Returns the previous function.
 pub(super) fn set(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     let mut place = LAUNCHER.write().unwrap_or_else(PoisonError::into_inner);
     IS_SET.store(launcher.is_some(), Ordering::Release);
@@ -28,7 +28,8 @@ pub(super) fn get() -> Option<PackedFunc> {
     LAUNCHER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The part of a launch that the host's function may use. The host may keep it for longer than the launch.
+/// Object through which the host's function runs the tasks of a launch. The host may keep it for longer than the
+/// launch; it then refuses to run tasks.
 struct Ticket {
     job: Shared,
     state: Mutex<State>,
@@ -44,7 +45,7 @@ struct State {
 unsafe impl Sync for Ticket {}
 
 impl Ticket {
-    /// Runs a task that has not begun.
+    /// Runs one task that has not begun, if one is left. Returns an error if the launch has ended.
     fn run(&self) -> Result<()> {
         let mut state = lock(&self.state);
         if !state.is_open {
@@ -60,7 +61,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Waits for the running tasks, and refuses further ones.
+    /// Refuses to run further tasks, and waits for the running ones.
     fn close(&self) {
         let mut state = lock(&self.state);
         state.is_open = false;
@@ -70,7 +71,8 @@ impl Ticket {
     }
 }
 
-/// Runs a job by `launcher(run, n)`, which calls `run(i)` for each i below n on any threads, and waits for the tasks.
+/// Runs a job by calling `launcher(run, n)`. The launcher calls `run(i)` for each `i` from 0 to `n - 1`, on any
+/// threads. Waits for the tasks.
 pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
     let state = Mutex::new(State { is_open: true, running: 0 });
     let ticket = Arc::new(Ticket { job: Shared(job), state, left: Condvar::new() });

@@ -1,8 +1,8 @@
 //! One parallel launch: tasks that any thread may begin, and the wait for their end.
 //!
-//! A job is stored on the stack of the launching thread. Other threads reach it as *helpers*. A helper is counted
-//! before it touches the job, and must not touch it after it returns its count. The launch ends when no helper is left.
-//! Threads claim one task at a time, so a thread that arrives late, or never, causes no delay.
+//! A job is stored on the stack of the launching thread. Other threads that access it are its *helpers*. A helper is
+//! added to a count before it accesses the job, and removed from the count after its last access. The launch ends when
+//! the count is 0. Threads claim one task at a time, so a thread that arrives late, or never, causes no delay.
 
 use core::ffi::{c_int, c_void};
 use std::sync::PoisonError;
@@ -16,22 +16,23 @@ use super::sync::{
 use super::waiting::waiting;
 use super::{fork, worker};
 
-/// The function of a task.
+/// C function that runs one task. Arguments: index of the task, group of tasks, context pointer. It returns 0 if the
+/// task succeeded.
 pub(crate) type Task = unsafe extern "C" fn(c_int, *mut TVMParallelGroupEnv, *mut c_void) -> c_int;
 
-/// A parallel launch.
+/// A parallel launch and the state of its tasks.
 pub(super) struct Job {
     task: Task,
     data: *mut c_void,
     count: usize,
     /// Index of the next task to begin. It may exceed the number of tasks.
     next: AtomicUsize,
-    /// Number of threads, other than the launching one, that may touch the job.
+    /// Number of threads, other than the launching one, that may access the job.
     helpers: AtomicUsize,
     launcher: Thread,
-    /// Number of the process that launched it.
+    /// Value of [`fork::process`] in the process that launched the job.
     process: u32,
-    /// The first error of a task.
+    /// The first error that a task returned.
     failure: Mutex<Option<Error>>,
     /// Number of tasks that have ended.
     ended: AtomicUsize,
@@ -41,12 +42,12 @@ pub(super) struct Job {
     met: Condvar,
 }
 
-/// Tasks that wait for each other at a barrier.
+/// State of the barrier at which the tasks of a job wait for each other.
 #[derive(Default)]
 struct Meeting {
     arrived: usize,
     round: u32,
-    /// Reason why the barrier can never be passed.
+    /// Reason why the barrier can never be passed; `None` as long as it can.
     broken: Option<&'static str>,
 }
 
@@ -55,10 +56,10 @@ struct Meeting {
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// Creates a launch of `count` tasks.
+    /// Creates a job of `count` tasks.
     ///
     /// # Safety
-    /// `task` must be safe to call with `data` from any thread until the job has finished.
+    /// It must be safe to call `task` with the context pointer `data` from any thread until the job has finished.
     pub(super) unsafe fn new(task: Task, data: *mut c_void, count: usize) -> Job {
         Job {
             task,
@@ -86,7 +87,7 @@ impl Job {
         self.next.load(Ordering::Relaxed).min(self.count)
     }
 
-    /// Claims a task that no other thread runs.
+    /// Claims a task that has not begun, and returns its index.
     fn claim(&self) -> Option<usize> {
         // Read first, so that threads that call repeatedly do not make the counter overflow.
         if self.next.load(Ordering::Relaxed) >= self.count {
@@ -96,12 +97,12 @@ impl Job {
         (index < self.count).then_some(index)
     }
 
-    /// Runs tasks until all have begun.
+    /// Runs tasks on this thread until all tasks have begun.
     pub(super) fn run_tasks(&self) {
         while self.run_next() {}
     }
 
-    /// Runs one task that has not begun. Returns false if all tasks have begun.
+    /// Claims one task that has not begun, and runs it on this thread. Returns false if all tasks have begun.
     pub(super) fn run_next(&self) -> bool {
         let Some(index) = self.claim() else { return false };
         self.run(index);
@@ -137,15 +138,15 @@ impl Job {
         }
     }
 
-    /// Counts a helper. The caller must know that the job is still alive.
+    /// Adds a helper to the count. The job must still be alive.
     pub(super) fn enter(&self) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count of a helper.
+    /// Removes a helper from the count. The removal of the last helper wakes the launching thread.
     ///
     /// # Safety
-    /// The helper must have been counted, and must not touch the job afterwards.
+    /// The helper must have been counted, and must not access the job afterwards.
     pub(super) unsafe fn leave(this: *const Job) {
         // SAFETY: the job lives as long as the helper is counted.
         let launcher = unsafe { (*this).launcher.clone() };
@@ -156,7 +157,8 @@ impl Job {
         }
     }
 
-    /// Waits until no helper is left and returns the outcome. No thread may become a helper any more.
+    /// Waits until no helper is left, and returns the first error of a task, if any. No helper may be added after this
+    /// call.
     pub(super) fn finish(&self) -> Result<()> {
         if self.process != fork::process() && self.helpers.load(Ordering::Acquire) > 0 {
             // The locks of lost threads may never be released either.
@@ -181,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Waits in a task until all tasks have arrived.
+    /// Waits, in a task, until all tasks of the job have reached the barrier.
     pub(super) fn barrier(&self) -> Result<()> {
         if self.count == 1 {
             return Ok(());
@@ -214,7 +216,7 @@ impl Job {
         Ok(())
     }
 
-    /// Ensures that all tasks have begun, because tasks that wait for each other need a thread each.
+    /// Begins all tasks that have not begun, each on a new thread. Tasks that wait for each other need one thread each.
     fn begin_all(&self) {
         be_patient(|| self.begun() >= self.count);
         while let Some(index) = self.claim() {
@@ -241,7 +243,7 @@ impl Job {
     }
 }
 
-/// Pointer to a job that another thread may touch.
+/// Pointer to a job, for use by another thread.
 #[derive(Clone, Copy)]
 pub(super) struct Shared(pub(super) *const Job);
 

@@ -28,12 +28,13 @@ use anyfn::{PackedFunc, Result, bail, register};
 use job::Job;
 pub(crate) use job::Task;
 
-/// Returns the number of threads of a launch, including the calling thread.
+/// Returns the number of threads that run a parallel launch, including the calling thread.
 pub fn num_threads() -> usize {
     size::get()
 }
 
-/// Sets the number of threads of a launch, including the calling thread; 0 restores the automatic number.
+/// Sets the number of threads that run a parallel launch, including the calling thread; 0 restores the automatic
+/// number.
 ///
 /// Running launches keep their threads.
 pub fn set_num_threads(threads: usize) {
@@ -41,22 +42,24 @@ pub fn set_num_threads(threads: usize) {
     pool::resized();
 }
 
-/// Has tasks run by `launcher(run, n)` instead of the pool; `None` restores the pool. Returns the previous launcher.
+/// Sets the function `launcher(run, n)` that runs the tasks of parallel launches instead of the worker threads. `None`
+/// restores the worker threads. Returns the previous launcher.
 ///
-/// The launcher must call `run(i)` once for each `i` below `n`, from any threads, and return after all these calls have
-/// returned. `run` does not return the error of a task: the launch returns it after the launcher has returned.
+/// The launcher must call `run(i)` once for each `i` from 0 to `n - 1`, on any threads, and return after all these
+/// calls have returned. `run` does not return the error of a task: the launch returns it after the launcher has
+/// returned.
 pub fn set_launcher(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     host::set(launcher)
 }
 
-/// Runs tasks and waits for them; 0 tasks means as many as there are threads.
+/// Runs `tasks` tasks and waits for them. If `tasks` is 0, there is one task for each thread of a launch.
 ///
 /// # Errors
-/// Returns `ValueError` for a negative number, the error of the host's launcher, or the first error of a task after all
-/// tasks have ended.
+/// Returns `ValueError` if `tasks` is negative, the error of the host's launcher, or the first error of a task after
+/// all tasks have ended.
 ///
 /// # Safety
-/// `task` must be safe to call with `data` from any thread until this function returns.
+/// It must be safe to call `task` with the context pointer `data` from any thread until this function returns.
 pub(crate) unsafe fn launch(task: Task, data: *mut c_void, tasks: i32) -> Result<()> {
     let count = match usize::try_from(tasks) {
         Ok(0) => num_threads(),
@@ -71,8 +74,9 @@ pub(crate) unsafe fn launch(task: Task, data: *mut c_void, tasks: i32) -> Result
     }
 }
 
-/// Runs `body(i, n)` for each `i` below the number of tasks, on this thread and the workers, and waits for all; 0 tasks
-/// means as many as there are threads.
+/// Runs `body(i, n)` for each `i` from 0 to `n - 1`, and waits for all calls. `n` is `tasks`, or [`num_threads`] if
+/// `tasks` is 0. The calls run on this thread and the worker threads, or on the threads of the launcher if
+/// [`set_launcher`] has set one.
 ///
 /// # Errors
 /// Returns the first error of a task after all tasks have ended; a panic counts as an error. Returns `ValueError` for
@@ -96,11 +100,11 @@ pub fn parallel<F: Fn(usize, usize) -> Result<()> + Sync>(tasks: usize, body: F)
     unsafe { launch(run::<F>, (&raw const body).cast_mut().cast(), tasks) }
 }
 
-/// Waits in a task for the other tasks of its launch.
+/// Waits, in a task, until all tasks of its launch have reached the barrier.
 ///
 /// # Errors
-/// Returns `RuntimeError` if one of them has ended without reaching the barrier, `ValueError` if the group belongs to
-/// no launch.
+/// Returns `RuntimeError` if another task has ended without reaching the barrier, `ValueError` if `group` belongs to no
+/// launch.
 ///
 /// # Safety
 /// `group` must be the group that the task received.

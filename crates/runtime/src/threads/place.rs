@@ -1,7 +1,7 @@
 //! Choice of the processor on which a worker wakes.
 //!
-//! The system may queue a woken thread behind the thread that wakes it, on the same processor, because the other
-//! processors are idle with a wake-up delay, or only spin. It may leave the thread there for longer than a job takes,
+//! The system may queue a woken thread on the processor of the thread that wakes it, because the other processors need
+//! time to wake up, or are occupied by spinning threads. The woken thread may wait there for longer than a job takes,
 //! so that the job takes as long as with one thread. Therefore a launch keeps the workers that it wakes off its own
 //! processor. Once a worker is awake, it may run anywhere again, so threads that its tasks start inherit no
 //! restriction.
@@ -10,10 +10,11 @@ use core::ffi::c_int;
 
 pub(super) use imp::{Mask, Thread, here, this_thread};
 
-/// A worker that waits to be woken.
+/// A worker that sleeps until it is woken.
 pub(super) struct Sleeper {
     thread: Thread,
-    /// The processor that the worker is kept off, and its original mask.
+    /// The processor that the worker is kept off, and the worker's original affinity mask. `None` if the worker is not
+    /// kept off a processor.
     kept: Option<(c_int, Mask)>,
 }
 
@@ -26,7 +27,7 @@ impl Sleeper {
         self.thread == thread
     }
 
-    /// Makes the worker wake on another processor, if it may.
+    /// Keeps the worker off `processor` when it wakes, if its affinity mask contains another processor.
     pub(super) fn keep_off(&mut self, processor: c_int) {
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == processor) {
             return;
@@ -44,7 +45,7 @@ impl Sleeper {
         }
     }
 
-    /// Restores the original mask. Called by the worker once it is awake.
+    /// Restores the original affinity mask. The worker calls this function once it is awake.
     pub(super) fn run_anywhere(self) {
         if let Some((_, mask)) = self.kept {
             imp::set(self.thread, &mask);
@@ -60,20 +61,20 @@ mod imp {
     pub(in crate::threads) type Mask = libc::cpu_set_t;
     pub(in crate::threads) type Thread = libc::pid_t;
 
-    /// Returns the number of this thread.
+    /// Returns the thread ID of this thread.
     pub(in crate::threads) fn this_thread() -> Thread {
         // SAFETY: `gettid` only returns a number.
         unsafe { libc::gettid() }
     }
 
-    /// Returns the processor of this thread; negative if it is not known.
+    /// Returns the index of the processor on which this thread runs; negative if it is not known.
     pub(in crate::threads) fn here() -> c_int {
         // SAFETY: `sched_getcpu` only returns a number.
         unsafe { libc::sched_getcpu() }
     }
 
-    /// Returns the processors on which a thread may run. `None` also on machines with more processors than fit into a
-    /// mask.
+    /// Returns the affinity mask of a thread. `None` if the system does not report it, for example because the machine
+    /// has more processors than fit into a mask.
     pub(super) fn get(thread: Thread) -> Option<Mask> {
         let mut mask = MaybeUninit::<Mask>::zeroed();
         // SAFETY: the mask is writable and has the given size.
@@ -87,7 +88,8 @@ mod imp {
         unsafe { libc::sched_setaffinity(thread, size_of::<Mask>(), mask) == 0 }
     }
 
-    /// Returns the mask without a processor that is in it, if any other remains.
+    /// Returns the affinity mask without `processor`. `None` if the mask does not contain `processor`, or contains no
+    /// other processor.
     pub(super) fn without(mask: &Mask, processor: c_int) -> Option<Mask> {
         let number = usize::try_from(processor).ok().filter(|number| *number < 8 * size_of::<Mask>())?;
         let mut others = *mask;
@@ -129,7 +131,7 @@ mod imp {
     }
 }
 
-/// Returns the processors on which this thread may run.
+/// Returns the affinity mask of this thread.
 #[cfg(all(test, target_os = "linux", not(loom)))]
 pub(super) fn mask() -> Option<Mask> {
     imp::get(0)

@@ -30,13 +30,13 @@ struct State {
     /// Launches that have not ended, oldest first.
     jobs: Vec<Shared>,
     workers: usize,
-    /// Workers that wait to be woken, longest waiting first.
+    /// Workers that sleep until they are woken, the longest sleeping first.
     asleep: Vec<Sleeper>,
-    /// Number of workers that look for a job without sleeping.
+    /// Number of workers that look for a job and need not be woken.
     looking: usize,
 }
 
-/// Discards the pool of the parent process in the child of a fork.
+/// Abandons the pool of the parent process in the child of a fork.
 pub(super) fn forget() {
     POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
@@ -66,7 +66,7 @@ pub(super) fn workers() -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).workers)
 }
 
-/// Returns the number of worker threads that wait to be woken.
+/// Returns the number of worker threads that sleep until they are woken.
 #[cfg(test)]
 pub(super) fn asleep() -> usize {
     let pool = POOL.load(Ordering::Acquire);
@@ -74,7 +74,7 @@ pub(super) fn asleep() -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).asleep.len())
 }
 
-/// Lets surplus workers end.
+/// Wakes the sleeping workers, so that those that exceed the number of threads end.
 pub(super) fn resized() {
     let pool = POOL.load(Ordering::Acquire);
     // SAFETY: NULL or a pool, which is never freed.
@@ -103,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Lets surplus workers end.
+    /// Wakes the sleeping workers, so that those that exceed the number of threads end.
     fn resized(&self) {
         let _state = lock(&self.state);
         self.work.notify_all();
@@ -119,7 +119,7 @@ impl Pool {
         job.finish()
     }
 
-    /// Publishes the job to the workers.
+    /// Publishes the job to the workers, after creating missing workers. Wakes as many workers as needed.
     fn open(&'static self, job: &Job, wanted: usize) {
         let mut state = lock(&self.state);
         while state.workers < wanted {
@@ -195,7 +195,8 @@ impl Pool {
 }
 
 impl State {
-    /// Returns a job with tasks that have not begun, and enters it as a helper.
+    /// Returns a job with tasks that have not begun, to which the caller has been added as a helper. `None` if no such
+    /// job exists.
     fn job(&self) -> Option<Shared> {
         // SAFETY: jobs live as long as they are listed, and the caller holds the lock of the list.
         let job = |Shared(job): &Shared| unsafe { &**job };

@@ -9,18 +9,18 @@ use super::cgroup;
 /// Maximum number of threads. No machine has more processors, so larger numbers are mistakes.
 pub(super) const THREADS_MAX: usize = 1 << 12;
 
-/// Number set by [`super::set_num_threads`]; 0 for automatic.
+/// Number of threads that [`super::set_num_threads`] has set; 0 if the number is determined automatically.
 static SET: AtomicUsize = AtomicUsize::new(0);
-/// Number determined automatically; 0 until then.
+/// Number of threads that was determined automatically; 0 before that.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets the number, or has it determined again if `threads` is 0.
+/// Sets the number of threads. If `threads` is 0, the number is determined automatically again.
 pub(super) fn set(threads: usize) {
     SET.store(threads.min(THREADS_MAX), Ordering::Relaxed);
     FOUND.store(0, Ordering::Relaxed);
 }
 
-/// Returns the number of threads, at least 1.
+/// Returns the number of threads of a parallel launch, at least 1.
 pub(super) fn get() -> usize {
     let set = SET.load(Ordering::Relaxed);
     if set > 0 {
@@ -42,12 +42,12 @@ pub(super) fn get() -> usize {
     }
 }
 
-/// Parses the number of threads in the environment; `None` unless it is a number from 1 to [`THREADS_MAX`].
+/// Parses the value of `ANYFN_NUM_THREADS`. `None` unless it is a number from 1 to [`THREADS_MAX`].
 fn number(asked: &str) -> Option<usize> {
     asked.trim().parse().ok().filter(|number| (1..=THREADS_MAX).contains(number))
 }
 
-/// Warns once that `ANYFN_NUM_THREADS` is ignored.
+/// Warns once in the process that `ANYFN_NUM_THREADS` is ignored.
 fn warn(asked: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -58,8 +58,8 @@ fn warn(asked: &str) {
     });
 }
 
-/// Returns the number of threads that this process may use: the processors of its affinity mask, but at most its share
-/// of processor time, rounded up.
+/// Returns the number of threads that this process should use. Arguments: number of processors in its affinity mask,
+/// and its share of processor time as a number of processors, which is rounded up. The result is the smaller number.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Runs in a new thread, because it changes the thread's mask.
+    /// Tests in a new thread, because the test changes the thread's affinity mask.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_affinity_mask_is_counted() {

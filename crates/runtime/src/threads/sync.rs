@@ -1,4 +1,4 @@
-//! Locks and threads: those of the standard library, or with `--cfg loom` those of loom, which explores all
+//! Locks, atomics and threads of the standard library. With `--cfg loom` they are those of loom, which explores all
 //! interleavings.
 
 #[cfg(not(loom))]
@@ -12,7 +12,7 @@ mod imp {
     /// Maximum time for which a thread spins before it sleeps.
     const SPIN: Duration = Duration::from_micros(20);
 
-    /// Spins for a short time until a condition is true, and returns true if it is.
+    /// Spins until a condition is true, for at most [`SPIN`]. Returns true if the condition is true.
     pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         loop {
@@ -28,7 +28,8 @@ mod imp {
         }
     }
 
-    /// Waits briefly for woken threads to arrive, unless the machine is busy.
+    /// Yields the processor until a condition is true, for at most 200 microseconds. This gives woken threads time to
+    /// begin their tasks.
     pub(in crate::threads) fn be_patient(done: impl Fn() -> bool) {
         const PATIENCE: Duration = Duration::from_micros(200);
         let begin = Instant::now();
@@ -53,7 +54,7 @@ mod imp {
 
 pub(super) use imp::*;
 
-/// Locks a mutex, ignoring poisoning by a panic.
+/// Locks a mutex, even if a thread has panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -9,7 +9,8 @@ use anyfn::{Any, Args, Error, PackedFunc, TypedPackedFunc, bail};
 
 use super::*;
 
-/// Serialises the tests, because the number of threads and the launcher are shared by the process.
+/// Returns a lock that serialises the tests, because the process shares the number of threads and the launcher. Sets
+/// the number of threads.
 fn turn(threads: usize) -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +160,7 @@ fn workers_leave_when_there_are_too_many() {
     parallel(2, |_, _| Ok(())).unwrap();
 }
 
-/// Launches, through the C functions, a body that receives the group too.
+/// Launches `body` through the C functions. The body receives the group of tasks and the index of the task.
 fn launch_c(
     tasks: c_int,
     body: &mut (dyn Fn(*mut TVMParallelGroupEnv, c_int) -> c_int + Sync),
@@ -263,7 +264,7 @@ fn wrong_launches_are_refused() {
     assert!(Error::take_raised().message().contains("no launch"));
 }
 
-/// Restores the pool on drop.
+/// Guard that removes the launcher on drop.
 struct Restore;
 
 impl Drop for Restore {

@@ -1,4 +1,4 @@
-//! Waiting for other threads without holding a lock that they may need: the lock of the host's language.
+//! Waiting for other threads without holding the lock of the host's language, which those threads may need.
 //!
 //! A task may call a Python function on a worker. If the thread that waits for the task held the interpreter's lock,
 //! both threads would deadlock.
@@ -11,7 +11,8 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Unlock = unsafe extern "C" fn() -> *mut c_void;
 type Lock = unsafe extern "C" fn(state: *mut c_void);
 
-/// Functions of a frontend. They are set together and never change, so a thread that has called one can call the other.
+/// Functions by which a frontend releases and acquires its lock. They are set together and never change, so a thread
+/// that has called `unlock` can call the matching `lock`.
 struct Hooks {
     unlock: Unlock,
     lock: Lock,
@@ -19,14 +20,16 @@ struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Sets the functions that a thread calls before and after it waits. `void* unlock()` releases the host's lock if this
-/// thread holds it, and otherwise returns NULL. `void lock(void* state)` acquires it again. A frontend sets them once.
+/// Sets the functions that a thread calls before and after it waits. `void* unlock()` releases the host's lock and
+/// returns a state, or returns NULL if this thread does not hold the lock. `void lock(void* state)` acquires the lock
+/// again. A frontend sets them once.
 ///
 /// # Errors
 /// Raises `ValueError` if a function is NULL, `RuntimeError` if other functions have been set.
 ///
 /// # Safety
-/// Both must be functions of these types that may be called on any thread for the lifetime of the process.
+/// `unlock` and `lock` must be functions of these types that may be called on any thread for the lifetime of the
+/// process.
 #[register("anyfn.set_wait_hooks", unsafe)]
 unsafe fn set_wait_hooks(unlock: OpaquePtr, lock: OpaquePtr) -> Result<()> {
     let (unlock, lock) = (unlock.as_ptr(), lock.as_ptr());
@@ -45,7 +48,7 @@ unsafe fn set_wait_hooks(unlock: OpaquePtr, lock: OpaquePtr) -> Result<()> {
     Ok(())
 }
 
-/// Runs `body`, which waits for other threads, without the host's lock.
+/// Runs `body`, which waits for other threads, while this thread does not hold the host's lock.
 pub(super) fn waiting<T>(body: impl FnOnce() -> T) -> T {
     let Some(hooks) = HOOKS.get() else { return body() };
     // SAFETY: the code that set the hooks guarantees that any thread may call this.

@@ -4,14 +4,14 @@ use std::io;
 #[cfg(not(loom))]
 use std::{mem::MaybeUninit, sync::Once, thread};
 
-/// Starts a thread of the loom model.
+/// Starts a thread of a test with loom.
 #[cfg(loom)]
 pub(super) fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     loom::thread::spawn(body);
     Ok(())
 }
 
-/// Starts a detached thread that receives no signals, so that signal handlers run where the program expects them.
+/// Starts a detached thread that receives no signals, so that signal handlers run on the host program's own threads.
 #[cfg(not(loom))]
 pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     keep_mapped();
@@ -26,7 +26,8 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
     thread.map(drop)
 }
 
-/// Blocks all signals of this thread except those that its own instructions cause. Returns the old mask.
+/// Blocks all signals of this thread except those that a fault of the thread itself causes, such as `SIGSEGV`. Returns
+/// the previous signal mask.
 #[cfg(not(loom))]
 fn block_signals() -> Option<libc::sigset_t> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -43,7 +44,8 @@ fn block_signals() -> Option<libc::sigset_t> {
     (code == 0).then(|| unsafe { old.assume_init() })
 }
 
-/// Keeps the file with this code mapped permanently, because threads wait in it until the process ends.
+/// Keeps the file that contains this code mapped permanently, because worker threads wait in this code until the
+/// process ends.
 #[cfg(not(loom))]
 fn keep_mapped() {
     static ONCE: Once = Once::new();

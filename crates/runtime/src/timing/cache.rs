@@ -9,8 +9,8 @@ use anyfn::{Device, Result, bail};
 
 use crate::device::{ALIGNMENT, Attribute, Memory, Value, driver_of, synchronize};
 
-/// Returns the size in bytes of the largest CPU cache of a level, as the system reports it. Level 0 means the last
-/// level. `None` if the system does not report it.
+/// Returns the size in bytes of the largest CPU cache of a level, as the system reports it for the first processor.
+/// Level 0 and levels beyond the last one mean the last level. `None` if the system does not report the size.
 pub fn cache_bytes(level: u32) -> Option<usize> {
     cache_bytes_in(Path::new("/sys/devices/system/cpu/cpu0/cache"), level)
 }
@@ -43,7 +43,8 @@ thread_local! {
     static MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Evicts the caches of a device by copying `bytes` bytes on it. On the CPU, calls [`flush_cache`].
+/// Evicts the previous contents of a device's caches by accessing `bytes` bytes of its memory: half of them are copied
+/// to the other half. On the CPU, calls [`flush_cache`].
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available, or an error of the device.
@@ -58,10 +59,11 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
     synchronize(device)
 }
 
-/// Returns the number of bytes that flush a cache of a device: twice its size, since not every line that is read
-/// replaces the oldest one.
+/// Returns the number of bytes to pass to [`flush_device`] to flush a cache: twice the size of the cache, since not
+/// every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in [`cache_bytes`]. On any
+/// other device, the cache is the second-level cache.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
-    /// Number of bytes if the cache size is not known.
+    /// Number of bytes if the size of the cache is not known.
     const LARGE: usize = 64 << 20;
     let known = match device.0.device_type {
         kDLCPU => cache_bytes(level),
@@ -75,7 +77,7 @@ pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     known.map_or(LARGE, |bytes| bytes.saturating_mul(2))
 }
 
-/// Writes and reads `bytes` bytes, which evicts the previous contents of caches that are not larger.
+/// Writes and reads `bytes` bytes. This evicts the previous contents of caches that are not larger than that.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available.

@@ -8,10 +8,11 @@ use anyfn::{
 use super::cache::bytes_to_flush;
 use super::{TimeEvaluator, Timing};
 
-/// Creates a function that measures `function`. When called with the arguments of `function`, it returns an
+/// Creates a function that measures `function`. The created function takes the arguments of `function` and returns an
 /// `anyfn.Timing`.
 ///
-/// `flush` names the cache that is flushed before each call: "l1", "l2", "l3", or "all" for the last level.
+/// `flush` names the cache that is flushed before each call: "l1", "l2", "l3", or "all" for the last level; "" is none.
+/// If `cache_flush_bytes` is greater than the number of bytes that flush this cache, it applies instead.
 #[register("anyfn.time_evaluator")]
 #[allow(clippy::too_many_arguments, reason = "the options that evaluators of this kind have")]
 fn time_evaluator(
@@ -67,7 +68,7 @@ fn time_evaluator(
     Ok(TypedPackedFunc::named(names, Blocking(body)).into())
 }
 
-/// Returns the number of bytes that flush a cache given by name.
+/// Returns the number of bytes that flush the cache named `flush`; 0 if `flush` is empty.
 fn flush_bytes(device: Device, flush: &str) -> Result<usize> {
     let level = match flush {
         "" => return Ok(0),
@@ -83,16 +84,18 @@ fn flush_bytes(device: Device, flush: &str) -> Result<usize> {
     Ok(bytes_to_flush(device, level))
 }
 
-/// Formats the result of a measurement as a few lines.
+/// Formats the result of a measurement as a few lines of text.
 #[register("anyfn.timing_text")]
 fn timing_text(timing: Ref<Timing>) -> String {
     timing.to_string()
 }
 
-/// The evaluator with the name and arguments of TVM's runtime. The function is looked up by name, in a module or among
-/// the global functions. The result is the seconds of each measurement as bytes.
+/// Creates an evaluator with the arguments of TVM's function `runtime.RPCTimeEvaluator`. The function to measure is
+/// looked up by name, in a module or among the global functions. The evaluator returns the mean seconds per call of
+/// each measurement, as the bytes of float64 numbers.
 ///
-/// There are two forms: one with 12 arguments, and an older one with 8, which lacks the four behind `min_repeat_ms`.
+/// The arguments have two forms: one with 12 arguments, and an older one with 8, which lacks the four after
+/// `min_repeat_ms`.
 fn rpc_time_evaluator(args: Args<'_>) -> Result<Any> {
     const NAME: &str = "runtime.RPCTimeEvaluator";
     if !matches!(args.len(), 8 | 12) {

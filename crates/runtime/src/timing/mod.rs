@@ -1,7 +1,7 @@
 //! Measurement of the run time of functions: [`TimeEvaluator`].
 //!
 //! A measurement calls the function in a native loop with arguments that are converted once. It therefore excludes the
-//! overhead of a frontend. The clock is the device's: see [`Timer`].
+//! overhead of a frontend. The time is that of a clock for the device: see [`Timer`].
 
 mod cache;
 mod globals;
@@ -35,27 +35,28 @@ pub use timer::{Timer, register_timer, timer};
 pub struct TimeEvaluator {
     /// Device whose work is measured.
     pub device: Device,
-    /// Number of calls in one measurement, whose mean is the result. At least 1.
+    /// Number of calls in one measurement, whose result is the mean time of these calls. At least 1.
     pub number: u64,
     /// Number of measurements. At least 1.
     pub repeat: u64,
-    /// Minimum time of one measurement in milliseconds. `number` grows until it is reached.
+    /// Minimum time of one measurement in milliseconds. `number` is increased until a measurement takes this time.
     pub min_repeat_ms: f64,
-    /// Maximum number of times that a measurement of zero seconds is repeated, each time with twice the calls.
+    /// Maximum number of times that a measurement is repeated because its time was zero, each time with twice the
+    /// calls.
     pub limit_zero_time_iterations: u64,
     /// Pause in milliseconds after every [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
     pub cooldown_interval_ms: u64,
     /// Number of measurements between two pauses. At least 1.
     pub repeats_to_cooldown: u64,
-    /// Number of bytes that are written and read before each call, so that none of its data is in a cache; 0 for none.
-    /// With a value other than 0, each call is measured individually.
+    /// Number of bytes that are written and read before each call, so that the caches do not hold data of the measured
+    /// function; 0 for none. With a value other than 0, each call is measured individually.
     pub cache_flush_bytes: usize,
-    /// Function that is called with the arguments before each measurement. Its time does not count.
+    /// Function that is called with the same arguments before each measurement. Its time is not measured.
     pub preprocess: Option<PackedFunc>,
 }
 
 impl Default for TimeEvaluator {
-    /// One measurement of ten calls on the CPU.
+    /// Returns options for one measurement of ten calls on the CPU.
     fn default() -> TimeEvaluator {
         TimeEvaluator {
             device: Device::CPU,
@@ -75,7 +76,7 @@ impl Default for TimeEvaluator {
 #[derive(Object, Debug)]
 #[object(key = "anyfn.Timing")]
 pub struct Timing {
-    /// Mean time of a call, for each measurement.
+    /// Mean time of a call in each measurement.
     pub results: Array<f64>,
     /// Number of calls in each measurement.
     pub numbers: Array<i64>,
@@ -87,22 +88,22 @@ pub struct Timing {
     pub min: f64,
     /// Maximum of the results.
     pub max: f64,
-    /// Standard deviation of the results.
+    /// Population standard deviation of the results.
     pub std: f64,
-    /// Time of an empty function in the same loop: the part of each result that is call overhead.
+    /// Time of a direct call of an empty function, which is an estimate of the call overhead in each result.
     pub overhead: f64,
     /// Device whose work was measured.
     pub device: Device,
 }
 
-/// Seconds between two checks for signals.
+/// Approximate number of seconds between two checks for signals.
 const CHECK_INTERVAL: f64 = 0.01;
 
 /// Maximum number of calls in one measurement.
 const NUMBER_MAX: u64 = 1 << 40;
 
 impl TimeEvaluator {
-    /// Calls the function once to warm up, then measures.
+    /// Calls `function` once to warm up, then measures it.
     ///
     /// # Errors
     /// Returns the error of the function; the error of [`check_signals`], between calls; `ValueError` for an option out
@@ -120,10 +121,11 @@ impl TimeEvaluator {
         }
     }
 
-    /// Measures calls with arguments that are views already.
+    /// Measures `function` as [`TimeEvaluator::run`] does, with arguments that are passed as views.
     ///
     /// # Errors
-    /// Returns the errors of [`TimeEvaluator::run`], and `ValueError` if an argument is moved.
+    /// Returns the errors of [`TimeEvaluator::run`], and `ValueError` if an argument is an rvalue reference, which only
+    /// one call could consume.
     pub fn run_views(&self, function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Timing> {
         self.check()?;
         if let Some(index) = args.iter().position(|arg| arg.type_index() == kTVMFFIObjectRValueRef) {
@@ -169,8 +171,8 @@ impl TimeEvaluator {
         Ok(())
     }
 
-    /// Takes one result: measures with more and more calls until the time is long enough. Returns the seconds of
-    /// `number` calls.
+    /// Makes one measurement. Increases `number` and measures again until the time is long enough. Returns the seconds
+    /// that the last `number` calls took.
     fn measure(&self, measured: &mut Measurement<'_>, number: &mut u64) -> Result<f64> {
         let least = self.min_repeat_ms / 1e3;
         let mut zeros = 0;
@@ -212,7 +214,7 @@ struct Measurement<'a> {
 }
 
 impl<'a> Measurement<'a> {
-    /// Calls the function once, so that one-time costs of the first call are not measured.
+    /// Calls the function once, so that one-time costs of its first call are not measured.
     fn warm_up(
         timer: &'a mut dyn Timer,
         function: &'a PackedFunc,
@@ -223,7 +225,7 @@ impl<'a> Measurement<'a> {
         Ok(warmed)
     }
 
-    /// Measures successive calls as a whole and returns their seconds.
+    /// Measures `number` successive calls as a whole, and returns the seconds that they took.
     fn together(&mut self, number: u64) -> Result<f64> {
         let mut left = number;
         self.timer.start()?;
@@ -246,7 +248,7 @@ impl<'a> Measurement<'a> {
         Ok(seconds)
     }
 
-    /// Measures each call individually with cold caches and returns the sum of seconds.
+    /// Measures each of `number` calls individually, with cold caches, and returns the sum of their times in seconds.
     fn one_by_one(&mut self, number: u64, device: Device, flush: usize) -> Result<f64> {
         let mut sum = 0.0;
         for _ in 0..number {
@@ -260,7 +262,7 @@ impl<'a> Measurement<'a> {
     }
 }
 
-/// Sleeps, but returns the error of a signal.
+/// Sleeps for the duration `time`. Returns the error of [`check_signals`] if a signal arrives.
 fn rest(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     loop {
@@ -273,7 +275,7 @@ fn rest(time: Duration) -> Result<()> {
     }
 }
 
-/// Returns the seconds that a call of an empty function takes.
+/// Returns the time of a call of an empty function in seconds, which is measured once in the process.
 fn empty_call() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -299,7 +301,7 @@ fn empty_call() -> f64 {
     })
 }
 
-/// Calls a function directly, since a profile would record an ordinary call.
+/// Calls a function directly through its safe call, so that the profiler does not record the call.
 fn call_unseen(function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Any> {
     let handle = function.as_object().as_handle();
     // SAFETY: the cell of a function object follows its header.
@@ -332,7 +334,7 @@ impl Timing {
     }
 }
 
-/// Writes a few lines for people.
+/// Writes the times and the numbers of calls as a few lines of text.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = crate::units::Seconds;

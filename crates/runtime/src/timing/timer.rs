@@ -9,10 +9,11 @@ use anyfn::{Device, Result};
 
 use crate::device::{Event, driver_of, synchronize};
 
-/// Measures the time of work on a device.
+/// Clock that measures the time of work on a device.
 ///
-/// A device that executes work asynchronously measures between two events on its stream, or waits until all work is
-/// done before it reads a clock. Only work requested between [`start`](Timer::start) and [`stop`](Timer::stop) counts.
+/// The timer of a device that executes work asynchronously measures between two events on its stream, or waits until
+/// all work is done before it reads a clock. Only work requested between [`start`](Timer::start) and
+/// [`stop`](Timer::stop) counts.
 pub trait Timer {
     /// Begins a measurement.
     ///
@@ -20,7 +21,8 @@ pub trait Timer {
     /// Returns an error of the device, which may result from earlier work.
     fn start(&mut self) -> Result<()>;
 
-    /// Ends the measurement: waits for the work and returns its seconds, less the time of the measurement itself.
+    /// Ends the measurement: waits for the work and returns the seconds that it took. If the time is read from a clock
+    /// of the host, the time for reading that clock is subtracted.
     ///
     /// # Errors
     /// Returns an error of the device, which may result from the measured work.
@@ -32,14 +34,15 @@ type MakeTimer = fn(Device) -> Result<Box<dyn Timer>>;
 
 static TIMERS: Mutex<BTreeMap<i32, MakeTimer>> = Mutex::new(BTreeMap::new());
 
-/// Sets how devices of a kind (one of the `kDL*` constants) are timed. A driver that has a better method than its
-/// events calls this once.
+/// Sets the function that creates the timers of a kind of devices, given as one of the `kDL*` constants. A driver whose
+/// devices have a better clock than events calls this function once.
 pub fn register_timer(device_type: i32, make: MakeTimer) {
     TIMERS.lock().unwrap_or_else(PoisonError::into_inner).insert(device_type, make);
 }
 
-/// Returns a timer of a device: the timer that its driver registered, or else one between two events on its stream, or
-/// else a clock of the host that is read when all work is done.
+/// Creates a timer of a device. This is the timer that its driver registered, if any. Otherwise the timer of the CPU
+/// reads a clock of the host, and the timer of another device measures between two events on its stream. For a device
+/// without a clock, the host's clock is read when all work is done.
 ///
 /// # Errors
 /// Returns `RuntimeError` if the device is not available, or the error of the driver.
@@ -69,7 +72,7 @@ struct EventTimer {
 }
 
 impl EventTimer {
-    /// Creates a timer and tries it. Returns `NotImplementedError` if the device has no clock.
+    /// Creates a timer and measures once, to test it. Returns `NotImplementedError` if the device has no clock.
     fn new(device: Device) -> Result<EventTimer> {
         let mut timer = EventTimer { device, start: Event::create(device)?, end: Event::create(device)? };
         timer.start()?;
@@ -96,7 +99,7 @@ impl Timer for EventTimer {
     }
 }
 
-/// Timer for a device without a clock.
+/// Timer of a device without a clock. It waits until all work is done and reads a clock of the host.
 struct WaitingTimer {
     device: Device,
     start: Instant,
@@ -115,7 +118,7 @@ impl Timer for WaitingTimer {
     }
 }
 
-/// Timer with the monotonic clock. Work of the CPU is done when the call returns.
+/// Timer of the CPU, which reads a monotonic clock. Work of the CPU is done when its call returns.
 struct CpuTimer(Instant);
 
 impl Timer for CpuTimer {
@@ -129,7 +132,7 @@ impl Timer for CpuTimer {
     }
 }
 
-/// Returns the seconds between two successive readings of the clock.
+/// Returns the shortest time in seconds between two successive readings of the clock.
 pub(super) fn clock_read() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! Memory that compiled code cannot use where it lies: copied before the call, and copied back after it.
+//! Copies of tensor memory that is not aligned as compiled code requires. The memory is copied before a call, and
+//! copied back after it.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};
@@ -7,10 +8,10 @@ use std::vec::Vec;
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Result, TensorView, bail};
 
-/// Alignment of copies in bytes, at least the width of any vector.
+/// Alignment of the copies in bytes. No vector is wider.
 const ALIGNMENT: usize = 64;
 
-/// A copy of the memory of one or more arguments.
+/// An aligned copy of the memory of one argument, or of several arguments that refer to the same memory.
 struct Copy {
     original: NonNull<u8>,
     copy: NonNull<u8>,
@@ -27,7 +28,8 @@ impl Copy {
         Some(Copy { original, copy, layout })
     }
 
-    /// Writes back only what has changed: memory that is only read may be in use elsewhere, or not be writable at all.
+    /// Copies those pieces back to the original memory in which the copy differs from it. The others are not written,
+    /// because memory that the function only reads may be in use elsewhere, or not be writable at all.
     fn write_back(&self) {
         const PIECE: usize = 4096;
         let size = self.layout.size();
@@ -56,11 +58,12 @@ impl Drop for Copy {
     }
 }
 
-/// Tensors of a call that are replaced by copies.
+/// Copies that one call uses in place of the memory of its arguments.
 #[derive(Default)]
 pub(super) struct Copies(Vec<Copy>);
 
-/// Returns the number of bytes of a compact tensor; `None` if it is not known.
+/// Returns the number of bytes of a compact tensor, or `None` if it cannot be computed, for example because it
+/// overflows.
 pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
     // SAFETY: the caller passes a valid tensor; only its extents are read.
     let view = unsafe { TensorView::from_dl(tensor) };
@@ -69,8 +72,9 @@ pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
 }
 
 impl Copies {
-    /// Returns a tensor that refers to aligned memory with the content of `tensor`, argument `index` of `others`; the
-    /// memory of a tensor on another device stays where it is.
+    /// Returns a description of `tensor` in which the data pointer refers to an aligned copy of its memory. The memory
+    /// of a tensor on another device than the CPU is not copied. `others` are the tensors among the arguments of the
+    /// call; `tensor` is the one at `index`.
     ///
     /// # Errors
     /// Returns `ValueError` if the tensor partially overlaps another argument, and `MemoryError` if there is no memory
@@ -122,7 +126,7 @@ impl Copies {
         Ok(shown)
     }
 
-    /// Copies changed memory back after the call.
+    /// Copies the memory that the function has changed back to the original memory, after the call.
     pub(super) fn write_back(&self) {
         self.0.iter().for_each(Copy::write_back);
     }

@@ -1,10 +1,11 @@
-//! Calls of functions that the peer's compiler has generated.
+//! Calls of functions that the peer's compiler, which is that of Apache TVM, has generated.
 //!
-//! Their code checks its arguments, but not everything that it relies on. It accesses memory with instructions that
-//! fault if it is not aligned, compares only the lower half of extents, and takes any pointer or object for a tensor.
-//! Its messages also do not tell what was received. So these functions are called through [`Guard::call`], which
-//! inspects each tensor in passing. Anything unusual takes the slow path: unaligned memory is copied and copied back,
-//! the rest is refused. [`requirement`] recognises such libraries by their files.
+//! Generated functions check their arguments, but not everything that they rely on. They access memory with
+//! instructions that fault if it is not aligned. They compare only the lower 32 bits of extents, and accept any pointer
+//! or object as a tensor. Their messages do not state what was received. So these functions are called through
+//! [`Guard::call`], which inspects each tensor first. A call with unusual arguments takes a slow path: unaligned memory
+//! is copied and copied back, and other arguments that the function would misinterpret are refused. [`requirement`]
+//! recognises the libraries that need this by their files.
 
 mod copies;
 mod report;
@@ -27,16 +28,16 @@ use anyfn::{Error, Result, TensorView};
 
 use copies::Copies;
 
-/// String that only libraries of the peer's compiler contain.
+/// String by which a library of the peer's compiler is recognised. No other library contains it.
 pub(super) const MARK: &str = signature::MARK;
-/// Symbol that all these libraries need.
+/// Symbol that every library of the peer's compiler needs from the runtime.
 pub(super) const NEEDED: &str = "TVMFFIErrorSetRaisedFromCStrParts";
 
-/// State of the argument checks of a function of such a library.
+/// Additional argument checks of one function of a library that the peer's compiler has generated.
 pub(super) struct Guard {
-    /// Bits of an address that must be 0.
+    /// Bits that must be 0 in the address of each tensor's first element.
     mask: usize,
-    /// Signature of the function, if it had to be requested.
+    /// Signature of the function; unset until a check needs it, and `None` if the function does not report it.
     signature: OnceLock<Option<Box<str>>>,
 }
 
@@ -45,7 +46,7 @@ impl Guard {
         Guard { mask: alignment - 1, signature: OnceLock::new() }
     }
 
-    /// Calls a function of the library.
+    /// Calls `function` after the additional argument checks.
     ///
     /// # Safety
     /// The requirements of `function` itself apply. It must belong to a library that the peer's compiler has generated.
@@ -71,10 +72,10 @@ impl Guard {
         unsafe { self.call_slowly(function, args, count, result) }
     }
 
-    /// Returns true if the function's own checks suffice.
+    /// Returns true if the arguments need no checks beyond those of the function itself.
     ///
     /// # Safety
-    /// There must be `count` valid arguments.
+    /// `args` must point to `count` valid arguments.
     #[inline]
     unsafe fn is_ordinary(&self, args: *const TVMFFIAny, count: c_int) -> bool {
         // SAFETY: the caller guarantees the arguments.
@@ -104,7 +105,8 @@ impl Guard {
         true
     }
 
-    /// Adds what was received to the error of a check.
+    /// Adds a description of the argument that was received to the raised error, if an argument check of the function
+    /// has raised it. Returns `code`.
     ///
     /// # Safety
     /// The requirements of [`Guard::call`] apply, and the call must have failed.
@@ -131,7 +133,8 @@ impl Guard {
         code
     }
 
-    /// Calls the function with arguments that need a closer inspection.
+    /// Calls the function with arguments for which [`Guard::is_ordinary`] returns false: checks each of them, and
+    /// replaces tensors that the function cannot use by usable ones.
     ///
     /// # Safety
     /// The requirements of [`Guard::call`] apply.
@@ -180,7 +183,8 @@ impl Guard {
         if code == 0 { own_code } else { code }
     }
 
-    /// Returns a replacement for a tensor that the function cannot use as it is, if a replacement is possible.
+    /// Returns a description of `tensor` that the function can use, or `None` if it can use `tensor` as it is or must
+    /// refuse it itself. The data of an unaligned tensor is copied.
     ///
     /// # Safety
     /// The tensors must be valid.
@@ -209,7 +213,8 @@ impl Guard {
         Ok((tensor.byte_offset != 0 || is_empty).then_some(from_start))
     }
 
-    /// Refuses arguments that the function would misinterpret.
+    /// Returns an error if the function would misinterpret the argument at `index`. `tensor` is the tensor in `arg`, if
+    /// `arg` is one.
     ///
     /// # Safety
     /// The argument must be valid. The requirements of [`Guard::call`] apply to `function`.
@@ -282,7 +287,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Returns the function's signature.
+    /// Returns the signature of the function, or `None` if the function does not report it.
     ///
     /// # Safety
     /// The requirements of [`signature::ask`] apply.
@@ -292,13 +297,13 @@ impl Guard {
     }
 }
 
-/// Returns 0 only for numbers from 0 to 2^31 - 1.
+/// Returns a value that is 0 if `number` is at least 0 and less than 2^31, and otherwise not 0.
 #[inline]
 fn upper(number: i64) -> usize {
     (number as u64 >> 31) as usize
 }
 
-/// Returns the tensor in an argument, if it is one.
+/// Returns the tensor to which an argument refers, or `None` if the argument is not a tensor.
 ///
 /// # Safety
 /// The argument must be valid.
@@ -319,7 +324,7 @@ unsafe fn tensor(arg: &TVMFFIAny) -> Option<&DLTensor> {
 }
 
 /// # Safety
-/// There must be `count` valid arguments.
+/// `args` must point to `count` valid arguments for `'a`.
 unsafe fn slice<'a>(args: *const TVMFFIAny, count: c_int) -> &'a [TVMFFIAny] {
     match usize::try_from(count) {
         // SAFETY: the caller guarantees the arguments.
@@ -328,8 +333,9 @@ unsafe fn slice<'a>(args: *const TVMFFIAny, count: c_int) -> &'a [TVMFFIAny] {
     }
 }
 
-/// Returns the alignment that the code of a library of the peer's compiler requires, read from what the file puts into
-/// memory; `None` for other libraries.
+/// Returns the alignment in bytes that the code of a library requires, if the peer's compiler has generated it, and
+/// `None` for other libraries. `needs` must return true for the symbols that the library needs; `constants` and `code`
+/// must return the contents of its read-only data and of its code.
 pub(super) fn requirement<'a>(
     needs: impl Fn(&str) -> bool,
     constants: impl Fn() -> Vec<&'a [u8]>,
@@ -342,7 +348,7 @@ pub(super) fn requirement<'a>(
     Some(code().iter().map(|code| scan::alignment(code)).max().unwrap_or(64))
 }
 
-/// Returns true if bytes contain a string.
+/// Returns true if `bytes` contains `text`.
 fn holds(bytes: &[u8], text: &[u8]) -> bool {
     let Some((first, _)) = text.split_first() else { return true };
     let mut rest = bytes;

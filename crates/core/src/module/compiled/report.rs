@@ -1,4 +1,4 @@
-//! Messages of argument checks, including what was received.
+//! Messages of argument checks, extended by a description of the argument that was received.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -9,7 +9,8 @@ use anyfn::{AnyView, DType, Device, Error, TensorView};
 
 use super::{signature, tensor};
 
-/// Adds what was received to the error of a check, if it is a message of the function with the signature `own`.
+/// Adds a description of the received argument to an error. Other errors than those of the function with the signature
+/// `own` are returned unchanged.
 pub(super) fn with_received(error: Error, own: &str, args: &[TVMFFIAny]) -> Error {
     let message = error.message();
     // An error of a function that this one has called is about other arguments.
@@ -40,13 +41,15 @@ fn mismatch(error: &Error, own: &str, argument: &str, expected: &str, got: &str)
     anyfn::__private::with_detail(new, &detail)
 }
 
-/// Returns an error in the form of the function's own checks.
+/// Returns an error of the additional checks, with a message in the form of the function's own checks. `item` names
+/// what is wrong, such as `Invalid A.shape[1]`; `index` is that of the argument.
 pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: &str, got: &str) -> Error {
     let message = format!("{item} on argument #{index}{}{own}`,\n  expected {expected}", signature::MARK);
     mismatch(&Error::untraced(kind, &message), own, &format!("{index}"), expected, got)
 }
 
-/// Describes what was received where a check expects `item`, such as `Mismatched A.shape[1]`.
+/// Returns a description of the property of `arg` that a check has found wrong. `item` names the property, as in
+/// `Mismatched A.shape[1]`.
 fn received(item: &str, arg: &TVMFFIAny) -> String {
     // SAFETY: the value is an argument of a call and valid for it.
     let Some(dl) = (unsafe { tensor(arg) }) else { return kind(arg) };
@@ -73,7 +76,8 @@ fn received(item: &str, arg: &TVMFFIAny) -> String {
     }
 }
 
-/// Splits a property such as `shape[1]` into its parts.
+/// Splits a property such as `shape[1]` into its name and its index. Returns `None` if it is not an element of the
+/// shape or strides.
 fn extent(property: &str) -> Option<(&str, usize)> {
     let (name, index) = property.strip_suffix(']')?.split_once('[')?;
     matches!(name, "shape" | "strides").then_some(())?;
@@ -93,7 +97,7 @@ pub(super) fn tuple(numbers: &[i64]) -> String {
     }
 }
 
-/// Describes the kind of a value.
+/// Returns the name of the type of an argument, as messages show it.
 pub(super) fn kind(arg: &TVMFFIAny) -> String {
     if arg.type_index == kTVMFFIDLTensorPtr {
         return "no tensor (NULL)".to_owned();

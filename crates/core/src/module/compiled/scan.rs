@@ -1,10 +1,10 @@
-//! Determines the alignment that machine code requires of the memory that it reads and writes.
+//! Alignment that machine code requires of the memory that it reads and writes.
 //!
-//! Vector code uses instructions that fault on addresses which are not a multiple of their width. They are few, and all
-//! encode their width in their prefix. So a search for their bytes at every offset finds each of them, whatever else it
-//! takes for one: at worst the result is too large.
+//! Vector code contains instructions that fault on addresses which are not a multiple of their width. They are few, and
+//! their prefix encodes their width. So a search for their bytes at every offset finds each of them. It may also find
+//! bytes that are no such instruction, but then the result is at worst too large.
 
-/// Returns an upper bound, in bytes, of the alignment that the instructions of the code require.
+/// Returns the alignment in bytes that the instructions in `code` require, or a larger one.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::module) fn alignment(code: &[u8]) -> usize {
     // Instructions of the first generation require 16 bytes and cannot be recognised.
@@ -20,13 +20,14 @@ pub(in crate::module) fn alignment(code: &[u8]) -> usize {
     found
 }
 
-/// Returns 1, because other processors read and write vectors at any address.
+/// Returns 1, because vector instructions of this processor accept any address.
 #[cfg(not(target_arch = "x86_64"))]
 pub(in crate::module) fn alignment(_code: &[u8]) -> usize {
     1
 }
 
-/// Returns the alignment that an instruction starting here would require; 1 if it requires none.
+/// Returns the alignment in bytes that an instruction at the start of `code` would require of its memory operand, or 1
+/// if it would require none.
 #[cfg(target_arch = "x86_64")]
 fn width(code: &[u8]) -> usize {
     // Opcode map, mandatory prefix, width in bytes, opcode, operands.

@@ -1,8 +1,8 @@
 //! Signatures of functions that the peer's compiler has generated.
 //!
-//! The check of the arguments begins with their number, and the message about a wrong number contains the whole
-//! signature: `main(A: Tensor([1024, n], float32), k: int32)`. So the signature is requested once, by a call with an
-//! impossible number.
+//! A generated function first checks the number of its arguments. The message about a wrong number contains the whole
+//! signature: `main(A: Tensor([1024, n], float32), k: int32)`. So the signature is found by one call with an impossible
+//! number of arguments.
 
 use std::boxed::Box;
 use std::string::String;
@@ -11,17 +11,18 @@ use std::vec::Vec;
 use anyfn::Error;
 use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 
-/// String in front of a signature in messages, which no other library contains.
+/// String that precedes the signature in messages of generated functions. No other library contains it.
 pub(in crate::module) const MARK: &str = " when calling:\n  `";
 
-/// Returns the signature in a message of a check.
+/// Returns the signature that the message of an argument check contains, or `None` if it contains none.
 pub(super) fn in_message(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once(MARK)?;
     let (signature, _) = rest.split_once('`')?;
     Some(signature)
 }
 
-/// Requests the signature of a function.
+/// Returns the signature of a function, found by calling the function with a wrong number of arguments. Returns `None`
+/// if the function does not report it.
 ///
 /// # Safety
 /// `function` must belong to a library that the peer's compiler has generated.
@@ -39,15 +40,16 @@ pub(super) unsafe fn ask(function: TVMFFISafeCallType) -> Option<Box<str>> {
     Some(in_message(Error::take_raised().message())?.into())
 }
 
-/// A parameter of a function.
+/// A parameter in the signature of a generated function.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parameter<'a> {
     pub(super) name: &'a str,
-    /// Extents of a tensor as written: numbers, names or formulas.
+    /// Extents of the shape as the signature contains them: numbers, names or formulas. `None` if the parameter is not
+    /// a tensor.
     pub(super) tensor: Option<Vec<&'a str>>,
 }
 
-/// Splits a string at the commas outside of brackets.
+/// Splits a string at the commas that are not inside brackets. Empty parts are removed.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
     for (at, letter) in text.char_indices() {
@@ -66,7 +68,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns the parameters of a signature, in order.
+/// Parses the parameters in a signature; their order is kept.
 pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
     let Some((_, rest)) = signature.split_once('(') else { return Vec::new() };
     let list = rest.strip_suffix(')').unwrap_or(rest);
@@ -85,7 +87,7 @@ pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
     parts(list).into_iter().map(parameter).collect()
 }
 
-/// Returns the name of the function.
+/// Returns the name of the function in a signature.
 pub(super) fn function_name(signature: &str) -> String {
     signature.split('(').next().unwrap_or_default().into()
 }

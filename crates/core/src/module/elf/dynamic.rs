@@ -1,4 +1,4 @@
-//! The dynamic section, which locates the tables that the dynamic loader processes.
+//! The dynamic section of a library. It contains the addresses of the tables that the dynamic loader uses.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -12,12 +12,13 @@ use object::{LittleEndian as LE, U64};
 
 use super::image::Image;
 
-/// Tags of relative relocations in the compact form: size, address and size of an entry.
+/// Tags of the table of relative relocations in compact form (RELR): size of the table, its address, size of an entry.
 const DT_RELRSZ: u32 = 35;
 const DT_RELR: u32 = 36;
 const DT_RELRENT: u32 = 37;
 
-/// Entries of the dynamic section that matter, by tag.
+/// Entries of the dynamic section that are needed here. Pairs are an address and a size in bytes, unless a field's
+/// comment states otherwise.
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
@@ -30,11 +31,12 @@ pub(super) struct Dynamic<'d> {
     pub(super) relocations: (u64, u64),
     pub(super) plt_relocations: (u64, u64),
     pub(super) relative: (u64, u64),
-    /// Number of relative relocations at the start of the table.
+    /// Number of relative relocations, which come first in the table of relocations.
     pub(super) relative_count: u64,
     pub(super) start: (u64, u64),
     pub(super) end: (u64, u64),
-    /// Address and number of entries of the needed versions.
+    /// Address of the table of versions that the library needs from other libraries, and its number of entries.
+    /// `defined_versions` has the same form.
     pub(super) needed_versions: (u64, u64),
     pub(super) defined_versions: (u64, u64),
     pub(super) symbol_versions: Option<u64>,
@@ -142,7 +144,8 @@ impl<'d> Dynamic<'d> {
         Ok(dynamic)
     }
 
-    /// Checks the code that runs when the library is loaded and unloaded.
+    /// Checks that the start and end functions of the library are in its code, and that the lists of such functions are
+    /// in memory.
     fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "start function"), (elf::DT_FINI, "end function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
@@ -172,7 +175,7 @@ impl<'d> Dynamic<'d> {
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its names have no end".to_owned());
         }
-        /// Maximum length of a string in bytes, far above that of any path or list of paths.
+        /// Maximum length of a name or path in bytes. No path or list of paths is nearly as long.
         const TEXT_MAX: usize = 1 << 16;
         let text = |at: u64, what: &str| {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));
@@ -187,7 +190,7 @@ impl<'d> Dynamic<'d> {
             None => one(elf::DT_RPATH, "its search path")?,
         };
         let is_needed = |entry: &&Dyn64<LE>| entry.d_tag(LE) == u64::from(elf::DT_NEEDED);
-        /// Maximum number of needed libraries, which no library reaches.
+        /// Maximum number of needed libraries. No real library needs as many.
         const NEEDED_MAX: usize = 4096;
         if entries.iter().filter(is_needed).count() > NEEDED_MAX {
             return Err("the file is damaged: it needs too many libraries".to_owned());
@@ -198,13 +201,13 @@ impl<'d> Dynamic<'d> {
         Ok(())
     }
 
-    /// Returns the relative relocations in the compact form.
+    /// Returns the table of relative relocations in compact form.
     pub(super) fn relative_table<R: ReadRef<'d>>(&self, image: &Image<R>) -> Result<&'d [U64<LE>], String> {
         let (at, size) = self.relative;
         if size == 0 { Ok(&[]) } else { image.table(at, size / 8, "relative relocations") }
     }
 
-    /// Returns the name at an offset in the string table.
+    /// Returns the string at offset `at` in the string table.
     pub(super) fn text(&self, at: u32) -> Option<&'d [u8]> {
         let rest = self.strings.get(at as usize..)?;
         let end = rest.iter().position(|byte| *byte == 0)?;

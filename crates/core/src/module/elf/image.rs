@@ -1,7 +1,8 @@
-//! The image of a library: what the dynamic loader maps according to the program headers.
+//! The image of a library: the parts of the file that the dynamic loader maps according to the program headers.
 //!
-//! Everything after the headers is identified by its address in memory. [`Image`] translates addresses to bytes of the
-//! file and tells how an address may be used; anything that reaches beyond the image means that the file is damaged.
+//! Everything except the headers is located by its address in memory. [`Image`] translates such an address to the bytes
+//! of the file, and knows if it may be executed or written. A table that reaches beyond the image shows that the file
+//! is damaged.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -18,12 +19,13 @@ use super::broken;
 
 /// Maximum size of the image in bytes; a library that claims more is damaged.
 const SPAN_MAX: u64 = 1 << 40;
-/// Maximum address of the image; no library is linked to be above it.
+/// Maximum address in an image. No library is linked to a higher address.
 const ADDRESS_MAX: u64 = 1 << 56;
-/// Maximum number of program headers, of which a library has about ten. Each address is looked up in all of them.
+/// Maximum number of program headers. A library has about ten. The number is limited because each lookup of an address
+/// searches all of them.
 const SEGMENTS_MAX: usize = 64;
 
-/// A range that is mapped.
+/// Address range into which the dynamic loader maps bytes of the file (a `PT_LOAD` program header).
 #[derive(Clone, Copy)]
 struct Load {
     address: u64,
@@ -39,20 +41,20 @@ impl Load {
     }
 }
 
-/// Content that the file puts into memory.
+/// Parts of a file that the dynamic loader maps into memory.
 pub(super) struct Image<R> {
     data: R,
     loads: Vec<Load>,
     /// Address and size of the dynamic section.
     pub(super) dynamic: (u64, u64),
-    /// Size of the thread-local storage in bytes.
+    /// Size in bytes of the library's thread-local storage for one thread.
     pub(super) thread_local: u64,
     /// True if the library requires an executable stack.
     pub(super) executable_stack: bool,
 }
 
 impl<'d, R: ReadRef<'d>> Image<R> {
-    /// Checks the program headers of a file of `len` bytes.
+    /// Parses and checks the program headers of a file with a size of `len` bytes.
     pub(super) fn new(header: &FileHeader64<LE>, data: R, len: u64) -> Result<Image<R>, String> {
         let segments = header.program_headers(LE, data).map_err(broken)?;
         if segments.len() > SEGMENTS_MAX {
@@ -155,7 +157,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         Ok(())
     }
 
-    /// Returns the `size` bytes of the file that are at `address` in memory.
+    /// Returns the bytes of the file that are mapped at `address`. Error messages call them `what`.
     pub(super) fn bytes(&self, address: u64, size: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
@@ -163,7 +165,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of what is loaded"))
     }
 
-    /// Returns the entries of a table at `address`.
+    /// Returns the table of `count` entries that is mapped at `address`. Error messages call it `what`.
     pub(super) fn table<T: Pod>(&self, address: u64, count: u64, what: &str) -> Result<&'d [T], String> {
         let size = count.checked_mul(size_of::<T>() as u64);
         let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
@@ -173,15 +175,15 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         }
     }
 
-    /// Returns everything from `address` to the end of its range in the file.
+    /// Returns the bytes of the file from `address` to the end of the program header that maps them.
     pub(super) fn rest(&self, address: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, 0, load.file));
         let size = load.map_or(0, |load| load.file - (address - load.address));
         self.bytes(address, size, what)
     }
 
-    /// Returns what the library puts into memory and never writes to: its code, or its constants. Ranges above 64 MiB
-    /// are left out.
+    /// Returns the parts of the file that are mapped and cannot be written: the code if `code` is true, otherwise the
+    /// read-only data. Parts above 64 MiB are left out.
     pub(super) fn contents(&self, code: bool) -> Vec<&'d [u8]> {
         const SIZE_MAX: u64 = 1 << 26;
         let flags = if code { e::PF_X } else { 0 };
@@ -190,23 +192,23 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.loads.iter().filter(is_meant).filter_map(bytes).collect()
     }
 
-    /// Returns the addresses from the first to one past the last.
+    /// Returns the address range of the image: from the first mapped address to one past the last.
     pub(super) fn span(&self) -> core::ops::Range<u64> {
         let first = self.loads.first().map_or(0, |load| load.address);
         first..self.loads.last().map_or(first, |load| load.address + load.memory)
     }
 
-    /// Returns true if all of these addresses are mapped.
+    /// Returns true if the `size` addresses from `address` on are all mapped.
     pub(super) fn is_in_memory(&self, address: u64, size: u64) -> bool {
         self.loads.iter().any(|load| load.holds(address, size, load.memory))
     }
 
-    /// Returns true if the address lies in code.
+    /// Returns true if `address` is in code, that is, in memory that is mapped as executable.
     pub(super) fn is_code(&self, address: u64) -> bool {
         self.loads.iter().any(|load| load.flags & e::PF_X != 0 && load.holds(address, 1, load.memory))
     }
 
-    /// Returns true if the addresses are writable while the library is loaded.
+    /// Returns true if the `size` addresses from `address` on are mapped as writable.
     pub(super) fn is_writable(&self, address: u64, size: u64) -> bool {
         self.loads.iter().any(|load| load.flags & e::PF_W != 0 && load.holds(address, size, load.memory))
     }

@@ -1,8 +1,9 @@
 //! Facts about a shared library that can be found before any of its code runs.
 //!
-//! A file that is not what it seems (text, a program, truncated, for another machine, for another version of the ABI)
-//! is refused here with the reason, because the dynamic loader gives a vague message or, for a truncated file, a bus
-//! error. This guards against mistakes, not against attackers who can write to the directory of the file.
+//! A file that cannot be loaded is refused here with the reason. It may be a text file or a program, truncated, or
+//! built for another machine or another version of the ABI. The dynamic loader would give a vague message or, for a
+//! truncated file, a bus error. The checks guard against mistakes, not against attackers who can write to the directory
+//! of the file.
 
 mod dynamic;
 mod image;
@@ -28,40 +29,44 @@ use dynamic::Dynamic;
 use image::Image;
 use symbols::Symbols;
 
-/// Facts about a library file.
+/// Facts about a library that its file states.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// Size of the file in bytes.
     pub(super) size: u64,
-    /// Name that the library gives itself.
+    /// Name by which other libraries refer to this one (`DT_SONAME`).
     pub(super) soname: Option<String>,
-    /// Libraries that it declares as needed.
+    /// Names of the libraries that this one needs (`DT_NEEDED`).
     pub(super) needed: Vec<String>,
-    /// Additional search path for the needed libraries.
+    /// Directories in which the dynamic loader also searches for the needed libraries (`DT_RUNPATH` or `DT_RPATH`).
     pub(super) search_path: Option<String>,
-    /// Symbols that must be defined elsewhere.
+    /// Symbols that the library needs and does not define itself.
     pub(super) undefined: Vec<Symbol>,
     /// Symbols that the library defines.
     pub(super) defined: Vec<Symbol>,
-    /// Versions of the ABI and of the runtime that it was built for, if it states them.
+    /// Version of the ABI and version of the runtime for which the library was built, three numbers each. `None` if the
+    /// library is not a Rust plugin.
     pub(super) built_for: Option<[u32; 6]>,
-    /// The linker's hash of the content, if there is one.
+    /// Build ID, which the linker has computed from the content of the library; `None` if it has computed none.
     pub(super) build_id: Option<Vec<u8>>,
-    /// Alignment that its code requires, if the peer's compiler has generated it.
+    /// Alignment in bytes that the code of the library requires, if the peer's compiler has generated it; otherwise
+    /// `None`.
     pub(super) compiled: Option<usize>,
-    /// Modules that the library carries, as a blob.
+    /// Serialised modules that the library contains, if there are any.
     pub(super) import_tree: Option<Blob>,
     pub(super) has_thread_locals: bool,
     pub(super) executable_stack: bool,
     pub(super) static_tls: bool,
     pub(super) bound_at_once: bool,
-    /// True if it was linked so that it is never unmapped.
+    /// True if the library was linked so that it is never unmapped (`-z nodelete`).
     pub(super) is_kept: bool,
-    /// Addresses from the first to one past the last byte, relative to where the library is mapped.
+    /// Range of the library's addresses, from the first to one past the last, relative to the address at which it is
+    /// mapped.
     pub(super) span: core::ops::Range<u64>,
 }
 
-/// A constant of the library: its size by the symbol table, and its bytes if they were requested and are in the file.
+/// Constant of a library: its size in bytes according to the symbol table, and its content. The content is `None` if it
+/// was not requested or is not in the file.
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) size: u64,
@@ -74,20 +79,22 @@ impl Facts {
         self.import_tree.as_ref().map(|blob| blob.size)
     }
 
-    /// Returns the names of the code symbols of the library convention that it defines.
+    /// Returns the symbols of the library's exported functions, that is, the symbols of code whose names have the
+    /// prefix [`FUNCTION`](super::library::FUNCTION).
     pub(super) fn functions(&self) -> impl Iterator<Item = &str> {
         let is_function =
             |symbol: &&Symbol| symbol.is_code && symbol.name.starts_with(super::library::FUNCTION);
         self.defined.iter().filter(is_function).map(|symbol| symbol.name.as_str())
     }
 
-    /// Returns the names of the symbols that must be defined elsewhere, without weak ones.
+    /// Returns the names of the symbols that must be defined elsewhere. Weak symbols, which may be missing, are left
+    /// out.
     pub(super) fn undefined_names(&self) -> Vec<&str> {
         self.undefined.iter().filter(|symbol| !symbol.is_weak).map(|symbol| symbol.name.as_str()).collect()
     }
 }
 
-/// Machine of this build, as ELF files number it.
+/// Number by which ELF files identify the processor architecture of this build.
 pub(super) const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_X86_64
 } else if cfg!(target_arch = "aarch64") {
@@ -98,7 +105,7 @@ pub(super) const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_NONE
 };
 
-/// Version of this implementation, which a library's note may require.
+/// Version of this runtime. A library may require a minimum version.
 const CORE: [u32; 3] = [
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
@@ -112,25 +119,26 @@ const fn number(digits: &str) -> u32 {
     }
 }
 
-/// Reads and checks a file; returns the reason if it cannot be loaded.
+/// Reads and checks a library file. If the library cannot be loaded, the error is the reason.
 pub(super) fn check(file: File) -> Result<Facts, String> {
     let facts = read_file(file, false)?;
     facts.built_for.map_or(Ok(()), check_version)?;
     Ok(facts)
 }
 
-/// Reads a file like [`check`], but accepts a library that was built for another version of the runtime, and includes
-/// the content of the modules that it carries.
+/// Reads and checks a library file for a description of it. In contrast to [`check`], it accepts a library that was
+/// built for another version of the runtime, and reads the content of the import tree.
 pub(super) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads a file; `with_content` includes the content of the modules that it carries.
+/// Reads and checks a library file without comparing versions. If `with_content` is true, the content of the import
+/// tree is read, too.
 pub(super) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::new();
-    /// Size in bytes up to which reading the whole file is faster than reading its parts.
+    /// Maximum size in bytes of a file that is read as a whole, because this is faster than reading parts of it.
     const SMALL: u64 = 1 << 16;
     if len <= SMALL {
         let mut all = Vec::with_capacity(len as usize + 1);
@@ -142,7 +150,8 @@ pub(super) fn read_file(mut file: File, with_content: bool) -> Result<Facts, Str
     read(&head, &ReadCache::new(file), len, with_content)
 }
 
-/// Reads a library of `len` bytes that begins with `head`.
+/// Reads and checks the library in `data`, which has a size of `len` bytes. `head` must contain its first 64 bytes, or
+/// all bytes if there are fewer.
 fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) -> Result<Facts, String> {
     check_head(head, len)?;
     let header = FileHeader64::<LE>::parse(data).map_err(broken)?;
@@ -188,7 +197,8 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
     })
 }
 
-/// Checks the symbols to which the loader writes addresses: they must be variables that stay writable.
+/// Checks the symbols of the variables into which the loader writes addresses. They must denote writable memory that
+/// stays writable, with the size of an address.
 fn check_slots<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     segments: &[ProgramHeader64<LE>],
@@ -218,7 +228,7 @@ fn broken(error: object::Error) -> String {
     format!("the file is damaged: {error}")
 }
 
-/// Returns a name for a message, truncated if it is very long.
+/// Returns `name`, truncated if it is too long for a message.
 fn short(name: &str) -> String {
     const MAX: usize = 80;
     match name.char_indices().nth(MAX) {
@@ -227,7 +237,8 @@ fn short(name: &str) -> String {
     }
 }
 
-/// Checks by the first 64 bytes that the file is a shared library for this machine.
+/// Checks that the first 64 bytes of a file, `head`, are those of a shared library for this machine. `len` is the size
+/// of the file.
 fn check_head(head: &[u8], len: u64) -> Result<(), String> {
     if head.is_empty() {
         return Err("the file is empty".to_owned());
@@ -278,7 +289,7 @@ pub(super) fn machine_name(machine: u16) -> String {
     }
 }
 
-/// Checks that everything that the headers refer to lies in the file.
+/// Checks that the segments, the sections and the tables of headers all end within the `len` bytes of the file.
 fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64) -> Result<(), String> {
     let cut_off = |what: &str, end: Option<u64>| match end {
         Some(end) if end <= len => Ok(()),
@@ -309,13 +320,14 @@ fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64
     Ok(())
 }
 
-/// Content of the note that `export!` adds to a Rust plugin (other libraries have none), and of the linker's note.
+/// Contents of two notes: the versions for which a Rust plugin was built, from the note that `export!` adds, and the
+/// build ID, from that of the linker.
 type Notes = (Option<[u32; 6]>, Option<Vec<u8>>);
 
 fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Result<Notes, String> {
     let (mut built_for, mut build_id) = (None, None);
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
-        /// Maximum size of the notes in bytes; usually they have some hundred.
+        /// Maximum size of a segment of notes in bytes. A real one has some hundred bytes.
         const SIZE_MAX: u64 = 1 << 20;
         if segment.p_filesz(LE) > SIZE_MAX {
             return Err("the file is damaged: its notes are too long".to_owned());
@@ -329,10 +341,10 @@ fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Resul
     Ok((built_for, build_id))
 }
 
-/// Returns the contents of the notes of one owner and type in a segment.
+/// Returns the contents of those notes in a segment that have the owner `owner` and the type `number`.
 ///
-/// The notes are parsed by hand, in steps of four bytes: tools such as sanitizers align the segment differently and put
-/// zeros between notes, and the notes of other owners are ignored.
+/// The notes are parsed here and not by a library, because tools such as sanitizers align the segment differently and
+/// put zeros between notes. The parser advances in steps of four bytes and skips the notes of other owners.
 fn notes_of<'a>(mut bytes: &'a [u8], owner: &'static [u8], number: u32) -> impl Iterator<Item = &'a [u8]> {
     std::iter::from_fn(move || {
         loop {
@@ -349,14 +361,14 @@ fn notes_of<'a>(mut bytes: &'a [u8], owner: &'static [u8], number: u32) -> impl 
     })
 }
 
-/// Returns the versions of the ABI and of the runtime, three words each.
+/// Returns the two versions in a plugin's note, three numbers each: that of the ABI and that of the runtime.
 fn version_words(desc: &[u8]) -> Result<[u32; 6], String> {
     let words = desc.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).take(6);
     <[u32; 6]>::try_from(words.collect::<Vec<_>>())
         .map_err(|_| "the file is damaged: its anyfn note is too short".to_owned())
 }
 
-/// Checks that this runtime satisfies the words of a note.
+/// Returns an error if a plugin with these numbers in its note needs another version of the ABI, or a newer runtime.
 pub(super) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Result<(), String> {
     let TVMFFIVersion { major: our_major, minor: our_minor, .. } = ABI_VERSION;
     if major != our_major || minor > our_minor {
@@ -441,8 +453,8 @@ mod tests {
         assert!(check_head(&head, 64).unwrap_err().contains("-shared"));
     }
 
-    /// Checks that every library that the system's loader accepts passes: those of this machine, or below
-    /// `ANYFN_ELF_DIR`.
+    /// Checks that every library that the dynamic loader accepts passes the checks of this module. The libraries are
+    /// those of this machine, or those below the directory `ANYFN_ELF_DIR`.
     #[test]
     fn accepts_the_libraries_of_this_machine() {
         fn visit(folder: &std::path::Path, left: &mut usize, refused: &mut Vec<String>) {

@@ -1,5 +1,5 @@
-//! Relocations: what the dynamic loader writes to which address. A wrong one makes it write, or the program jump,
-//! anywhere.
+//! Checks of relocations. A relocation makes the dynamic loader write a value to an address, so a wrong one could make
+//! it write anywhere, or make the program jump anywhere.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -14,25 +14,25 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::symbols::Symbols;
 
-/// Data that a relocation of some type writes.
+/// Kind of value that a relocation makes the dynamic loader write.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Nothing,
-    /// An address in this library.
+    /// Address in the library itself, in eight bytes.
     Relative,
-    /// The result of a function of this library.
+    /// Address that a function of the library returns (`IRELATIVE`).
     Computed,
     /// Eight bytes that depend on a symbol.
     Word,
-    /// The address of a function.
+    /// Address of a function in another or the same library, for calls of it.
     Slot,
-    /// Eight bytes about thread-local storage.
+    /// Eight bytes by which thread-local storage is found.
     ThreadLocal,
     /// Four bytes that depend on a symbol.
     Half,
-    /// Two words about thread-local storage.
+    /// Sixteen bytes by which thread-local storage is found (`TLSDESC`).
     Pair,
-    /// A copy of the bytes of a symbol, which only programs have.
+    /// Copy of a variable of another library. Only executables have such relocations.
     Copy,
 }
 
@@ -68,7 +68,7 @@ fn tables<'d, R: ReadRef<'d>>(
     Ok([table(dynamic.relocations)?, table(dynamic.plt_relocations)?])
 }
 
-/// Returns the highest symbol index in a relocation.
+/// Returns the highest index of a symbol that a relocation refers to.
 pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -77,7 +77,7 @@ pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
     Ok(symbols.max().unwrap_or(0).into())
 }
 
-/// Checks all relocations.
+/// Checks all relocations of a library. An error states what is wrong with the first invalid one.
 pub(super) fn check<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -99,7 +99,7 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
     run_lists(image, dynamic, [general, plt])
 }
 
-/// Checks that each start or end function receives its address from a relocation.
+/// Checks that a relocation sets the address of each function that runs when the library is loaded or unloaded.
 fn run_lists<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -107,7 +107,7 @@ fn run_lists<'d, R: ReadRef<'d>>(
 ) -> Result<(), String> {
     let mut slots: Vec<u64> = Vec::new();
     for (at, size) in [dynamic.start, dynamic.end] {
-        /// Maximum size of a list in bytes, far above that of any library.
+        /// Maximum size of a list of start or end functions in bytes. No real list is nearly as long.
         const SIZE_MAX: u64 = 1 << 24;
         if size > SIZE_MAX {
             return Err("the file is damaged: it has too many start or end functions".to_owned());
@@ -193,7 +193,8 @@ fn one<'d, R: ReadRef<'d>>(
     Ok(())
 }
 
-/// Checks the relocations in the compact form: addresses, and bit maps of the words after them.
+/// Checks the relative relocations in compact form, which consist of addresses and of bit maps for the words that
+/// follow them.
 fn relative<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<(), String> {
     each_relative(dynamic.relative_table(image)?, |place| match image.is_writable(place, 8) {
         true => Ok(()),

@@ -1,4 +1,5 @@
-//! Symbols that the dynamic loader sees: those that a library defines, and those that must be defined elsewhere.
+//! Symbols in the dynamic symbol table of a library: those that the library defines, and those that other libraries
+//! must define.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -19,29 +20,31 @@ pub(in crate::module) struct Symbol {
     pub(in crate::module) name: String,
     /// Address of the name in memory, relative to where the library is mapped.
     pub(in crate::module) name_at: u64,
-    /// Version that is required or provided, such as `GLIBC_2.34`; empty for none.
+    /// Version of the symbol, such as `GLIBC_2.34`: the required one of an undefined symbol, the provided one of a
+    /// defined symbol. Empty if it has none.
     pub(in crate::module) version: String,
     pub(in crate::module) address: u64,
     pub(in crate::module) size: u64,
     pub(in crate::module) is_weak: bool,
-    /// True if the symbol is unique in the process: a library that defines such a symbol is never unmapped.
+    /// True if the symbol has one definition in the whole process (`STB_GNU_UNIQUE`). A library that defines such a
+    /// symbol is never unmapped.
     pub(in crate::module) is_unique: bool,
     pub(in crate::module) is_code: bool,
 }
 
-/// All symbols of a library.
+/// Symbols of a library, with facts about its symbol table.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     pub(super) undefined: Vec<Symbol>,
     pub(super) defined: Vec<Symbol>,
     /// Number of entries of the table, including the first one, which represents no symbol.
     pub(super) count: u64,
-    /// Type of each entry, as stored in the file.
+    /// Type of each entry of the symbol table, as a constant `STT_*` of ELF.
     pub(super) kinds: Vec<u8>,
 }
 
 impl Symbols {
-    /// Reads and checks the table, its index and the versions.
+    /// Reads and checks the symbol table, its hash tables and the versions of symbols.
     pub(super) fn read<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<Symbols, String> {
         let Some(at) = dynamic.symbols else {
             return Err("the file is damaged: it has no symbol table".to_owned());
@@ -114,7 +117,7 @@ impl Symbols {
     }
 }
 
-/// Returns the number of symbols, which only their index determines.
+/// Returns the number of symbols. It is computed from the hash tables, because the file does not state it elsewhere.
 fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
     let mut count = None;
     if let Some(at) = dynamic.hash {
@@ -136,7 +139,7 @@ fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<
 
 const INDEX: &str = "index of symbols";
 
-/// Checks an index of the older form; returns the number of symbols.
+/// Checks the hash table of the older form (`DT_HASH`) at the address `at` and returns the number of symbols.
 fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 2, INDEX)?;
     let (buckets, chains) = (u64::from(head[0].get(LE)), u64::from(head[1].get(LE)));
@@ -162,7 +165,8 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
     Ok(chains)
 }
 
-/// Checks an index of the newer form; returns one more than the highest symbol in it.
+/// Checks the hash table of the newer form (`DT_GNU_HASH`) at the address `at` and returns the number of symbols that
+/// follows from it: one more than the highest symbol index in the table or, if the table is empty, in the relocations.
 fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));
@@ -190,7 +194,7 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
     }
 }
 
-/// Names of versions, by number.
+/// Names of the versions of symbols, with the number by which a symbol refers to its version. Sorted by number.
 struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {
@@ -199,7 +203,8 @@ impl<'d> Versions<'d> {
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
-        /// Maximum number of entries: there are no more version numbers, so more entries would be a loop.
+        /// Maximum number of entries of a table of versions. Version numbers have 15 bits, so a table with more entries
+        /// is a cycle.
         const MAX: u64 = 1 << 15;
         let (mut at, number) = dynamic.needed_versions;
         for _ in 0..number.min(MAX) {
@@ -247,7 +252,8 @@ impl<'d> Versions<'d> {
         Ok(Versions(names))
     }
 
-    /// Returns the name of a symbol's version by its number; empty for the two numbers that mean none.
+    /// Returns the name of the version with the given number; empty for the numbers 0 and 1, which mean that the symbol
+    /// has no version.
     fn name(&self, number: u16) -> Option<&'d str> {
         match number & 0x7fff {
             0 | 1 => Some(""),

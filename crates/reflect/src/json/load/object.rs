@@ -14,7 +14,7 @@ use super::super::tape::{At, Kind};
 use super::{LoadedField, Loader, Node, Other, Part, Places};
 
 impl Loader<'_> {
-    /// Finds the values of the fields of an object.
+    /// Finds the value of each field of an object in the data of its node and records its token in `places`.
     pub(super) fn match_fields(&mut self, node: Node) -> Result<()> {
         let tape = self.tape;
         let data = self.data(node, Kind::Object, "Map<Any, Any>")?;
@@ -56,7 +56,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Resolves a name that is not the name of a field of the type.
+    /// Resolves a name in a file that no field of the type has. It is a former name of a field, or a field that the
+    /// type does not have.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -74,7 +75,8 @@ impl Loader<'_> {
         Ok(other)
     }
 
-    /// Handles a field that the type does not have.
+    /// Handles a field in a file that the type does not have: records it in `places`, discards it, or returns an error,
+    /// as the options and the type request.
     #[cold]
     fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
@@ -108,7 +110,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the recorded inline kind of a field that the writer itself had kept.
+    /// Returns the inline kind that the file records for a field of one object. The writer's type did not have this
+    /// field either.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
@@ -122,7 +125,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Creates an object, or sets some of its fields.
+    /// Creates the object of a node and sets the fields that belong to `part`. For the second part, sets them in the
+    /// object that exists.
     pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
         self.match_fields(node)?;
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
