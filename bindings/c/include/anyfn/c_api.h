@@ -158,10 +158,16 @@ typedef struct DLTensor DLTensor;
 typedef struct DLManagedTensor DLManagedTensor;
 typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 
-/** Reports an error of a tensor allocator, with the context that the allocator received, a kind and a message. */
+/**
+ * Function that reports an error of a tensor allocator. Arguments: the context that the allocator received, the kind
+ * of the error, its message.
+ */
 typedef void (*DLPackSetError)(void* error_ctx, const char* kind, const char* message);
 
-/** Allocates a tensor like `prototype`, whose `data` is ignored. Returns 0 on success. */
+/**
+ * Function that allocates a tensor with the shape, data type and device of `prototype`, whose `data` is ignored.
+ * Returns 0 on success.
+ */
 typedef int (*DLPackManagedTensorAllocator)(
     DLTensor* prototype,
     DLManagedTensorVersioned** out,
@@ -218,7 +224,7 @@ struct DLManagedTensor {
   DLTensor dl_tensor;
   /** Private data of the producer. */
   void* manager_ctx;
-  /** Releases the tensor; called once by the consumer. May be NULL. */
+  /** Function that releases the tensor; the consumer calls it once. May be NULL. */
   void (*deleter)(DLManagedTensor* self);
 };
 
@@ -228,7 +234,7 @@ struct DLManagedTensorVersioned {
   DLPackVersion version;
   /** Private data of the producer. */
   void* manager_ctx;
-  /** Releases the tensor; called once by the consumer. May be NULL. */
+  /** Function that releases the tensor; the consumer calls it once. May be NULL. */
   void (*deleter)(DLManagedTensorVersioned* self);
   /** Flags of the tensor, a combination of `DLPACK_FLAG_BITMASK_*`. */
   uint64_t flags;
@@ -269,13 +275,13 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIRawStr = 8,
   /** Borrowed `TVMFFIByteArray*` that holds bytes; used only in views. */
   kTVMFFIByteArrayPtr = 9,
-  /** Address of a slot whose object the callee may take; used only in views. */
+  /** Address of a variable of the caller that holds an object, which the callee may take; used only in views. */
   kTVMFFIObjectRValueRef = 10,
   /** String of at most 7 bytes, stored in the value. */
   kTVMFFISmallStr = 11,
   /** Bytes, at most 7, stored in the value. */
   kTVMFFISmallBytes = 12,
-  /** Result of a structural mutation that leaves the original unchanged. */
+  /** Result of a structural mutator that leaves the original value unchanged. */
   kTVMFFIUnchanged = 13,
   /** First index of the object types. */
   kTVMFFIStaticObjectBegin = 64,
@@ -309,7 +315,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIVisitInterrupt = 77,
   /** Integer of arbitrary size. */
   kTVMFFIBigInt = 78,
-  /** One past the last static object type. */
+  /** Upper bound of the static object types, exclusive. */
   kTVMFFIStaticObjectEnd = 79,
   /** First index that is allocated at run time. */
   kTVMFFIDynObjectBegin = 128
@@ -345,7 +351,7 @@ typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
   kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3,
   /** The field is a definition region: it defines the variables in its value, at any depth. */
   kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4,
-  /** The default is a function that creates a value. */
+  /** The default of the field is the result of a function that is called for each object. */
   kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5,
   /** The field is omitted from the printed representation. */
   kTVMFFIFieldFlagBitMaskReprOff = 1 << 6,
@@ -359,21 +365,24 @@ typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
   kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10,
   /** The `setter` of the field is a Function object. */
   kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11,
-  /** The field is a definition region, but the fields of the variables that it defines are uses of variables. */
+  /**
+   * The field is a definition region: it defines the variables in its value. Variables in the fields of these
+   * variables are uses, not definitions.
+   */
   kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12
 } TVMFFIFieldFlagBitMask;
 
 /** Treatment of a type by structural equality and hash. */
 typedef enum TVMFFISEqHashKind ANYFN_ENUM_BASE {
-  /** No structural equality and hash. */
+  /** Structural equality and hash are not supported. */
   kTVMFFISEqHashKindUnsupported = 0,
   /** Compared by content. */
   kTVMFFISEqHashKindTreeNode = 1,
-  /** Free variable, mapped to its counterpart. */
+  /** Free variable, which equality pairs with one variable of the other graph. */
   kTVMFFISEqHashKindFreeVar = 2,
-  /** Compared by content and by which nodes are shared. */
+  /** Compared by content, and by which nodes are reached along several paths. */
   kTVMFFISEqHashKindDAGNode = 3,
-  /** Compared by content; the objects are immutable. */
+  /** Compared by content. The objects are immutable, so an object equals itself without a comparison of the content. */
   kTVMFFISEqHashKindConstTreeNode = 4,
   /** Compared by address. */
   kTVMFFISEqHashKindUniqueInstance = 5
@@ -400,19 +409,20 @@ typedef struct TVMFFITypeAttrColumn TVMFFITypeAttrColumn;
 typedef struct TVMFFITypeInfo TVMFFITypeInfo;
 
 /**
- * Signature of every function. Returns 0 on success, or -1 if an error was raised on this thread.
+ * C signature through which every function object is called. Returns 0 on success, or -1 if an error was raised on
+ * this thread.
  *
  * `args` are views that are borrowed for the call. `*result` is `None` on entry and an owned value on success.
  */
 typedef int (*TVMFFISafeCallType)(void* handle, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
-/** Reads the field at an address into an owned value. */
+/** Function that reads the field at the address `field` into an owned value. */
 typedef int (*TVMFFIFieldGetter)(void* field, TVMFFIAny* result);
 
-/** Sets the field at an address from a view. */
+/** Function that sets the field at the address `field` from a view. */
 typedef int (*TVMFFIFieldSetter)(void* field, const TVMFFIAny* value);
 
-/** Creates an object with default content. */
+/** Function that creates an object with default content. */
 typedef int (*TVMFFIObjectCreator)(TVMFFIObjectHandle* result);
 
 /** Version of the ABI that a runtime implements. */
@@ -491,7 +501,7 @@ struct TVMFFIObject {
   int32_t type_index;
   /** Flags, zero in objects of other runtimes. anyfn keeps the `ANYFN_OBJECT_FLAG_*` bits here; no client depends on them. */
   uint32_t flags;
-  /** Destroys the object; NULL for objects that are never freed. */
+  /** Function that destroys the object; NULL for objects that are never freed. */
   TVMFFIObjectDeleter deleter;
 };
 
@@ -511,7 +521,7 @@ struct TVMFFISeqCell {
   int64_t size;
   /** Number of elements for which `data` has room. */
   int64_t capacity;
-  /** Frees `data`; NULL if the elements live in the object's own memory. */
+  /** Function that frees `data`; NULL if the elements live in the object's own memory. */
   void (*data_deleter)(void* data);
 };
 
@@ -523,7 +533,7 @@ struct TVMFFIErrorCell {
   TVMFFIByteArray message;
   /** Lines of the form `  File "<file>", line <n>, in <function>`, most recent call first. */
   TVMFFIByteArray backtrace;
-  /** Replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied. */
+  /** Function that replaces the backtrace (mode 0) or appends to it (mode 1). The string is copied. */
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
   /** Error that caused this one, owned; NULL if absent. */
   TVMFFIObjectHandle cause_chain;
@@ -533,7 +543,7 @@ struct TVMFFIErrorCell {
 
 /** Content of a Function (type 68). */
 struct TVMFFIFunctionCell {
-  /** Calls the function; the first argument is the function object itself. */
+  /** Function that performs the call. Its first argument is the function object itself. */
   TVMFFISafeCallType safe_call;
   /** Entry point for C++ callers built with the same toolchain; always NULL in functions that anyfn creates. */
   void* cpp_call;
@@ -545,15 +555,21 @@ struct TVMFFIOpaqueObjectCell {
   void* handle;
 };
 
-/** Word before the header of an object that a custom allocator allocated. */
+/**
+ * Function that frees the memory of an object from a custom allocator. It is stored directly before the header of the
+ * object.
+ */
 struct TVMFFIObjectAllocHeader {
-  /** Frees the memory of the object whose header follows. */
+  /** Function that frees the memory of the object whose header follows. Argument: the address of the header. */
   void (*delete_space)(void* body);
 };
 
 /** Allocator for the memory of objects. */
 struct TVMFFICustomAllocator {
-  /** Returns the address of `size` bytes with a `TVMFFIObjectAllocHeader` directly before them, or NULL. */
+  /**
+   * Function that returns the address of `size` bytes with a `TVMFFIObjectAllocHeader` directly before them, or
+   * NULL.
+   */
   void* (*allocate)(size_t size, size_t alignment, int32_t type_index, void* context);
   /** Context that is passed to `allocate`. */
   void* context;
@@ -565,7 +581,7 @@ struct TVMFFIFieldInfo {
   TVMFFIByteArray name;
   /** Documentation of the field. */
   TVMFFIByteArray doc;
-  /** Metadata as JSON; its key `type_schema` describes the type. */
+  /** Metadata as JSON, whose key `type_schema` describes the type of the field. */
   TVMFFIByteArray metadata;
   /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
@@ -591,7 +607,7 @@ struct TVMFFIMethodInfo {
   TVMFFIByteArray name;
   /** Documentation of the method. */
   TVMFFIByteArray doc;
-  /** Metadata as JSON; its key `type_schema` describes the type. */
+  /** Metadata as JSON, whose key `type_schema` describes the signature of the method. */
   TVMFFIByteArray metadata;
   /** Flags, a combination of `kTVMFFIFieldFlagBit*`. */
   int64_t flags;
@@ -603,7 +619,7 @@ struct TVMFFIMethodInfo {
 struct TVMFFITypeMetadata {
   /** Documentation of the type. */
   TVMFFIByteArray doc;
-  /** Creates an object with default content; NULL if that is not possible. */
+  /** Function that creates an object with default content; NULL if the type has no such function. */
   TVMFFIObjectCreator creator;
   /** Size of an object in bytes. */
   int32_t total_size;
@@ -654,8 +670,8 @@ struct TVMFFITypeInfo {
 #define ANYFN_OBJECT_FLAG_LOCKED 1
 
 /**
- * Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`, whichever runtime created
- * it.
+ * Flag: a thread is reading the backtrace of this Error or calling its `update_backtrace`. It applies to errors of all
+ * runtimes.
  */
 #define ANYFN_OBJECT_FLAG_TRACE_LOCKED 2
 
@@ -666,9 +682,9 @@ struct TVMFFITypeInfo {
 #define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
 
 /**
- * Flag, not part of the stable ABI: in the word beside the type index of a `DLTensor*`, marks memory that must not be
- * written. Other producers leave the word zero and need not read it. A value that outlives the call never has this
- * flag.
+ * Flag in the second 32-bit word of a `TVMFFIAny` that holds a `DLTensor*`: the memory of the tensor must not
+ * be written. The flag is not part of the stable ABI: other producers leave the word zero and need not read it. A
+ * value that outlives the call never has this flag.
  */
 #define TENSOR_VIEW_READ_ONLY 1
 
@@ -690,11 +706,14 @@ typedef struct TVMFFIBigIntCell TVMFFIBigIntCell;
 
 /** Additional properties of a function that anyfn created. */
 struct AnyfnFunctionExt {
-  /** Size of this struct in bytes; fields beyond it are absent. */
+  /** Size of this struct in bytes; a field at or beyond this offset does not exist. */
   size_t size;
   /** Flags, a combination of `FUNCTION_FLAG_*`. */
   uint64_t flags;
-  /** Returns the signature as a JSON string, or None (see `docs/signature.md`). May be NULL. */
+  /**
+   * Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
+   * known. May be NULL.
+   */
   int (*signature)(void* func, TVMFFIAny* result);
 };
 
@@ -711,13 +730,16 @@ struct TVMFFIMapCell {
   uint64_t size;
   /** Number of slots; bit 63 is set in the small layout. */
   uint64_t slots;
-  /** Frees `data`; NULL if the pairs live in the object's own memory. */
+  /** Function that frees `data`; NULL if the pairs live in the object's own memory. */
   void (*data_deleter)(void* data);
 };
 
 /** Fields of a Map or Dict with the dense layout, directly after its `TVMFFIMapCell`. */
 struct TVMFFIDenseMapTail {
-  /** Number of bits by which the scrambled hash of a key is shifted right to get its home slot. */
+  /**
+   * Number of bits by which a key's hash, multiplied by a constant, is shifted right to get the home slot of the
+   * key.
+   */
   uint32_t fib_shift;
   /** Padding, always zero. */
   uint32_t padding;
@@ -742,8 +764,9 @@ struct TVMFFIMapItem {
 /** Block of 16 slots of a dense Map or Dict, with the state of each slot. */
 struct TVMFFIMapBlock {
   /**
-   * State of each slot: 0xFF if empty, 0xFE if protected. Otherwise bit 7 is clear for the head of a chain and set
-   * for its other slots, and the low seven bits encode the distance to the next slot of the chain.
+   * State of each slot: 0xFF if empty, 0xFE if reserved while pairs are moved. In a slot that holds a pair, bit 7 is
+   * clear for the head of a chain and set for the other slots of a chain. The low seven bits encode the distance to
+   * the next slot of the chain.
    */
   uint8_t meta[16];
   /** Contents of the slots. */
@@ -777,7 +800,7 @@ ANYFN_DLL int TVMFFIObjectCreateOpaque(
     void (*deleter)(void* handle),
     TVMFFIObjectHandle* out);
 
-/** Returns the allocator with which objects are to be allocated; never NULL. The result is borrowed. */
+/** Returns the allocator for the memory of objects; never NULL. The result is borrowed. */
 ANYFN_DLL TVMFFICustomAllocator* TVMFFIGetCustomAllocator(void);
 
 /** Sets the allocator for objects; NULL restores the built-in one. The struct must outlive its use. */
@@ -802,7 +825,8 @@ ANYFN_DLL int TVMFFIFunctionCreate(
 ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
 /**
- * Creates an owned value from a view. Borrowed strings are copied; an r-value reference is moved out of its slot.
+ * Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is moved out
+ * of its slot.
  *
  * A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
  * opaque pointer otherwise.
@@ -873,14 +897,14 @@ ANYFN_DLL int TVMFFITensorFromDLPack(
 /** Exports a tensor. The result holds a reference to the tensor until its deleter is called. */
 ANYFN_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 
-/** Creates a tensor from a tensor of DLPack 1.0 or later; otherwise like `TVMFFITensorFromDLPack`. */
+/** Creates a tensor like `TVMFFITensorFromDLPack`, from a managed tensor of DLPack 1.0 or later. */
 ANYFN_DLL int TVMFFITensorFromDLPackVersioned(
     DLManagedTensorVersioned* from,
     int32_t require_alignment,
     int32_t require_contiguous,
     TVMFFIObjectHandle* out);
 
-/** Exports a tensor for DLPack 1.0 or later; otherwise like `TVMFFITensorToDLPack`. */
+/** Exports a tensor like `TVMFFITensorToDLPack`, as a managed tensor of DLPack 1.0 or later. */
 ANYFN_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
 /**
@@ -924,8 +948,8 @@ ANYFN_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 ANYFN_DLL int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override);
 
 /**
- * Registers a global function with documentation and metadata, whose strings are copied; otherwise like
- * `TVMFFIFunctionSetGlobal`.
+ * Registers a global function like `TVMFFIFunctionSetGlobal`, with documentation and metadata. The strings of
+ * `method_info` are copied.
  */
 ANYFN_DLL int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* method_info, int allow_override);
 
@@ -982,8 +1006,8 @@ ANYFN_DLL int32_t TVMFFITypeGetOrAllocIndex(
 ANYFN_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
 
 /**
- * Initialises `*handle_addr` with `init_func`, once. If several threads call this at the same time, one of them
- * does it.
+ * Initialises `*handle_addr` with the handle that `init_func` produces, unless it is initialised already. If
+ * several threads call this at the same time, one of them calls `init_func` and the other threads wait.
  *
  * Returns a non-zero code of `init_func` unchanged. Raises `RuntimeError` if `init_func` produces NULL.
  */
@@ -1019,17 +1043,21 @@ ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(
 /** Returns the tensor allocator of this thread, else the global one, else NULL. */
 ANYFN_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
 
-/** Allocates a tensor like `prototype` with the current allocator. Raises `RuntimeError` if no allocator is set. */
+/**
+ * Allocates a tensor with the shape, data type and device of `prototype`, using the current tensor allocator.
+ * Raises `RuntimeError` if no allocator is set.
+ */
 ANYFN_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 
 /**
  * Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
- * keeps, or if the call that this thread runs was cancelled.
+ * keeps, or if the call in progress on this thread was cancelled.
  */
 ANYFN_DLL int TVMFFIEnvCheckSignals(void);
 
 /**
- * Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
+ * Registers a function of the host language under a name: `PyErr_CheckSignals`, `PyGILState_Ensure`,
+ * `PyGILState_Release` or `AnyfnTensorOwner`.
  *
  * Under the name `AnyfnTensorOwner` a frontend registers an `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`.
  * The runtime calls it when native code keeps a borrowed tensor. If a call of this thread currently borrows `view`
@@ -1192,7 +1220,7 @@ typedef struct TVMParallelGroupEnv TVMParallelGroupEnv;
 
 /** State that the tasks of one parallel launch share. */
 struct TVMParallelGroupEnv {
-  /** Identity of the launch, for `TVMBackendParallelBarrier`. */
+  /** Opaque identifier of the launch, which `TVMBackendParallelBarrier` uses. */
   void* sync_handle;
   /** Number of tasks of the launch. */
   int32_t num_task;
@@ -1232,7 +1260,10 @@ ANYFN_DLL void* TVMBackendAllocWorkspace(
     int dtype_code_hint,
     int dtype_bits_hint);
 
-/** Frees memory of `TVMBackendAllocWorkspace`. Raises `ValueError` if this thread has not allocated `ptr`. */
+/**
+ * Frees memory that `TVMBackendAllocWorkspace` has returned. Raises `ValueError` if this thread has not allocated
+ * `ptr`.
+ */
 ANYFN_DLL int TVMBackendFreeWorkspace(int device_type, int device_id, void* ptr);
 
 #endif /* TVM_RUNTIME_C_BACKEND_API_H_ */
