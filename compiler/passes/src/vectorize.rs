@@ -57,7 +57,7 @@ impl Mutator for Vectorize {
 }
 
 impl Vectorize {
-    /// Returns statements on vectors that replace a loop, or `None` if the loop cannot be expressed by them.
+    /// Returns the vector statements that replace a loop, or `None` if the loop cannot be vectorised.
     fn vectors(&mut self, node: &For) -> Result<Option<Stmt>> {
         let bytes = longest_type(&node.body).max(1);
         match as_int(&node.extent).and_then(|extent| u16::try_from(extent).ok()) {

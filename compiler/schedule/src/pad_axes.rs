@@ -142,7 +142,7 @@ struct Near<'a> {
     scope: &'a Scope,
     /// Axes that grow, each with an expression that limits its value to the last value before it grew.
     nearest: Vec<(Ref<Var>, Expr)>,
-    /// Buffers that the block sets. They grow together with the axes.
+    /// Buffers that the block writes. They are enlarged together with the axes.
     own: Vec<&'a Ref<Buffer>>,
     /// Analyzers that know the new domains of the axes (`padded`) and the previous ones (`exact`).
     padded: Analyzer,

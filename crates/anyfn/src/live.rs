@@ -240,7 +240,7 @@ impl Ended {
     /// Result of a deleter that has not freed the memory, so that no end is counted.
     pub(crate) const NONE: Ended = Ended(ptr::null());
 
-    /// Counts the end of the object now.
+    /// Counts the object as destroyed, in this library instead of by the function that deleters jump to.
     #[inline(always)]
     pub(crate) fn count(self) {
         // SAFETY: the value was created in this library, whose code is running, and there is no other copy of it.
@@ -379,8 +379,8 @@ pub fn live_objects() -> isize {
     made.wrapping_sub(freed) as isize
 }
 
-/// Returns the number of live objects for each type that has any, with the key of the type. `DLTensor*` represents the
-/// memory of tensors.
+/// Returns the number of live objects for each type that has any, with the key of the type. The entry with the key
+/// `DLTensor*` counts the memory blocks of tensors.
 ///
 /// Only debug builds count types; other builds return a single entry, `<all types>`.
 ///

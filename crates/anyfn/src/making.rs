@@ -13,7 +13,8 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// Attribute of the root type that makes the count of the runtime available to other copies of this crate.
+/// Type attribute of the root type, through which other copies of this crate find the runtime's counter of objects under
+/// construction.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
 /// Number of calls in progress. A copy of this crate outside the runtime uses its own count only if the process has no

@@ -235,9 +235,9 @@ pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
 impl<T: ?Sized> Lent<T> {
     /// Representation that only the field's own getter and setter understand.
     pub const NOT: Lent<T> = Lent(OPAQUE | RUNS_CODE, PhantomData);
-    /// A 16-byte value that does not change once it is set.
+    /// Marks a field that stores a 16-byte value that is set once, so that readers can borrow it.
     pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
-    /// A reference to an object, or NULL, which does not change once it is set.
+    /// Marks a field that stores a reference to an object, or NULL, and is set once, so that readers can borrow it.
     pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
 
     /// Returns the flags of a field with this representation.

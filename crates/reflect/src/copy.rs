@@ -208,8 +208,8 @@ struct Frame {
     /// One more than the number of copies that had been remembered when this copy was begun. If this copy is remembered
     /// at its beginning, its index in `Copier::copies` is `number - 1`.
     number: u32,
-    /// Reach of the parts copied so far: the smallest number of an incomplete copy to which they refer, or [`END`] or
-    /// [`COMPLETE`].
+    /// Lowest `number` among the incomplete copies that the parts copied so far reach (the low-link of Tarjan's
+    /// algorithm), [`END`] for one that is filled last, or [`COMPLETE`] if they reach none.
     reach: u32,
     /// Reach of only those parts that were passed to foreign code, as keys or to setters of fields. That code may know
     /// the copies of all frames from this number on.

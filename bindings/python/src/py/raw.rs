@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState, PyTypeObject};
 
 unsafe extern "C" {
-    /// The class of frames. The headers of the stable ABI omit it, but every version exports it.
+    /// The class of frames. The headers of Python's limited API omit it, but every CPython version exports it.
     pub(crate) static mut PyFrame_Type: PyTypeObject;
 }
 

@@ -300,7 +300,7 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapPlace(Option<u64>);
 
-/// Returns the next pair of a Map or Dict like [`Map::next_pair`].
+/// Returns the next pair of a Map or Dict, in the same way as [`Map::next_pair`].
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change while the result is alive.

@@ -212,7 +212,7 @@ pub(super) enum Layout<'a> {
     Dense(View<'a>),
 }
 
-/// Returns the pairs of an object.
+/// Returns a view of the storage of a Map or Dict.
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change during the borrow.

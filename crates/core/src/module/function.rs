@@ -23,7 +23,7 @@ struct LibraryFunction {
     ext: &'static AnyfnFunctionExt,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
-    /// Additional argument checks, used only for code that the peer's compiler has generated.
+    /// Additional argument checks, used only for code that the compiler of Apache TVM has generated.
     guard: Guard,
     /// Module that the function keeps alive; dropped with the content.
     module: Option<OwnModule>,

@@ -35,7 +35,8 @@ struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Inline kinds that the file records for fields of the type, by the name of the field in the file.
+    /// Kinds of the values that the file stores inline (numbers and strings in place of nodes) for fields of the type, by
+    /// the name of the field in the file.
     told: Told<'t>,
     /// Names in the file that no field of the type has: former names of fields, and fields that the type does not have.
     others: BTreeMap<StdString, Other>,

@@ -216,7 +216,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
     walk(value, &mut Writer { out, indent })
 }
 
-/// Writer of a tape.
+/// Visitor that records the parts of a JSON value as a tape, a flat array of tokens.
 struct Taper {
     tape: Tape<'static>,
     open: Vec<At>,

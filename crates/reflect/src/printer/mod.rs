@@ -125,7 +125,8 @@ struct Printer {
     known: Table<usize, Known>,
     /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
-    /// The text of the whole value, followed by the texts that hooks have requested.
+    /// Output strings in progress: the first is for the whole value, the others are for values that hooks asked the
+    /// printer to print separately.
     pieces: Vec<String>,
     current: usize,
     /// Addresses of the objects that represent a missing value and the beginning of keyword arguments, once they have

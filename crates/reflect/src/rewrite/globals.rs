@@ -97,8 +97,8 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
     })
 }
 
-/// Function for the hooks `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings, bytes values and large integers,
-/// which never change.
+/// Returns the value unchanged. Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings, bytes values and large
+/// integers, which are immutable.
 unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
     unchanged().into_raw()
 }

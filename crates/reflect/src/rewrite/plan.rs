@@ -25,7 +25,7 @@ pub(crate) enum Hook {
     Native(*mut c_void),
 }
 
-/// Kind of the children of a value.
+/// Form in which a value stores its children: as reflected fields, elements or pairs, through a hook, or not at all.
 pub(crate) enum Shape {
     /// The value has no children.
     Leaf,

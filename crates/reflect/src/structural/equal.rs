@@ -69,7 +69,7 @@ const READ: usize = 2;
 enum Look {
     Equal,
     Unequal,
-    /// The comparison of their content has begun.
+    /// The comparison of the contents of the two objects has begun.
     Opened,
 }
 

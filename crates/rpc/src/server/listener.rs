@@ -44,7 +44,7 @@ const REST: Duration = Duration::from_millis(100);
 /// Interval at which the file of keys is checked.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Time limit for the trial of a session process.
+/// Time limit for the test start of a session process, by which the listener checks that sessions can start.
 const TRIAL: Duration = Duration::from_secs(60);
 
 /// Interval at which reports on the removal of folders are read while folders are being removed.

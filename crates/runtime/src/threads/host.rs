@@ -28,8 +28,8 @@ pub(super) fn get() -> Option<PackedFunc> {
     LAUNCHER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Object through which the host's function runs the tasks of a launch. The host may keep it for longer than the
-/// launch; it then refuses to run tasks.
+/// Object through which the launch function of the embedding program runs the tasks of a launch. The program may keep
+/// the object for longer than the launch; the object then refuses to run tasks.
 struct Ticket {
     job: Shared,
     state: Mutex<State>,

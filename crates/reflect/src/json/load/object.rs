@@ -110,8 +110,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the inline kind that the file records for a field of one object. The writer's type did not have this
-    /// field either.
+    /// Returns the kind of inline value (a number or string in place of a node) that the file records for one field of
+    /// one object: a field that neither the type of this process nor that of the writer has.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
