@@ -271,7 +271,7 @@ class Case:
 
 
 def converts_floats(func):
-    """Whether floats become integers somewhere: one that the integer type cannot hold becomes any integer of it."""
+    """Returns true if a float is converted to an integer: the result is unspecified for a float that the type cannot hold."""
     found = []
 
     def look(cast):

@@ -58,7 +58,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Checks all devices, and reports the known kinds of which there is no device.
+/// Checks all devices, and reports the known device kinds that have no device.
 #[register("anyfn.doctor.devices", blocking)]
 fn devices() -> Vec<Check> {
     let mut checks: Vec<Check> = device::devices().into_iter().map(tried).collect();
