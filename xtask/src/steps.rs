@@ -244,7 +244,7 @@ pub(crate) fn soak() -> Vec<Step> {
             run.cmd(cargo_cmd("test -p anyfn-reflect --test depth").env("ANYFN_SOAK", "1"))
         }),
         Step::new("loading and unloading on several threads", |run| {
-            run.cmd(cargo_cmd("test -p anyfn-core --test module_unload").env("ANYFN_STRESS_SECONDS", "20"))
+            run.cmd(cargo_cmd("test -p anyfn-loader --test unload").env("ANYFN_STRESS_SECONDS", "20"))
         }),
         // These tests take a minute each. Clients behind a cut cable are found only by the keep-alive probes of the system.
         Step::new("clients that vanish", |run| {
@@ -266,7 +266,7 @@ pub(crate) fn soak() -> Vec<Step> {
         .beside(),
         Step::new("fuzzing the reader of libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
-            run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
+            run.cmd(cargo_cmd("test -p anyfn-loader --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
         })
         .beside(),
         Step::new("fuzzing the reader of saved files", |run| {
@@ -286,7 +286,8 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fuzzing the reader of carried modules", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
             run.cmd(
-                cargo_cmd("test -p anyfn-core --lib reads_any_import_tree").env("ANYFN_FUZZ_SECONDS", seconds),
+                cargo_cmd("test -p anyfn-loader --lib reads_any_import_tree")
+                    .env("ANYFN_FUZZ_SECONDS", seconds),
             )
         })
         .beside(),
@@ -316,15 +317,11 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .beside(),
         Step::new("damaged libraries", |run| {
-            run.cmd(
-                cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"),
-            )
+            run.cmd(cargo_cmd("test -p anyfn-loader --test damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"))
         })
         .beside(),
         Step::new("loading and unloading", |run| {
-            run.cmd(
-                cargo_cmd("test -p anyfn-core --test module_lease leaves_nothing").env("ANYFN_CYCLES", "1000"),
-            )
+            run.cmd(cargo_cmd("test -p anyfn-loader --test lease leaves_nothing").env("ANYFN_CYCLES", "1000"))
         })
         .beside(),
         Step::new("containers against models", |run| {
@@ -392,7 +389,7 @@ fn rust_doc_tests(run: &Run) -> Result<()> {
 
 /// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
 fn rust_asan(run: &Run) -> Result<()> {
-    const CHECKED: [&str; 4] = ["anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"];
+    const CHECKED: [&str; 5] = ["anyfn", "anyfn-core", "anyfn-loader", "anyfn-reflect", "anyfn-runtime"];
     run.parts(CHECKED, BESIDE_RUST, |due| {
         let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
         run.cmd(

@@ -184,7 +184,10 @@ def host(tmp_path_factory):
             if name == "c":
                 link = [f"-L{BUILT}", "-lanyfn", f"-Wl,-rpath,{BUILT}"]
             else:
-                link = [built("libanyfn.a"), "-lpthread", "-ldl", "-lm", *(["-rdynamic"] if "exporting" in name else [])]
+                # The archive of a release is one object. That of a development build has many, and the linker would leave out
+                # those that no symbol of the program needs, such as the loader of modules.
+                whole = ["-Wl,--whole-archive", built("libanyfn.a"), "-Wl,--no-whole-archive"]
+                link = [*whole, "-lpthread", "-ldl", "-lm", *(["-rdynamic"] if "exporting" in name else [])]
             run([compiler("cc", "gcc"), *strict, SOURCES / "host.c", "-o", program, *link])
         return [program]
 

@@ -13,7 +13,7 @@ use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 /// A module: an object with functions by name. It may import other modules, whose functions it uses.
 ///
 /// ```
-/// # use anyfn_core as _;
+/// # use anyfn_loader as _;
 /// use anyfn::Module;
 ///
 /// let error = Module::load("no_such_library.so").map(drop).unwrap_err();

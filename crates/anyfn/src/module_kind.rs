@@ -10,7 +10,7 @@ use crate::{Any, Array, Bytes, Module, PackedFunc, Result, String, TypedPackedFu
 /// Implementation of a module kind, such as one that holds code for a device.
 ///
 /// ```
-/// # use anyfn_core as _;
+/// # use anyfn_loader as _;
 /// use std::sync::Arc;
 /// use anyfn::{Module, ModuleKind, PackedFunc, Result, TypedPackedFunc};
 ///

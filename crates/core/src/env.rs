@@ -136,8 +136,7 @@ pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
 
 /// Returns the source location at which this thread's frontend code called native code, or `None` if no frontend knows
 /// it.
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only the ledger asks"))]
-pub(crate) fn place() -> Option<String> {
+pub fn place() -> Option<String> {
     let place = PLACE.load(Ordering::Acquire);
     if place.is_null() {
         return None;
@@ -150,8 +149,7 @@ pub(crate) fn place() -> Option<String> {
 
 /// Returns the name that a frontend gives to a function which it created, or `None` if no frontend created the
 /// function.
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only a profile asks"))]
-pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
+pub fn function_name(function: &ObjectRef) -> Option<String> {
     let name = FUNCTION_NAME.load(Ordering::Acquire);
     if name.is_null() {
         return None;
@@ -164,7 +162,6 @@ pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
 
 /// Passes a buffer of 512 bytes to `write`, which returns the length of what it has written. Returns the bytes as a
 /// string, or `None` if it has written nothing.
-#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the two above"))]
 fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     let mut text = [0; 512];
     let length = write(text.as_mut_ptr(), text.len());

@@ -2,7 +2,7 @@
 //!
 //! The crate defines the functions that `anyfn-abi` declares. Rust code does not call it directly: it uses `anyfn`,
 //! whose calls end here. A program links it through `anyfn-host`; everything else uses the library that `anyfn-lib`
-//! builds.
+//! builds. Only [`loader`] is public, for the crate `anyfn-loader`.
 //!
 //! Reading order:
 //! - `c_api`: the exported functions, one file per subject. They check their arguments and call one of the following
@@ -14,7 +14,7 @@
 //! - `raised`, `backtrace`, `once`, `env`: state of a thread or of the process.
 //! - `record`: objects of types that are defined at run time; `method`: methods of Rust types; `unload`: types whose
 //!   library was unloaded.
-//! - `module`: library modules; `globals`: the functions named `ffi.*`.
+//! - `globals`: the functions named `ffi.*`; [`loader`]: the interface to the crate that loads library modules.
 //! - `sync`: the lock-free structures under the tables; `sys`: services required from the platform, with a plain
 //!   fallback.
 //! - `instance`: finds another copy of this implementation in the process.
@@ -37,8 +37,8 @@ mod env;
 mod extern_function;
 mod globals;
 mod instance;
+pub mod loader;
 mod method;
-mod module;
 mod once;
 mod opaque;
 mod raised;

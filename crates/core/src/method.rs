@@ -368,8 +368,7 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
 /// Revokes all functions whose code lies in libraries that are about to be unmapped: those for whose code addresses
 /// `is_gone` returns true. If a call of one of them is running, or if `is_idle` then returns false, the functions are
 /// restored and the result is false.
-#[cfg(feature = "std")]
-pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
+pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
     let mut taken = Vec::new();
     let mut runs = false;

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use anyfn::abi::{TVMFFIOpaqueObjectCell, kTVMFFIOpaquePyObject};
 use anyfn::{ObjectRef, Result, bail};
 
-use crate::module::{Kind, Lease};
+use crate::loader::{Kind, Lease};
 
 #[repr(C)]
 struct Opaque {

@@ -4,8 +4,6 @@
 //! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly
 //! uses no additional memory.
 
-use core::ptr;
-
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -50,7 +48,7 @@ fn register_own() {
 
 /// Returns a new reference to the function that is registered under `name`. Takes no lock.
 #[inline]
-pub(crate) fn get(name: &[u8]) -> Option<ObjectRef> {
+pub fn get(name: &[u8]) -> Option<ObjectRef> {
     START.ensure(register_own);
     ENTRIES.get(name)?.function.get()
 }
@@ -97,19 +95,16 @@ pub(crate) fn set(
 }
 
 /// Content of a registry entry at the time of [`save`]: function, documentation and metadata.
-#[cfg(feature = "std")]
-pub(crate) struct Saved([Option<ObjectRef>; 3]);
+pub struct Saved([Option<ObjectRef>; 3]);
 
 /// Returns the current content of the registry entry for `name`.
-#[cfg(feature = "std")]
-pub(crate) fn save(name: &[u8]) -> Saved {
+pub fn save(name: &[u8]) -> Saved {
     let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
     Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
 }
 
 /// Sets the registry entry for `name` back to content that [`save`] has returned. The content may be empty.
-#[cfg(feature = "std")]
-pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
+pub fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     let Some(entry) = ENTRIES.get(name) else { return };
     let replaced = {
         let _writer = WRITER.lock();
@@ -129,25 +124,6 @@ pub(crate) fn remove(name: &[u8]) -> bool {
     removed[0].is_some()
 }
 
-/// Removes the function that is registered under `name` if it is `function`. Returns true if it was removed.
-///
-/// Modules remove their registrations in this way, so that a function which other code has registered under the same
-/// name since stays registered.
-#[allow(dead_code, reason = "used where modules take their registrations back")]
-pub(crate) fn remove_if_same(name: &[u8], function: &ObjectRef) -> bool {
-    let Some(entry) = ENTRIES.get(name) else { return false };
-    let removed = {
-        let _writer = WRITER.lock();
-        match entry.function.get() {
-            Some(current) if ptr::eq(current.as_handle(), function.as_handle()) => {
-                [entry.function.swap(None), entry.doc.swap(None), entry.metadata.swap(None)]
-            }
-            _ => return false,
-        }
-    };
-    removed[0].is_some()
-}
-
 /// Returns the names of all registered functions, in the order of the first registration of each name.
 pub(crate) fn names() -> Vec<&'static [u8]> {
     START.ensure(register_own);
@@ -156,8 +132,7 @@ pub(crate) fn names() -> Vec<&'static [u8]> {
 
 /// Returns the name under which a function is registered. If it has several names, returns the one whose first
 /// registration is the oldest.
-#[cfg(feature = "std")]
-pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
+pub fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     START.ensure(register_own);
     let is_it = |entry: &Entry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
     ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)

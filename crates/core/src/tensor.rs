@@ -16,7 +16,7 @@ use anyfn::abi::{
 use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
-use crate::module::{Kind, Lease};
+use crate::loader::{Kind, Lease};
 use crate::value::out_of_memory;
 
 /// Content of a tensor object. Clients know only its first field, `tensor`.

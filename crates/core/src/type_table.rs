@@ -25,7 +25,7 @@ use anyfn::{AnyView, ObjectRef, Result, bail};
 
 use crate::sync::{NameTable, Start};
 use crate::sys::{self, Mutex};
-use crate::{module, unload};
+use crate::{loader, unload};
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
@@ -374,7 +374,7 @@ unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
 }
 
 /// Returns the type info of the type with the index `type_index`, or an error if the type does not exist.
-pub(crate) fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
+pub fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
     match info(type_index) {
         Some(info) => Ok(info),
         None => bail!("InternalError", "Cannot find type info for type_index={type_index}"),
@@ -459,7 +459,7 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 
 impl Writer {
     /// Replaces the getter and setter of a field that a Rust plugin registers again, unless the old ones must stay (see
-    /// [`module::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
+    /// [`loader::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
     /// belong to a plugin and was not unloaded.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also reads the
@@ -482,7 +482,7 @@ impl Writer {
             let takes = if unload::is_gone(known) {
                 Some(true)
             } else {
-                module::take_over(unload::code_of(known), new_code)
+                loader::take_over(unload::code_of(known), new_code)
             };
             if takes == Some(true) {
                 unload::store_code(known, new.getter, new.setter);
@@ -499,8 +499,7 @@ static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new()
 
 /// Revokes the creators of libraries that are about to be unmapped: those for whose addresses `is_gone` returns true.
 /// If `is_idle` then returns false, the creators are restored and the result is false.
-#[cfg(any(feature = "std", test))]
-pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
+pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();
     for metadata in all.iter() {
@@ -523,8 +522,7 @@ pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn(
 
 /// Revokes the getters and setters of a library that is about to be unmapped. Functions that raise an error replace
 /// those for whose getters `is_gone` returns true.
-#[cfg(any(feature = "std", test))]
-pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
+pub fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
     for details in writer.details.values() {
         for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
@@ -562,7 +560,7 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
 }
 
 /// Returns the metadata of the type with the index `type_index`, if it is set.
-pub(crate) fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
+pub fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
     info(type_index)?.metadata()
 }
 
@@ -585,7 +583,7 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
     if let Some(known) = info.metadata() {
         let code = unload::creator_of(known);
         let new = metadata.creator.map_or(0, |creator| creator as usize);
-        let of_plugins = module::is_code_of_plugin(code) && (new == 0 || module::is_code_of_plugin(new));
+        let of_plugins = loader::is_code_of_plugin(code) && (new == 0 || loader::is_code_of_plugin(new));
         let told = (known.total_size, known.structural_eq_hash_kind);
         let same = told == (metadata.total_size, metadata.structural_eq_hash_kind);
         if (unload::is_gone_creator(code) || of_plugins) && same {

@@ -27,7 +27,6 @@ pub(crate) unsafe extern "C" fn get(_field: *mut c_void, _result: *mut TVMFFIAny
 }
 
 /// Raises an error. This function replaces the setter of a field whose library is unmapped.
-#[cfg(any(feature = "std", test))]
 pub(crate) unsafe extern "C" fn set(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(gone)
 }

@@ -20,6 +20,8 @@
 extern crate std;
 
 extern crate anyfn_core as _;
+#[cfg(feature = "modules")]
+extern crate anyfn_loader as _;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;

@@ -4,6 +4,8 @@
 #![no_std]
 
 extern crate anyfn_core as _;
+#[cfg(feature = "modules")]
+extern crate anyfn_loader as _;
 #[cfg(feature = "reflect")]
 extern crate anyfn_reflect as _;
 #[cfg(feature = "rpc")]

@@ -134,7 +134,7 @@ pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
 /// The buffer grows only when it is full of bytes that have arrived, so a claimed length alone takes no memory.
 ///
 /// ```
-/// # use anyfn_core as _;
+/// # use anyfn_loader as _;
 /// use anyfn_rpc::frame::{Frames, Kind, header};
 ///
 /// let mut frames = Frames::new(1 << 20);

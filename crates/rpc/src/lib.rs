@@ -7,7 +7,7 @@
 
 // Links the runtime into the tests.
 #[cfg(test)]
-extern crate anyfn_core as _;
+extern crate anyfn_loader as _;
 
 pub mod channel;
 mod connection;

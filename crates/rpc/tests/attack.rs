@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyfn::{Any, PackedFunc, TensorView, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::CALLS_MAX;
 use anyfn_rpc::policy::Policy;

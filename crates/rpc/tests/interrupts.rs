@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyfn::abi::TVMFFIEnvRegisterCAPI;
 use anyfn::{Any, Error, List, PackedFunc, Ref, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::Session;
 use anyfn_rpc::policy::Policy;

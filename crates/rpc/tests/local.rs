@@ -8,7 +8,7 @@ use anyfn::{
     Any, Array, Device, Dict, Error, List, Map, Module, ModuleKind, PackedFunc, Ref, Shape, Tensor,
     TypedPackedFunc, registry,
 };
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::{CALLS_MAX, RemoteTensor, Session};
 use anyfn_runtime as _;

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyfn::{Any, Error, PackedFunc, Ref, Shape, Tensor, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::Session;
 use anyfn_rpc::policy::Policy;

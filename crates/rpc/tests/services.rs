@@ -4,7 +4,7 @@
 mod hand;
 
 use anyfn::{Any, PackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;

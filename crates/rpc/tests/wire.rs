@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use anyfn::{Error, PackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;

@@ -5,7 +5,7 @@
 
 // The macros expand to paths that begin with `::anyfn`.
 #[cfg(test)]
-extern crate anyfn_core as _;
+extern crate anyfn_loader as _;
 
 mod backend;
 pub mod bundle;

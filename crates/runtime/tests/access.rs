@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use anyfn::abi::DLTensor;
 use anyfn::{DType, Device, Error, PackedFunc, Tensor, TensorView, TypedPackedFunc, register, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime as _;
 
 fn error<T>(result: Result<T, Error>) -> String {

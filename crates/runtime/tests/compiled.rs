@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyfn::abi::DLTensor;
 use anyfn::{DType, Module, PackedFunc, Tensor, TensorView, TypedPackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime as _;
 
 /// Returns the folder with the libraries, which are built if they do not exist. Without the compiler, reports that and returns

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyfn::abi::TVMFFIEnvSetStream;
 use anyfn::{Device, PackedFunc, Result, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime::device::{
     ALIGNMENT, Attribute, Driver, Handle, Memory, MemoryKind, Request, Transfer, Value, register, unsupported,
 };

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyfn::{Error, PackedFunc, Result, TypedPackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime::profile::{self, Function, Options, Order, Profile};
 
 static ONE: Mutex<()> = Mutex::new(());

@@ -1,7 +1,7 @@
 //! Tensors in Rust code, which uses methods of `anyfn` alone.
 
 use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime::device::{self, Event, Memory, Stream};
 
 const INT32: DType = DType::INT32;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyfn::{Any, Bytes, Device, Error, PackedFunc, Result, TypedPackedFunc, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_runtime::timing::{TimeEvaluator, Timer, register_timer};
 
 fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {

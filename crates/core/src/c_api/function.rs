@@ -13,7 +13,7 @@ use anyfn::{ObjectRef, bail, observe};
 
 use super::{bytes, null, object, out, reference};
 use crate::extern_function;
-use crate::module;
+use crate::loader;
 use crate::registry::{self, Description};
 
 #[unsafe(no_mangle)]
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
         let name = unsafe { super::new_name(THIS, "name", name) }?;
         // SAFETY: the ABI requires a valid handle.
         let function = unsafe { object(THIS, "f", f) }?;
-        module::register(name, allow_override != 0, |overrides| {
+        loader::register_function(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description::default(), overrides)
         })
     })
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         let function = unsafe { info.method.value.v_obj };
         // SAFETY: the ABI requires a valid value.
         let function = unsafe { object(THIS, "method_info.method", function.cast()) }?;
-        module::register(name, allow_override != 0, |overrides| {
+        loader::register_function(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description { doc, metadata }, overrides)
         })
     })
@@ -99,9 +99,8 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
 /// and the observer.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Enables or disables the path on which calls through [`TVMFFIFunctionCall`] are reported to the observer.
-#[cfg(any(feature = "std", test))]
-pub(crate) fn watch_calls(is_watched: bool) {
+/// Enables or disables the path on which calls through `TVMFFIFunctionCall` are reported to the observer.
+pub fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
 }

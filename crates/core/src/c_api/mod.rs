@@ -20,8 +20,7 @@ mod tensor;
 mod types;
 mod value;
 
-#[cfg(any(feature = "std", test))]
-pub(crate) use function::watch_calls;
+pub use function::watch_calls;
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;

@@ -4,7 +4,6 @@
 
 mod construct;
 mod containers;
-mod modules;
 mod python_class;
 
 pub(crate) use construct::{new_object, register_init};
@@ -21,7 +20,7 @@ use anyfn::{
 
 use crate::sync::Slot;
 use crate::sys::Mutex;
-use crate::{extern_function, registry, type_table};
+use crate::{extern_function, loader, registry, type_table};
 
 /// Registers the Rust function `body` under `name`. Its signature consists of the argument names `args` and the types
 /// of its Rust parameters.
@@ -65,7 +64,7 @@ pub(crate) fn register() -> Result<()> {
     crate::record::register()?;
     crate::method::register()?;
     containers::register()?;
-    modules::register()
+    loader::register_globals()
 }
 
 /// Returns a function that lists the names of the global functions registered now. With the argument -1 it returns the

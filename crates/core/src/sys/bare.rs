@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Mutex that waits in a busy loop.
-pub(crate) struct Mutex<T> {
+pub struct Mutex<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -14,14 +14,16 @@ pub(crate) struct Mutex<T> {
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 /// Access to the value that a [`Mutex`] guards.
-pub(crate) struct MutexGuard<'a, T>(&'a Mutex<T>);
+pub struct MutexGuard<'a, T>(&'a Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// Creates an unlocked mutex.
+    pub const fn new(value: T) -> Self {
         Mutex { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Locks the mutex. Waits while another thread holds it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         while self.locked.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
@@ -97,12 +99,12 @@ pub(crate) fn thread_token() -> usize {
 }
 
 /// Returns false, because no environment variables exist here.
-pub(crate) fn env_flag(_name: &str) -> bool {
+pub fn env_flag(_name: &str) -> bool {
     false
 }
 
 /// Does nothing, because messages cannot be printed here.
-pub(crate) fn warn(_message: &str) {}
+pub fn warn(_message: &str) {}
 
 /// Returns an empty string, because the native frames of a thread are not known here.
 pub(crate) fn native_frames() -> alloc::string::String {

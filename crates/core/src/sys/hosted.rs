@@ -5,17 +5,19 @@ use std::sync;
 
 /// Mutex without poisoning. A panic while it is locked leaves a consistent value, because the value is changed in
 /// single steps.
-pub(crate) struct Mutex<T>(sync::Mutex<T>);
+pub struct Mutex<T>(sync::Mutex<T>);
 
 /// Access to the value that a [`Mutex`] guards.
-pub(crate) struct MutexGuard<'a, T>(sync::MutexGuard<'a, T>);
+pub struct MutexGuard<'a, T>(sync::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// Creates an unlocked mutex.
+    pub const fn new(value: T) -> Self {
         Mutex(sync::Mutex::new(value))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    /// Locks the mutex. Waits while another thread holds it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(self.0.lock().unwrap_or_else(sync::PoisonError::into_inner))
     }
 }
@@ -87,12 +89,12 @@ pub(crate) fn thread_token() -> usize {
 }
 
 /// Returns true if an environment variable is set to `1`.
-pub(crate) fn env_flag(name: &str) -> bool {
+pub fn env_flag(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
 /// Prints a warning to the standard error stream. Used for problems that no call can report as an error.
-pub(crate) fn warn(message: &str) {
+pub fn warn(message: &str) {
     std::eprintln!("anyfn: warning: {message}");
 }
 

@@ -10,4 +10,4 @@ mod imp;
 #[path = "bare.rs"]
 mod imp;
 
-pub(crate) use imp::*;
+pub use imp::*;

@@ -4,7 +4,7 @@ use super::*;
 use crate::establish::{self, Arrival};
 use crate::keys::Key;
 use anyfn::{IntoArgs, registry};
-use anyfn_core as _;
+use anyfn_loader as _;
 
 /// Returns both ends of a session in this process; the second one serves.
 fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {

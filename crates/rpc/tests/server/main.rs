@@ -4,7 +4,7 @@
 
 #![cfg(target_os = "linux")]
 
-use anyfn_core as _;
+use anyfn_loader as _;
 use anyfn_reflect as _;
 use anyfn_runtime as _;
 

@@ -6,7 +6,7 @@
 //! (`globals`).
 //!
 //! ```
-//! # use anyfn_core as _;
+//! # use anyfn_loader as _;
 //! use anyfn::Device;
 //! use anyfn_runtime::device::{Memory, driver_of};
 //!

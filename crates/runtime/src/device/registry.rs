@@ -24,7 +24,7 @@ static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::ne
 /// #[anyfn::__private::linkme::distributed_slice(LINKED_DRIVERS)]
 /// #[linkme(crate = anyfn::__private::linkme)]
 /// static DRIVER: &'static dyn Driver = &NULL;
-/// # use anyfn_core as _;
+/// # use anyfn_loader as _;
 /// # assert!(anyfn_runtime::device::exists(anyfn::Device::new(14, 0)));
 /// ```
 #[anyfn::__private::linkme::distributed_slice]

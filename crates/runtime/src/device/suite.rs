@@ -5,7 +5,7 @@
 //! that fail although they should pass. A listed test that passes is a problem, so the lists cannot become outdated.
 //!
 //! ```
-//! # use anyfn_core as _;
+//! # use anyfn_loader as _;
 //! use anyfn_runtime::device::suite::{Lists, run};
 //! let lists = Lists { unsupported: &[("scopes", "main memory has one scope")], ..Lists::default() };
 //! let report = run(anyfn::Device::CPU, &lists);

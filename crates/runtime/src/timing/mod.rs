@@ -20,7 +20,7 @@ pub use timer::{Timer, register_timer, timer};
 /// Measures the time of calls of a function.
 ///
 /// ```
-/// # use anyfn_core as _;
+/// # use anyfn_loader as _;
 /// use anyfn::TypedPackedFunc;
 /// use anyfn_runtime::timing::TimeEvaluator;
 ///

@@ -1,0 +1,226 @@
+//! Access to the system's dynamic loader.
+//!
+//! The calls are made directly, through `libc`. Besides opening libraries and looking up symbols, the loader of modules
+//! has to find out whether a library is already loaded, which file an address belongs to, and which symbols the process
+//! exports globally.
+
+pub(crate) mod runtime;
+pub(crate) mod scope;
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Handle of a library that the dynamic loader has opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Library(NonNull<c_void>);
+
+// SAFETY: the handle refers to an entry of the dynamic loader, which does its own locking.
+unsafe impl Send for Library {}
+// SAFETY: the handle refers to an entry of the dynamic loader, which does its own locking.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens a library without making its symbols visible to other libraries. On failure, returns the message of the
+    /// dynamic loader.
+    ///
+    /// All symbols are bound now. So a missing symbol is an error here, and not the end of the process at the first
+    /// call of a function.
+    ///
+    /// # Safety
+    /// This runs the library's constructors, which must be fit to run in this process.
+    pub(crate) unsafe fn open(path: &CStr) -> Result<Library, String> {
+        // SAFETY: the path is NUL-terminated; the caller vouches for the library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(Library).ok_or_else(error_text)
+    }
+
+    /// Closes this handle of the library. The library is unmapped if no other handle of it is open.
+    ///
+    /// # Safety
+    /// Nothing of the library may be in use, and this handle must not be used afterwards.
+    pub(crate) unsafe fn close(self) {
+        // SAFETY: the handle is open; the caller vouches for the rest.
+        if unsafe { libc::dlclose(self.0.as_ptr()) } != 0 {
+            drop(error_text());
+        }
+    }
+
+    /// Opens the library with the given name or path if it is mapped already; otherwise returns `None`. Loads nothing.
+    pub(crate) fn find(path: &CStr) -> Option<Library> {
+        const FLAGS: c_int = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
+        // SAFETY: the path is NUL-terminated; nothing is loaded and no code runs.
+        let found = NonNull::new(unsafe { libc::dlopen(path.as_ptr(), FLAGS) }).map(Library);
+        if found.is_none() {
+            drop(error_text());
+        }
+        found
+    }
+
+    /// Returns the address of a symbol that the library, or a library on which it depends, defines.
+    pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the handle is valid as long as it is not closed, the name is NUL-terminated.
+        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+
+    /// Returns the address of a symbol that this library itself defines.
+    pub(crate) fn own_symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+        let address = self.symbol(name)?;
+        let anchor = self.base()?;
+        (base_of(address.as_ptr())? == anchor).then_some(address)
+    }
+
+    /// Returns the load bias of the library: the difference between an address in memory and the same address in the
+    /// file.
+    pub(crate) fn difference(self) -> Option<usize> {
+        // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.
+        Some(unsafe { self.map()?.as_ref() }.difference)
+    }
+
+    /// Returns the address at which the library is mapped.
+    fn base(self) -> Option<usize> {
+        // SAFETY: on success this is the entry of the dynamic loader, which lives as long as the library.
+        let dynamic = unsafe { self.map()?.as_ref() }.dynamic;
+        base_of(dynamic)
+    }
+
+    fn map(self) -> Option<NonNull<LinkMap>> {
+        let mut map: *mut LinkMap = core::ptr::null_mut();
+        // SAFETY: the handle is valid; `RTLD_DI_LINKMAP` writes one pointer.
+        let code = unsafe { libc::dlinfo(self.0.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if code == 0 { NonNull::new(map) } else { None }
+    }
+}
+
+/// First fields of the struct `link_map` in `link.h`, by which the dynamic loader describes a library.
+#[repr(C)]
+struct LinkMap {
+    difference: usize,
+    name: *const core::ffi::c_char,
+    dynamic: *const c_void,
+}
+
+/// Returns the address of a symbol that every library of the process sees.
+///
+/// The symbol is looked up in the main program, whose scope is the global one. `RTLD_DEFAULT` would also search the
+/// file that contains this code, and find its symbols even if no other library sees them.
+pub(crate) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: NULL denotes the main program, which is loaded.
+    let program = NonNull::new(unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY) });
+    program.map(Library)?.symbol(name)
+}
+
+/// Loaded file that contains an address.
+pub(crate) struct Origin {
+    /// Address at which the file is mapped.
+    pub(crate) base: usize,
+    /// Path of the file; for the main program, the path with which it was started.
+    pub(crate) path: PathBuf,
+}
+
+/// Returns what the dynamic loader knows about an address, or `None` if no loaded file contains it.
+fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
+    let mut info = libc::Dl_info {
+        dli_fname: core::ptr::null(),
+        dli_fbase: core::ptr::null_mut(),
+        dli_sname: core::ptr::null(),
+        dli_saddr: core::ptr::null_mut(),
+    };
+    // SAFETY: `dladdr` accepts any address; `info` is writable.
+    (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
+}
+
+/// Returns the address at which the file that contains `address` is mapped.
+pub(crate) fn base_of(address: *const c_void) -> Option<usize> {
+    info_of(address).map(|info| info.dli_fbase.addr())
+}
+
+/// Returns the loaded file that contains an address.
+pub(crate) fn origin(address: *const c_void) -> Option<Origin> {
+    let info = info_of(address).filter(|info| !info.dli_fname.is_null())?;
+    // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
+}
+
+/// Returns the name of the exported symbol at an address or next below it, and the distance of the address from the
+/// symbol in bytes.
+pub(crate) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> {
+    let info = info_of(address).filter(|info| !info.dli_sname.is_null())?;
+    // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
+    let name = unsafe { CStr::from_ptr(info.dli_sname) };
+    Some((name.to_string_lossy().into_owned(), address.addr().wrapping_sub(info.dli_saddr.addr())))
+}
+
+/// A file that is mapped as a library or program.
+pub(crate) struct Object {
+    /// Addresses at which the file is mapped.
+    pub(crate) range: Range<usize>,
+    /// Path of the file; empty for the main program.
+    pub(crate) path: CString,
+}
+
+/// Returns the start addresses of the files that are mapped.
+pub(crate) fn starts() -> Vec<usize> {
+    let mut starts = Vec::new();
+    for_each_object(&mut |range, _| starts.push(range.start));
+    starts
+}
+
+/// Returns all mapped files except those whose start addresses are in `starts`.
+pub(crate) fn objects_without(starts: &[usize]) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for_each_object(&mut |range, path| {
+        if !starts.contains(&range.start) {
+            objects.push(Object { range, path: path.to_owned() });
+        }
+    });
+    objects
+}
+
+/// Calls `body` with the addresses and the path of each file that is mapped.
+fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, body: *mut c_void) -> c_int {
+        // SAFETY: the system passes a valid description.
+        let info = unsafe { &*info };
+        // SAFETY: the argument is the body that `for_each_object` passes; nothing else uses it at the same time.
+        let body = unsafe { &mut *body.cast::<&mut dyn FnMut(Range<usize>, &CStr)>() };
+        let path = if info.dlpi_name.is_null() {
+            c""
+        } else {
+            // SAFETY: the name is NUL-terminated and lives as long as the file is mapped.
+            unsafe { CStr::from_ptr(info.dlpi_name) }
+        };
+        // SAFETY: this is the program header table of a mapped file, which has this many entries.
+        let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let loads = segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
+        let (mut start, mut end) = (u64::MAX, 0);
+        for load in loads {
+            start = start.min(load.p_vaddr);
+            end = end.max(load.p_vaddr.saturating_add(load.p_memsz));
+        }
+        if start < end {
+            let base = info.dlpi_addr as usize;
+            body(base.wrapping_add(start as usize)..base.wrapping_add(end as usize), path);
+        }
+        0
+    }
+    // SAFETY: `visit` has the required signature. Its argument is the body, which does not unwind: it fills a list.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
+}
+
+/// Returns the message of the dynamic loader's most recent failure on this thread.
+fn error_text() -> String {
+    // SAFETY: the function may be called at any time.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the dynamic loader gives no reason".to_owned();
+    }
+    // SAFETY: the message is NUL-terminated and valid until the next call on this thread; it is copied at once.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

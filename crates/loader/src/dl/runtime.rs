@@ -1,0 +1,18 @@
+//! The file that contains this runtime, and the symbols that it exports.
+
+use std::sync::OnceLock;
+
+use anyfn::abi::TVMFFIFunctionCall;
+
+use super::Origin;
+
+/// Returns the file that contains the code of this runtime, which may be the main program.
+pub(crate) fn runtime() -> Option<&'static Origin> {
+    static RUNTIME: OnceLock<Option<Origin>> = OnceLock::new();
+    RUNTIME.get_or_init(|| super::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
+}
+
+/// Returns true if `name` is the name of a symbol that runtimes export.
+pub(crate) fn is_runtime_symbol(name: &str) -> bool {
+    name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
+}

@@ -1,0 +1,217 @@
+//! Checks of relocations. A relocation makes the dynamic loader write a value to an address, so a wrong one could make
+//! it write anywhere, or make the program jump anywhere.
+
+use object::elf::{self, Rela64};
+use object::read::ReadRef;
+use object::{LittleEndian as LE, U64};
+
+use super::dynamic::Dynamic;
+use super::image::Image;
+use super::symbols::Symbols;
+
+/// Kind of value that a relocation makes the dynamic loader write.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Nothing,
+    /// Address in the library itself, in eight bytes.
+    Relative,
+    /// Address that a function of the library returns (`IRELATIVE`).
+    Computed,
+    /// Eight bytes that depend on a symbol.
+    Word,
+    /// Address of a function in another or the same library, for calls of it.
+    Slot,
+    /// Eight bytes by which thread-local storage is found.
+    ThreadLocal,
+    /// Four bytes that depend on a symbol.
+    Half,
+    /// Sixteen bytes by which thread-local storage is found (`TLSDESC`).
+    Pair,
+    /// Copy of a variable of another library. Only executables have such relocations.
+    Copy,
+}
+
+fn kind(number: u32) -> Option<Kind> {
+    if cfg!(target_arch = "x86_64") {
+        Some(match number {
+            elf::R_X86_64_NONE => Kind::Nothing,
+            elf::R_X86_64_RELATIVE | elf::R_X86_64_RELATIVE64 => Kind::Relative,
+            elf::R_X86_64_IRELATIVE => Kind::Computed,
+            elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_SIZE64 | elf::R_X86_64_PC64 => Kind::Word,
+            elf::R_X86_64_JUMP_SLOT => Kind::Slot,
+            elf::R_X86_64_DTPMOD64 | elf::R_X86_64_DTPOFF64 | elf::R_X86_64_TPOFF64 => Kind::ThreadLocal,
+            elf::R_X86_64_32 | elf::R_X86_64_PC32 | elf::R_X86_64_SIZE32 => Kind::Half,
+            elf::R_X86_64_TLSDESC => Kind::Pair,
+            elf::R_X86_64_COPY => Kind::Copy,
+            _ => return None,
+        })
+    } else {
+        // Other machines are not distinguished: the location is checked as a word.
+        Some(if number == 0 { Kind::Nothing } else { Kind::Word })
+    }
+}
+
+fn tables<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    dynamic: &Dynamic<'d>,
+) -> Result<[&'d [Rela64<LE>]; 2], String> {
+    let table = |(at, size): (u64, u64)| match size {
+        0 => Ok(&[][..]),
+        size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
+        _ => Err("the file is damaged: its relocations end in the middle of one".to_owned()),
+    };
+    Ok([table(dynamic.relocations)?, table(dynamic.plt_relocations)?])
+}
+
+/// Returns the highest index of a symbol that a relocation refers to.
+pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    dynamic: &Dynamic<'d>,
+) -> Result<u64, String> {
+    let symbols = tables(image, dynamic)?.into_iter().flatten().map(|relocation| relocation.r_sym(LE, false));
+    Ok(symbols.max().unwrap_or(0).into())
+}
+
+/// Checks all relocations of a library. An error states what is wrong with the first invalid one.
+pub(super) fn check<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    dynamic: &Dynamic<'d>,
+    symbols: &Symbols,
+) -> Result<(), String> {
+    let [general, plt] = tables(image, dynamic)?;
+    for (table, is_plt) in [(general, false), (plt, true)] {
+        for (index, relocation) in table.iter().enumerate() {
+            one(image, dynamic, symbols, relocation, is_plt)
+                .map_err(|what| format!("the file is damaged: relocation {index} {what}"))?;
+        }
+    }
+    let first = usize::try_from(dynamic.relative_count).ok().and_then(|count| general.get(..count));
+    let is_relative = |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(Kind::Relative);
+    if !first.is_some_and(|first| !cfg!(target_arch = "x86_64") || first.iter().all(is_relative)) {
+        return Err("the file is damaged: it has fewer relative relocations than it says".to_owned());
+    }
+    relative(image, dynamic)?;
+    run_lists(image, dynamic, [general, plt])
+}
+
+/// Checks that a relocation sets the address of each function that runs when the library is loaded or unloaded.
+fn run_lists<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    dynamic: &Dynamic<'d>,
+    tables: [&[Rela64<LE>]; 2],
+) -> Result<(), String> {
+    let mut slots: Vec<u64> = Vec::new();
+    for (at, size) in [dynamic.start, dynamic.end] {
+        /// Maximum size of a list of start or end functions in bytes. No real list is nearly as long.
+        const SIZE_MAX: u64 = 1 << 24;
+        if size > SIZE_MAX {
+            return Err("the file is damaged: it has too many start or end functions".to_owned());
+        }
+        slots.extend((at..at + size).step_by(8));
+    }
+    slots.sort_unstable();
+    let mut relocated = vec![false; slots.len()];
+    let mut mark = |place: u64| {
+        if let Ok(at) = slots.binary_search(&place) {
+            relocated[at] = true;
+        }
+    };
+    tables.into_iter().flatten().for_each(|relocation| mark(relocation.r_offset.get(LE)));
+    let mut in_code = true;
+    each_relative(dynamic.relative_table(image)?, |place| {
+        if slots.binary_search(&place).is_ok() {
+            // With these relocations the address is in the file.
+            let word = image.bytes(place, 8, "start and end functions")?;
+            in_code &= image.is_code(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        }
+        mark(place);
+        Ok(())
+    })?;
+    if !in_code || relocated.contains(&false) {
+        return Err("the file is damaged: a start or end function is not in its code".to_owned());
+    }
+    Ok(())
+}
+
+fn one<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    dynamic: &Dynamic<'d>,
+    symbols: &Symbols,
+    relocation: &Rela64<LE>,
+    is_plt: bool,
+) -> Result<(), String> {
+    let (number, symbol) = (relocation.r_type(LE, false), relocation.r_sym(LE, false));
+    let Some(kind) = kind(number) else {
+        return Err(format!("is of type {number}, which this machine does not know"));
+    };
+    if is_plt && cfg!(target_arch = "x86_64") && !matches!(kind, Kind::Slot | Kind::Computed | Kind::Pair) {
+        return Err(format!("is of type {number}, which gives no function its address"));
+    }
+    let (place, target) = (relocation.r_offset.get(LE), relocation.r_addend.get(LE) as u64);
+    let size = match kind {
+        Kind::Nothing => return Ok(()),
+        Kind::Copy => return Err("copies a symbol, which only programs do".to_owned()),
+        Kind::Half => 4,
+        Kind::Pair => 16,
+        _ => 8,
+    };
+    if u64::from(symbol) >= symbols.count {
+        return Err(format!("names symbol {symbol} of {}", symbols.count));
+    }
+    let may_write =
+        image.is_writable(place, size) || dynamic.text_relocations && image.is_in_memory(place, size);
+    if !may_write {
+        return Err("writes outside of the library's data".to_owned());
+    }
+    let (section, length) = image.dynamic;
+    if place < section + length && section < place + size {
+        return Err("writes into the dynamic section".to_owned());
+    }
+    let target_kind = symbols.kinds.get(symbol as usize).copied().unwrap_or_default();
+    if kind == Kind::Slot && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+        return Err(format!("takes symbol {symbol} for a function, which it is not"));
+    }
+    let is_thread_local = matches!(kind, Kind::ThreadLocal | Kind::Pair);
+    if is_thread_local && symbol != 0 && !matches!(target_kind, elf::STT_TLS | elf::STT_SECTION) {
+        return Err(format!("takes symbol {symbol} for thread-local storage, which it is not"));
+    }
+    if symbol == 0 && image.thread_local == 0 && is_thread_local {
+        return Err("asks for thread-local storage, which the library has not".to_owned());
+    }
+    if kind == Kind::Computed && !image.is_code(target) {
+        return Err("asks a function that is not in its code".to_owned());
+    }
+    let runs = |(at, size): (u64, u64)| place >= at && place < at.saturating_add(size);
+    if kind == Kind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target) {
+        return Err("makes a start or end function of what is no code".to_owned());
+    }
+    Ok(())
+}
+
+/// Checks the relative relocations in compact form, which consist of addresses and of bit maps for the words that
+/// follow them.
+fn relative<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<(), String> {
+    each_relative(dynamic.relative_table(image)?, |place| match image.is_writable(place, 8) {
+        true => Ok(()),
+        false => {
+            Err("the file is damaged: a relative relocation writes outside of the library's data".to_owned())
+        }
+    })
+}
+
+fn each_relative(table: &[U64<LE>], mut visit: impl FnMut(u64) -> Result<(), String>) -> Result<(), String> {
+    let mut next: u64 = 0;
+    for entry in table {
+        let entry = entry.get(LE);
+        if entry & 1 == 0 {
+            visit(entry)?;
+            next = entry.wrapping_add(8);
+            continue;
+        }
+        for bit in (0..63).filter(|bit| entry >> (bit + 1) & 1 == 1) {
+            visit(next.wrapping_add(8 * bit))?;
+        }
+        next = next.wrapping_add(63 * 8);
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! The import tree: serialised modules that a library contains, such as device code, and which of them imports which.
+//!
+//! The blob begins with its size. Then come two lists that describe the imports: the end of each module's row in the
+//! second list, and the indices of the imported modules, row by row. One entry for each module follows, with its kind
+//! and its bytes. The kind `_lib` represents the library itself and has no bytes. All numbers have 64 bits, little
+//! endian.
+
+/// Entry for a module in the blob.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Entry<'a> {
+    Library,
+    Other { kind: &'a str, bytes: &'a [u8] },
+}
+
+/// Parsed content of a blob.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Tree<'a> {
+    pub(crate) entries: Vec<Entry<'a>>,
+    /// Pairs of indices in `entries`: an importing module and a module that it imports, sorted by the importing module.
+    pub(crate) edges: Vec<(usize, usize)>,
+}
+
+impl<'a> Tree<'a> {
+    /// Returns the kind, the size in bytes and the indices of the imports of each module. The library itself has the
+    /// kind `library` and the size 0.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
+        self.entries.iter().enumerate().map(|(at, entry)| {
+            let (kind, size) = match entry {
+                Entry::Library => ("library", 0),
+                Entry::Other { kind, bytes } => (*kind, bytes.len()),
+            };
+            // The edges are in the order of the importers.
+            let from = self.edges.partition_point(|(from, _)| *from < at);
+            let imports = self.edges[from..].iter().take_while(|(from, _)| *from == at);
+            (kind, size, imports.map(|(_, to)| *to).collect())
+        })
+    }
+
+    /// Returns an error if a module imports itself directly or indirectly. Repeatedly removes a module that no
+    /// remaining module imports; modules in a cycle are never removed.
+    fn check_acyclic(&self) -> Result<(), String> {
+        // All entries of the library are one module.
+        let library = self.entries.iter().position(|entry| *entry == Entry::Library).unwrap_or(0);
+        let one = |at: usize| if self.entries[at] == Entry::Library { library } else { at };
+        let mut importers = vec![0usize; self.entries.len()];
+        let mut imports = vec![Vec::new(); self.entries.len()];
+        for (from, to) in &self.edges {
+            importers[one(*to)] += 1;
+            imports[one(*from)].push(one(*to));
+        }
+        let mut open: Vec<usize> = (0..self.entries.len()).filter(|at| importers[*at] == 0).collect();
+        let mut taken = 0;
+        while let Some(next) = open.pop() {
+            taken += 1;
+            for to in &imports[next] {
+                importers[*to] -= 1;
+                if importers[*to] == 0 {
+                    open.push(*to);
+                }
+            }
+        }
+        if taken == self.entries.len() {
+            Ok(())
+        } else {
+            Err("modules import each other in a cycle".to_owned())
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], String> {
+        let left = self.0.len();
+        let len = usize::try_from(len).ok().filter(|len| *len <= left);
+        let Some((taken, rest)) = len.and_then(|len| self.0.split_at_checked(len)) else {
+            return Err(format!("it ends in the middle of {what}"));
+        };
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn number(&mut self, what: &str) -> Result<u64, String> {
+        let bytes = self.take(8, what)?;
+        Ok(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+    }
+
+    fn bytes(&mut self, what: &str) -> Result<&'a [u8], String> {
+        let len = self.number(what)?;
+        self.take(len, what)
+    }
+
+    fn numbers(&mut self, what: &str) -> Result<Vec<usize>, String> {
+        let count = self.number(what)?;
+        let bytes = self.take(count.saturating_mul(8), what)?;
+        let number = |bytes: &[u8; 8]| usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX);
+        Ok(bytes.as_chunks::<8>().0.iter().map(number).collect())
+    }
+}
+
+/// Parses and checks the content of a blob. `content` must not include the size at its start.
+pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
+    let mut reader = Reader(content);
+    let ends = reader.numbers("the list of rows")?;
+    let children = reader.numbers("the list of imports")?;
+    let count = ends.len().saturating_sub(1);
+    if count == 0 {
+        return Err("it has no module".to_owned());
+    }
+    let mut edges = Vec::new();
+    for (from, row) in ends.array_windows::<2>().enumerate() {
+        let Some(row) = children.get(row[0]..row[1]) else {
+            return Err(format!("module {from} has an invalid list of imports"));
+        };
+        for to in row {
+            if *to >= count {
+                return Err(format!("module {from} imports module {to} of {count}"));
+            }
+            edges.push((from, *to));
+        }
+    }
+    if edges.len() != children.len() {
+        return Err(format!(
+            "{} of its {} imports belong to no module",
+            children.len() - edges.len(),
+            children.len()
+        ));
+    }
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let kind = reader.bytes("the kind of a module")?;
+        entries.push(match core::str::from_utf8(kind) {
+            Ok("_lib") => Entry::Library,
+            Ok("") => return Err("a module has no kind".to_owned()),
+            Ok(kind) => Entry::Other { kind, bytes: reader.bytes("the content of a module")? },
+            Err(_) => return Err(format!("the kind of a module is no text: \"{}\"", shown(kind))),
+        });
+    }
+    if !entries.contains(&Entry::Library) {
+        return Err("it has no place for the library itself".to_owned());
+    }
+    if !reader.0.is_empty() {
+        return Err(format!("{} bytes are left behind its last module", reader.0.len()));
+    }
+    let tree = Tree { entries, edges };
+    tree.check_acyclic()?;
+    Ok(tree)
+}
+
+/// Returns the first bytes of `bytes`, escaped, for a message.
+fn shown(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    match bytes.get(..SHOWN) {
+        Some(begin) => format!("{}...", begin.escape_ascii()),
+        None => format!("{}", bytes.escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(values: &[u64]) -> Vec<u8> {
+        let count = [values.len() as u64];
+        count.iter().chain(values).flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn reads_a_library_with_one_import() {
+        let blob = [numbers(&[0, 1, 1]), numbers(&[1]), text("_lib"), text("opencl"), text("code")].concat();
+        let tree = parse(&blob).unwrap();
+        assert_eq!(tree.edges, [(0, 1)]);
+        assert_eq!(tree.entries, [Entry::Library, Entry::Other { kind: "opencl", bytes: b"code" }]);
+        for len in 0..blob.len() {
+            assert!(parse(&blob[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_inconsistent() {
+        let check = |blob: &[Vec<u8>], reason: &str| {
+            let error = parse(&blob.concat()).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        };
+        check(&[numbers(&[0]), numbers(&[])], "no module");
+        check(&[numbers(&[0, 1]), numbers(&[7]), text("_lib")], "imports module 7 of 1");
+        check(&[numbers(&[0, 9]), numbers(&[]), text("_lib")], "invalid list");
+        check(&[numbers(&[1, 0]), numbers(&[0]), text("_lib")], "invalid list");
+        check(&[numbers(&[0, 0]), numbers(&[]), text("x"), text("")], "no place");
+        check(&[u64::MAX.to_le_bytes().to_vec()], "list of rows");
+        let (lib, other) = (text("_lib"), [text("x"), text("")].concat());
+        check(&[numbers(&[0, 0]), numbers(&[]), lib.clone(), vec![0]], "1 bytes are left");
+        check(&[numbers(&[0, 0]), numbers(&[0]), lib.clone()], "1 of its 1 imports belong to no module");
+        check(&[numbers(&[0, 1]), numbers(&[0]), lib.clone()], "in a cycle");
+        check(&[numbers(&[0, 1, 2]), numbers(&[1, 0]), lib.clone(), other.clone()], "in a cycle");
+        check(&[numbers(&[0, 1, 2, 2]), numbers(&[1, 2]), lib.clone(), other, lib.clone()], "in a cycle");
+        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text(""), text("")], "has no kind");
+        check(
+            &[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text("x"), vec![9; 7]],
+            "the content of a module",
+        );
+        let kind = [3u64.to_le_bytes().to_vec(), b"\xff\xfex".to_vec()].concat();
+        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
+    }
+
+    /// Parses damaged blobs. Each must be parsed without a panic, and the result must not have more modules than the
+    /// blob has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
+    #[test]
+    fn reads_any_import_tree_without_a_panic() {
+        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        let other = |kind: &str, bytes: &str| [text(kind), text(bytes)].concat();
+        let (lib, many) = (text("_lib"), vec![b'x'; 300]);
+        let seeds = [
+            [numbers(&[0, 0]), numbers(&[]), lib.clone()].concat(),
+            [numbers(&[0, 1, 1]), numbers(&[1]), lib.clone(), other("opencl", "code")].concat(),
+            [
+                numbers(&[0, 2, 3, 3, 3]),
+                numbers(&[1, 2, 3]),
+                other("a", ""),
+                lib.clone(),
+                other("b", "1"),
+                other("c", "2"),
+            ]
+            .concat(),
+            [numbers(&[0, 1, 2]), numbers(&[1, 1]), other("a", core::str::from_utf8(&many).unwrap()), lib]
+                .concat(),
+        ];
+        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed as usize
+        };
+        let (mut rounds, mut refused) = (0u64, 0u64);
+        while std::time::Instant::now() < end {
+            let mut blob = seeds[next() % seeds.len()].clone();
+            for _ in 0..1 + next() % 4 {
+                let at = next() % blob.len();
+                let word =
+                    [0, 1, 2, 3, 9, u64::MAX, u64::MAX / 8, i64::MAX as u64, blob.len() as u64][next() % 9];
+                match next() % 5 {
+                    0 => blob[at] = next() as u8,
+                    1 => blob[at] ^= 1 << (next() % 8),
+                    2 if blob.len() >= 8 => {
+                        let at = (at & !7).min(blob.len() - 8);
+                        blob[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                    }
+                    3 => drop(blob.splice(at..at, word.to_le_bytes())),
+                    _ => blob.truncate(at.max(1)),
+                }
+            }
+            match parse(&blob) {
+                Ok(tree) => {
+                    let sizes: usize =
+                        tree.modules().map(|(kind, size, imports)| kind.len() + size + imports.len()).sum();
+                    assert!(sizes <= blob.len() && tree.entries.len() <= blob.len());
+                }
+                Err(reason) => {
+                    refused += 1;
+                    assert!(reason.len() < 300, "{reason}");
+                }
+            }
+            rounds += 1;
+        }
+        eprintln!("{rounds} trees, {refused} refused");
+        assert!(refused > 0 && rounds > refused);
+    }
+}

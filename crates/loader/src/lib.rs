@@ -1,0 +1,127 @@
+//! The loader of library modules.
+//!
+//! A module is an object whose functions are looked up by name. The crate implements the functions `ffi.Module*`, by which
+//! frontends load and use modules, and the services that [`anyfn_core::loader::Loader`] names. Linking it is enough; a
+//! program that does without modules leaves it out.
+//!
+//! A module is an object of type 73. Before its header lies a pointer to a table of functions, because C++ clients
+//! expect an object of a C++ class there. The operations of a module are an `object::Implementation`. The
+//! implementations are: a shared library, loaded from a file or linked into the process (`library`); a user-defined
+//! kind, whose operations are functions (`custom`); a module that a library carries and whose kind has no loader yet
+//! (`load::deferred`); and the newest build of a file (`watch`).
+//!
+//! Each module uses only modules before it in this list:
+//! - `names`, `file`, `import_tree`, `compiled`: conventions and formats. `elf` reads everything that the
+//!   dynamic loader would read, before the dynamic loader does.
+//! - `dl`: access to the dynamic loader.
+//! - `mapped`: the libraries of the process, and what is in use of them.
+//! - `object`: the module object.
+//! - `library`: modules whose code is a library.
+//! - `load`: loading from files; `system`: libraries that are linked into the process.
+//! - `custom`, `watch`, `inspect`, `globals`.
+//!
+//! **A library stays mapped while anything of it is in use** (`mapped::lease`). When the last reference to a module is
+//! dropped, its global functions and its imports are removed. Functions, tensors and objects of its code keep working,
+//! and loading the same file again gives a new module with the same code and static data. A file that was rebuilt is
+//! another library and is loaded beside the old one. A file that was overwritten in place is refused.
+//!
+//! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
+
+mod compiled;
+mod custom;
+mod dl;
+mod elf;
+mod file;
+mod globals;
+mod import_tree;
+mod inspect;
+mod library;
+mod load;
+mod mapped;
+mod names;
+mod object;
+mod system;
+mod watch;
+
+use core::ffi::{CStr, c_void};
+use core::num::NonZero;
+use std::sync::Arc;
+
+use anyfn::Result;
+use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
+use anyfn_core::loader::{Add, Kind, LOADERS, Lease, Libraries, Loader};
+
+use library::{context, linked};
+use mapped::{KINDS, constructing, lease, ledger};
+
+#[linkme::distributed_slice(LOADERS)]
+static LOADER: &dyn Loader = &LibraryLoader;
+
+/// The loader that this crate adds to the implementation.
+struct LibraryLoader;
+
+impl Loader for LibraryLoader {
+    fn register_globals(&self) -> Result<()> {
+        globals::register_globals()
+    }
+
+    fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease {
+        lease::of(kind, addresses)
+    }
+
+    fn forget(&self, number: NonZero<u32>) {
+        lease::forget(number);
+    }
+
+    fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void) {
+        let libraries = libraries.iter().flatten();
+        let libraries = libraries.map(|library| (Arc::as_ptr(library).cast::<()>().addr(), library.path()));
+        ledger::explain(object, KINDS[kind as usize].0, libraries.collect(), code, None);
+    }
+
+    unsafe fn lookup_from_imports(
+        &self,
+        library_ctx: TVMFFIObjectHandle,
+        name: &CStr,
+    ) -> Result<TVMFFIObjectHandle> {
+        // SAFETY: the caller guarantees a context that the loader has written.
+        unsafe { context::lookup_from_imports(library_ctx, name) }
+    }
+
+    fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()> {
+        context::register_context_symbol(name, symbol)
+    }
+
+    fn register_system_lib_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()> {
+        linked::register_system_lib_symbol(name, symbol)
+    }
+
+    fn register_function(
+        &self,
+        name: &[u8],
+        overrides: bool,
+        set: Box<dyn FnOnce(bool) -> Result<()> + '_>,
+    ) -> Result<()> {
+        constructing::register(name, overrides, set)
+    }
+
+    fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()> {
+        constructing::part_of_type(type_index, || is_same().then_some(true), add)
+    }
+
+    fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()> {
+        constructing::field(type_index, new, add)
+    }
+
+    fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()> {
+        constructing::whole_type(type_index, new, set)
+    }
+
+    fn is_code_of_plugin(&self, address: usize) -> bool {
+        lease::is_code_of_plugin(address)
+    }
+
+    fn take_over(&self, old: usize, new: usize) -> Option<bool> {
+        lease::take_over(old, new)
+    }
+}

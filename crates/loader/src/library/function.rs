@@ -1,0 +1,133 @@
+//! Functions of libraries as function objects. A call of the object jumps to the code of the library.
+
+use core::ffi::{c_int, c_void};
+
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject,
+    TVMFFISafeCallType, kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+use anyfn::{Error, ObjectRef, PackedFunc, Result};
+
+use crate::compiled::Guard;
+use crate::mapped::ledger;
+use crate::object::OwnModule;
+
+/// Memory of the function object for a function of a library. The ABI fixes all fields before `symbol`.
+#[repr(C)]
+struct LibraryFunction {
+    header: TVMFFIObject,
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    symbol: TVMFFISafeCallType,
+    metadata: Option<TVMFFISafeCallType>,
+    /// Additional argument checks, used only for code that the compiler of Apache TVM has generated.
+    guard: Guard,
+    /// Module that the function keeps alive; dropped with the content.
+    module: Option<OwnModule>,
+}
+
+static EXT: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
+
+/// Creates a function object that calls the function `symbol` of a library. `metadata` is the library's function that
+/// returns the metadata of `symbol`, if there is one.
+///
+/// # Safety
+/// `symbol` and `metadata` must follow the calling convention of library functions and be code of `module`. If the
+/// peer's compiler has generated the code, `compiled` must be the alignment in bytes that the code requires.
+pub(crate) unsafe fn make(
+    module: &OwnModule,
+    symbol: TVMFFISafeCallType,
+    metadata: Option<TVMFFISafeCallType>,
+    compiled: Option<usize>,
+) -> Result<PackedFunc> {
+    let safe_call = if compiled.is_some() { call_guarded } else { call };
+    let raw = Box::into_raw(Box::new(LibraryFunction {
+        header: TVMFFIObject {
+            combined_ref_count: 0x1_0000_0001,
+            type_index: kTVMFFIFunction,
+            flags: if metadata.is_some() { OBJECT_FLAG_FUNCTION_EXT } else { 0 },
+            deleter: Some(delete),
+        },
+        cell: TVMFFIFunctionCell { safe_call, cpp_call: core::ptr::null_mut() },
+        ext: &EXT,
+        symbol,
+        metadata,
+        guard: Guard::new(compiled.unwrap_or(1)),
+        module: Some(module.clone()),
+    }));
+    ledger::add(raw.cast_const().cast(), kTVMFFIFunction);
+    // SAFETY: the object is new and has one reference, which passes to the result.
+    let object = unsafe { ObjectRef::from_owned_or_null(raw.cast()) };
+    match object.map(PackedFunc::try_from_object) {
+        Some(Ok(function)) => Ok(function),
+        _ => Err(Error::new("InternalError", "a new function is none")),
+    }
+}
+
+/// Returns the address of the library's code that a function object calls, or `None` if [`make`] has not created the
+/// object.
+pub(crate) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
+    let header = function.as_object().as_handle().cast::<TVMFFIObject>();
+    // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
+    let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
+    // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
+    let called = unsafe { (*cell).safe_call };
+    let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
+    if !is_called_by(call) && !is_called_by(call_guarded) {
+        return None;
+    }
+    // SAFETY: only objects that `make` has created are called by these functions.
+    Some(unsafe { (*header.cast::<LibraryFunction>()).symbol } as *const c_void)
+}
+
+unsafe extern "C" fn call(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
+    let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
+    // SAFETY: the caller passes what the convention requires; a library's functions receive no object.
+    unsafe { symbol(core::ptr::null_mut(), args, count, result) }
+}
+
+unsafe extern "C" fn call_guarded(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    let this = handle.cast::<LibraryFunction>();
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
+    let guard = unsafe { &(*this).guard };
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
+    let symbol = unsafe { (*this).symbol };
+    // SAFETY: the caller passes what the convention requires; only functions of such libraries are called this way.
+    unsafe { guard.call(symbol, args, count, result) }
+}
+
+unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
+    let metadata = unsafe { (*handle.cast::<LibraryFunction>()).metadata };
+    match metadata {
+        // SAFETY: this is a getter of the library convention; the caller passes a writable result.
+        Some(metadata) => unsafe { metadata(core::ptr::null_mut(), core::ptr::null(), 0, result) },
+        None => 0,
+    }
+}
+
+unsafe extern "C" fn delete(handle: *mut c_void, flags: c_int) {
+    let this: *mut LibraryFunction = handle.cast();
+    if flags & STRONG != 0 {
+        // SAFETY: no strong reference is left, so nothing else uses the content.
+        drop(unsafe { (*this).module.take() });
+    }
+    if flags & WEAK != 0 {
+        ledger::remove(handle);
+        // SAFETY: `Box` allocated the memory with this type; the rest of the content owns nothing.
+        drop(unsafe { Box::from_raw(this) });
+    }
+}

@@ -1,0 +1,41 @@
+//! Symbols of libraries that are linked into the process. Their constructors register each symbol by name.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use anyfn::Result;
+use anyfn_core::loader::Mutex;
+
+/// Address of a symbol that was registered.
+#[derive(Clone, Copy, PartialEq)]
+struct Address(NonNull<c_void>);
+
+// SAFETY: the address is only passed on; its user must know what lies there.
+unsafe impl Send for Address {}
+
+static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
+/// Registers the address of a symbol of a linked library. If the name was registered before, the new address replaces
+/// the old one.
+pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
+    let Some(symbol) = NonNull::new(symbol).map(Address) else {
+        anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());
+    };
+    let old = SYMBOLS.lock().get_or_insert_default().insert(name.to_owned(), symbol);
+    if old.is_some_and(|old| old != symbol) {
+        eprintln!("warning: system library symbol {} is registered again", name.to_string_lossy());
+    }
+    Ok(())
+}
+
+/// Returns the address of the symbol that is registered under `name`.
+pub(crate) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
+    SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
+}
+
+/// Returns the names of all registered symbols.
+pub(crate) fn symbols() -> Vec<CString> {
+    SYMBOLS.lock().iter().flat_map(HashMap::keys).cloned().collect()
+}

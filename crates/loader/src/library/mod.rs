@@ -1,0 +1,245 @@
+//! Modules whose code is a shared library: one that is loaded from a file, or one that is linked into the process.
+
+//!
+//! [`entry`] creates the entry of a library that was opened, [`function`] the function objects for its functions.
+//! [`registrations`] registers the global functions of a Rust plugin, [`context`] serves the code of libraries at run
+//! time, [`observe`] distributes the observer of calls, and [`linked`] knows the symbols of libraries that are linked
+//! into the process.
+
+pub(crate) mod context;
+pub(crate) mod entry;
+mod function;
+pub(crate) mod linked;
+pub(crate) mod observe;
+pub(crate) mod registrations;
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::string::String as StdString;
+use std::sync::Arc;
+
+use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
+use anyfn::{Any, Error, Map, PackedFunc, Result, String};
+
+use crate::file::identity_of;
+use crate::mapped::{Mapped, lease, ledger};
+use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
+use crate::object::{Implementation, OwnModule};
+
+/// Place where the symbols of a module are looked up.
+#[derive(Clone)]
+pub(crate) enum Code {
+    /// Library that was loaded from a file.
+    File(Arc<Mapped>),
+    /// Library that is linked into the process and has registered its symbols. Their names have the prefix, which may
+    /// be empty.
+    System(StdString),
+}
+
+impl Code {
+    /// Returns the address of the symbol that consists of `decoration` and the function name `name`. In a linked
+    /// library the symbol with the library's prefix before `name` takes precedence.
+    fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
+        let find = |symbol: StdString| {
+            let symbol = CString::new(symbol).ok()?;
+            match self {
+                Code::File(mapped) => mapped.library.symbol(&symbol),
+                Code::System(_) => linked::symbol(&symbol),
+            }
+        };
+        match self {
+            Code::System(prefix) if !prefix.is_empty() => find(format!("{decoration}{prefix}{name}")),
+            _ => None,
+        }
+        .or_else(|| find(format!("{decoration}{name}")))
+    }
+
+    fn function_of(&self, decoration: &str, name: &str) -> Option<TVMFFISafeCallType> {
+        if name.starts_with(DATA) {
+            return None;
+        }
+        let symbol = self.symbol_of(decoration, name)?;
+        // SAFETY: by the library convention, symbols of these names are functions of this type.
+        Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
+    }
+
+    /// Returns the alignment in bytes that the code of `symbol` requires, if the peer's compiler has generated it;
+    /// otherwise `None`.
+    fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
+        match self {
+            Code::File(mapped) => mapped.compiled,
+            // The code may belong to a library that was loaded as a file, too.
+            Code::System(_) => lease::compiled((symbol as *const ()).addr()),
+        }
+    }
+
+    /// Returns the names of the functions, sorted.
+    fn function_names(&self) -> Vec<StdString> {
+        match self {
+            Code::File(mapped) => mapped.functions.clone(),
+            Code::System(prefix) => {
+                let symbols = linked::symbols();
+                function_names(symbols.iter().filter_map(|symbol| symbol.to_str().ok()), prefix)
+            }
+        }
+    }
+
+    /// Returns the address of the data symbol called `name`, if the library itself has it.
+    pub(crate) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        match self {
+            Code::File(mapped) => mapped.own_symbol(name),
+            Code::System(prefix) => {
+                let prefixed = CString::new([prefix.as_bytes(), name.to_bytes()].concat()).ok()?;
+                linked::symbol(&prefixed).or_else(|| linked::symbol(name))
+            }
+        }
+    }
+
+    /// Returns an error if a context symbol of the library is still NULL. The code of the library would call it without
+    /// a check.
+    fn check_slots(&self) -> Result<()> {
+        let Code::File(mapped) = self else { return Ok(()) };
+        for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {
+            let slot = CString::new(name.as_str()).ok().and_then(|name| mapped.own_symbol(&name));
+            // SAFETY: by the convention this is a pointer variable; it is readable whatever it contains.
+            if slot.is_some_and(|slot| unsafe { slot.cast::<*const c_void>().read_unaligned() }.is_null()) {
+                anyfn::bail!(
+                    "RuntimeError",
+                    "{}: its code calls {}, which this runtime does not have; use a newer runtime, or one that was built \
+                     with the feature `runtime`",
+                    mapped.path.display(),
+                    name.trim_start_matches('_')
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the documentation or metadata of the function called `name`, for which the library has a getter with the
+    /// prefix `decoration`. Returns `None` if it has no such getter.
+    fn text(&self, decoration: &str, name: &str) -> Result<Option<String>> {
+        let Some(getter) = self.function_of(decoration, name) else { return Ok(None) };
+        let mut out = TVMFFIAny::NONE;
+        // SAFETY: this is a function of the library convention without arguments; `out` is writable and None.
+        if unsafe { getter(core::ptr::null_mut(), core::ptr::null(), 0, &raw mut out) } != 0 {
+            return Err(Error::take_raised());
+        }
+        // SAFETY: on success the result is an owned value.
+        unsafe { Any::from_raw(out) }.get::<Option<String>>()
+    }
+}
+
+/// Implementation of a module whose code is a shared library.
+pub(crate) struct LibraryModule(Code);
+
+impl LibraryModule {
+    /// Creates the module, and writes the addresses of the runtime's functions and of the module into the variables of
+    /// the library.
+    ///
+    /// # Safety
+    /// `code` must follow the library convention, and none of it may run at the same time.
+    pub(crate) unsafe fn create(code: Code) -> Result<OwnModule> {
+        let lookups = match &code {
+            Code::File(mapped) => mapped.lookups.clone(),
+            Code::System(_) => Arc::default(),
+        };
+        let slots = code.clone();
+        let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
+        // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
+        unsafe { context::fill(|name| slots.data(name)) };
+        slots.check_slots()?;
+        if let Code::File(mapped) = &slots {
+            mapped.modules.fetch_add(1, Ordering::Relaxed);
+            ledger::explain_module(module.as_object(), Some(mapped), None);
+            let mut owner = mapped.owner.lock();
+            owner.context = module.context().addr();
+            owner.module = Some(module.as_object().downgrade());
+        }
+        if let Some(slot) = slots.data(CONTEXT) {
+            // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
+            unsafe { slot.cast::<*mut c_void>().write(module.context()) };
+        }
+        Ok(module)
+    }
+}
+
+impl Implementation for LibraryModule {
+    fn kind(&self) -> &CStr {
+        c"library"
+    }
+
+    fn property_mask(&self) -> i32 {
+        3
+    }
+
+    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+        let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
+        let metadata = self.0.function_of(METADATA, name);
+        // SAFETY: both are functions of the library convention in this module's code.
+        let function = unsafe { function::make(module, symbol, metadata, self.0.compiled(symbol)) }?;
+        ledger::explain_module(function.as_object(), self.mapped(), Some(name));
+        Ok(Some(function))
+    }
+
+    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+        Ok(self.0.function_of(FUNCTION, name).is_some())
+    }
+
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        Ok(self.0.function_names())
+    }
+
+    fn file(&self) -> Option<StdString> {
+        match &self.0 {
+            Code::File(mapped) => Some(format!("{}", mapped.path.display())),
+            Code::System(_) => None,
+        }
+    }
+
+    fn function_doc(&self, name: &str) -> Result<Option<String>> {
+        self.0.text(DOC, name)
+    }
+
+    fn function_metadata(&self, name: &str) -> Result<Option<String>> {
+        self.0.text(METADATA, name)
+    }
+
+    fn released(&self, context: *const c_void) {
+        if let Code::File(mapped) = &self.0 {
+            mapped.disown(context);
+            mapped.modules.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_current(&self, path: Option<&Path>) -> bool {
+        match &self.0 {
+            Code::File(mapped) => identity_of(path.unwrap_or(&mapped.path)) == Some(mapped.identity),
+            Code::System(_) => true,
+        }
+    }
+
+    fn mapped(&self) -> Option<&Arc<Mapped>> {
+        match &self.0 {
+            Code::File(mapped) => Some(mapped),
+            Code::System(_) => None,
+        }
+    }
+
+    fn leases(&self) -> Result<Map<String, Any>> {
+        match &self.0 {
+            Code::File(mapped) => mapped.leases(),
+            Code::System(_) => Ok(Map::new()),
+        }
+    }
+
+    fn pinned(&self) -> Option<StdString> {
+        match &self.0 {
+            Code::File(mapped) => mapped.pinned.lock().clone(),
+            Code::System(_) => Some("it is part of the program".into()),
+        }
+    }
+}

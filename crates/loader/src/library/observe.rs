@@ -1,0 +1,99 @@
+//! Distribution of the observer of calls to all libraries that contain the crate `anyfn`; see `anyfn::observe`.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use std::string::String as StdString;
+
+use anyfn::observe::Observer;
+use anyfn::{OpaquePtr, PackedFunc, Result, Signature, String, Unsafe, registry};
+
+use anyfn_core::loader::{self, Mutex};
+
+use super::function;
+use crate::dl;
+use crate::mapped::{Mapped, lease};
+
+type Place = &'static AtomicPtr<Observer>;
+
+struct State {
+    observer: *mut Observer,
+    /// Variables in which frontends find the observer. Frontends are never unloaded.
+    frontends: Vec<Place>,
+}
+
+// SAFETY: an observer is never freed and may be called from any thread.
+unsafe impl Send for State {}
+
+static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
+
+/// Sets the observer of calls in the runtime, in all frontends and in all mapped libraries. NULL removes it.
+fn set(observer: OpaquePtr) {
+    static SETTING: Mutex<()> = Mutex::new(());
+    let _setting = SETTING.lock();
+    let observer = observer.as_ptr().cast();
+    {
+        let mut state = STATE.lock();
+        state.observer = observer;
+        // SAFETY: callers of `ffi.ObserveCalls` promise NULL or an observer that is never freed.
+        let own = unsafe { anyfn::observe::place() };
+        let places = state.frontends.iter().copied().chain([own]);
+        places.for_each(|place| place.store(observer, Ordering::Release));
+        loader::watch_calls(!observer.is_null());
+    }
+    // A library that is not among them yet receives the observer from its loader.
+    lease::all().iter().for_each(|mapped| write(mapped, observer));
+}
+
+/// Passes the observer to a library that was loaded just now, if an observer is set.
+pub(crate) fn tell(mapped: &Mapped) {
+    let state = STATE.lock();
+    if !state.observer.is_null() {
+        write(mapped, state.observer);
+    }
+}
+
+fn write(mapped: &Mapped, observer: *mut Observer) {
+    const NAME: &CStr = c"__anyfn_observer_place";
+    let Some(symbol) = mapped.own_symbol(NAME) else { return };
+    type GetPlace = extern "C" fn() -> *mut c_void;
+    // SAFETY: the symbol of this name is this function.
+    let place = unsafe { core::mem::transmute::<NonNull<c_void>, GetPlace>(symbol) }();
+    // SAFETY: the function returns a static variable of the library, which is mapped as long as the caller holds it.
+    unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
+}
+
+/// Registers the global functions that set the observer, connect a frontend to it, and return the name of a function.
+pub(crate) fn register() -> Result<()> {
+    registry::register("ffi.ObserveCalls").set_body_typed(Unsafe(set))?;
+    registry::register("ffi.ObserverPlace").set_body_typed(Unsafe(|place: OpaquePtr| {
+        if place.is_null() {
+            anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
+        }
+        // SAFETY: a frontend passes the address of a static variable, and it is never unloaded.
+        let place: Place = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
+        let mut state = STATE.lock();
+        place.store(state.observer, Ordering::Release);
+        state.frontends.push(place);
+        Ok(())
+    }))?;
+    registry::register("ffi.FunctionName").set_body_typed(name)
+}
+
+/// Returns the name of a function: the one under which it is registered globally, or else the symbol of its code in a
+/// library, or else the name that its creator has given to it.
+fn name(function: PackedFunc) -> Option<String> {
+    if let Some(name) = loader::name_of_function(function.as_object()) {
+        return Some(String::from(&*StdString::from_utf8_lossy(name)));
+    }
+    let symbol = function::symbol_of(&function).and_then(dl::nearest_symbol);
+    if let Some((symbol, 0)) = symbol {
+        return Some(String::from(symbol.strip_prefix("__tvm_ffi_").unwrap_or(&symbol)));
+    }
+    if let Some(name) = loader::function_name(function.as_object()) {
+        return Some(String::from(&*name));
+    }
+    let signature = Signature::parse(&function.signature()?).ok()?;
+    (!signature.name.is_empty()).then(|| String::from(&*signature.name))
+}

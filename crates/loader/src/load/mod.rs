@@ -1,0 +1,437 @@
+//! Loading of modules from files.
+//!
+//! [`deferred`] is a module that a library carries and that is loaded at its first use, and [`unique`] separates the
+//! static data of C++ headers.
+
+mod deferred;
+mod unique;
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use std::ffi::CString;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyfn::{Any, Bytes, Error, Module, Result, registry};
+use anyfn_core::loader::Mutex;
+
+use crate::dl::runtime::{is_runtime_symbol, runtime};
+use crate::dl::{self, scope};
+use crate::elf::{self, Facts};
+use crate::file::{Identity, find, identity, same_file};
+use crate::import_tree::{self, Entry, Tree};
+use crate::library::{Code, LibraryModule, entry};
+use crate::mapped::{Mapped, constructing, lease};
+use crate::names::IMPORT_TREE;
+use crate::object::OwnModule;
+
+/// Loads a file with the loader that is registered for its extension.
+pub(crate) fn load_from_file(path: &str) -> Result<Any> {
+    let name = Path::new(path).file_name().map_or("", |name| name.to_str().unwrap_or_default());
+    // The version of a shared library, as in `libm.so.6`, is not an extension.
+    let is_version = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let name = match name.split_once(".so.") {
+        Some((stem, version)) if is_version(version) => &name[..stem.len() + ".so".len()],
+        _ => name,
+    };
+    let format = match name.rsplit_once('.') {
+        Some((_, "dll" | "dylib" | "dso")) => "so",
+        Some((_, format)) if !format.is_empty() => format,
+        _ => anyfn::bail!("RuntimeError", "cannot tell what kind of module `{path}` is: it has no extension"),
+    };
+    let loader = format!("ffi.Module.load_from_file.{format}");
+    let Some(load) = registry::find(&loader) else {
+        anyfn::bail!(
+            "RuntimeError",
+            "Loader for `.{format}` files is not registered, resolved to ({loader}) in the global registry. Load the \
+             library that registers it first, or give the file its right extension"
+        );
+    };
+    load.call((path, format))
+}
+
+/// Loads a shared library and returns its module.
+pub(crate) fn load_library(path: &str) -> Result<Module> {
+    let fail = |path: &Path, reason: String| {
+        let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
+        Error::untraced("RuntimeError", &text)
+    };
+    let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
+    check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
+    // Unmaps libraries that have not been used for a while.
+    lease::reap(true);
+    // A library with the same content passed the checks when it was loaded.
+    if let Some(mapped) = lease::all().into_iter().find(|m| m.path == path && m.identity == identity(&before)) {
+        return instantiate(&mapped);
+    }
+    let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
+    check_needed(&facts).map_err(|reason| fail(&path, reason))?;
+    let mapped = lease::while_opening(|| open(&path, &facts, &before)).map_err(|reason| fail(&path, reason))?;
+    instantiate(&mapped)
+}
+
+/// Returns an error if the library needs a shared library that contains a runtime other than this one.
+fn check_needed(facts: &Facts) -> Result<(), String> {
+    let is_runtime = |name: &&String| name.starts_with("libtvm_ffi.so") || name.starts_with("libanyfn.so");
+    for name in facts.needed.iter().filter(is_runtime) {
+        let loaded = CString::new(name.as_str()).ok().and_then(|name| dl::Library::find(&name));
+        let theirs = loaded.and_then(|library| library.symbol(c"TVMFFIFunctionCall"));
+        let theirs = theirs.and_then(|address| dl::origin(address.as_ptr()));
+        let ours = runtime();
+        match (theirs, ours) {
+            (Some(theirs), Some(ours)) if theirs.base == ours.base => {}
+            (Some(theirs), Some(ours)) => {
+                return Err(format!(
+                    "it uses the runtime {}, but this is {}; load it with that runtime, or link it without {name}",
+                    theirs.path.display(),
+                    ours.path.display()
+                ));
+            }
+            (_, ours) => {
+                let ours =
+                    ours.map_or_else(|| "this program".to_owned(), |ours| ours.path.display().to_string());
+                return Err(format!(
+                    "it needs {name}, which would bring a second runtime beside {ours}; link it without {name}: the \
+                     loader gives it what it needs"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Way in which libraries that are loaded can find the functions of this runtime.
+enum Visibility {
+    /// The functions are visible to all libraries of the process.
+    Global,
+    /// The functions are visible only to libraries that are loaded together with the file at this path.
+    Local(CString),
+    /// The functions are not visible, because the program that contains the runtime does not export them.
+    Hidden,
+    /// The functions are not visible, because those of the runtime at this path are found in their place.
+    Foreign(PathBuf),
+}
+
+fn visibility() -> Visibility {
+    let ours = runtime();
+    let is_ours = |address: NonNull<c_void>| dl::base_of(address.as_ptr()) == ours.map(|ours| ours.base);
+    if let Some(global) = dl::global_symbol(c"TVMFFIFunctionCall") {
+        if is_ours(global) {
+            return Visibility::Global;
+        }
+        let origin = dl::origin(global.as_ptr());
+        return Visibility::Foreign(origin.map_or_else(|| "an unknown file".into(), |origin| origin.path));
+    }
+    let path = ours.and_then(|ours| CString::new(ours.path.as_os_str().as_bytes()).ok());
+    match path {
+        Some(path)
+            if dl::Library::find(&path).and_then(|l| l.symbol(c"TVMFFIFunctionCall")).is_some_and(is_ours) =>
+        {
+            Visibility::Local(path)
+        }
+        _ => Visibility::Hidden,
+    }
+}
+
+/// C++ library that stays mapped although loading it has failed. It is not loaded again, because its constructors would
+/// not run again.
+struct Refused {
+    /// Path that was passed to the dynamic loader when the library was opened.
+    name: CString,
+    path: PathBuf,
+    identity: Identity,
+    reason: String,
+}
+
+static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
+
+/// Opens the library at `path` in such a way that it finds the functions of this runtime, and returns its entry.
+/// `before` is the metadata of the file when it was checked.
+fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
+    let before = identity(before);
+    let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
+    if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
+        return Ok(mapped.clone());
+    }
+    let mut used: Vec<CString> = known.iter().map(|mapped| mapped.name.clone()).collect();
+    for refused in REFUSED.lock().iter().filter(|refused| refused.path == path) {
+        if refused.identity == before {
+            return Err(refused.reason.clone());
+        }
+        used.push(refused.name.clone());
+    }
+    let undefined = facts.undefined_names();
+    let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
+    let mut scope = None;
+    if !needed.is_empty() {
+        match visibility() {
+            Visibility::Global => {}
+            Visibility::Local(runtime) => scope = Some(runtime),
+            Visibility::Hidden => {
+                return Err(format!(
+                    "it needs {} from the runtime, which this program contains but does not show to libraries; link \
+                     the program with -rdynamic (in Rust, call anyfn_host::build::export_functions in its build script), \
+                     or with libanyfn.so",
+                    listed(&needed)
+                ));
+            }
+            Visibility::Foreign(other) => {
+                let ours = runtime().map(|ours| ours.path.display().to_string()).unwrap_or_default();
+                return Err(format!(
+                    "it needs {} from the runtime and would get them from {} instead of {ours}: another runtime in \
+                     this process shows its functions to all libraries; load the library before that runtime is \
+                     loaded (in Python: before importing tvm_ffi), or with that one",
+                    listed(&needed),
+                    other.display(),
+                ));
+            }
+        }
+    }
+    let unknown = |names: &[&str]| {
+        format!(
+            "it needs {} from the runtime, which this one has not got; use a runtime that has them",
+            listed(names)
+        )
+    };
+    let hint = |reason: String| match missing(&undefined, None, scope.as_deref()) {
+        names if names.is_empty() => reason,
+        names => match names.iter().copied().filter(|name| is_runtime_symbol(name)).collect::<Vec<_>>() {
+            of_runtime if of_runtime.is_empty() => format!(
+                "{reason} (nothing in the process has {}; they must come from a library that it needs)",
+                listed(&names)
+            ),
+            of_runtime => unknown(&of_runtime),
+        },
+    };
+    let opening = lease::Opening::begin();
+    let mut names = (0..NAMES_MAX)
+        .map(|n| spelled(path, n))
+        .filter(|name| !name.as_ref().is_ok_and(|name| used.contains(name)));
+    let (text, handles, registered) = loop {
+        let Some(text) = names.next().transpose()? else {
+            return Err("there are too many versions of it in the process".to_owned());
+        };
+        let handles = || match &scope {
+            // SAFETY: loading a library runs its constructors; the caller that requests it vouches for them. The file
+            // was checked.
+            None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
+            // SAFETY: loading a library runs its constructors; the caller that requests it vouches for them. The file
+            // was checked.
+            Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
+        };
+        let (handles, registered) =
+            if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) };
+        let handles = handles.map_err(hint)?;
+        let is_other = |mapped: &Mapped| mapped.library == handles[0] && !same_file(&mapped.identity, &before);
+        if !lease::all().iter().any(|mapped| is_other(mapped)) {
+            break (text, handles, registered);
+        }
+        // This is another file, which had this name before; none of its code has run now.
+        lease::close_all(&handles);
+    };
+    unique::keep_apart(handles[0], facts, &opening);
+    if let Err(reason) = attach(handles[0], facts) {
+        opening.abandon(&handles);
+        return Err(reason);
+    }
+    if let Err(error) = registered {
+        // The library stays mapped, because the types that it has registered refer to its code.
+        let reason = format!("it cannot register what it has: {}", error.message());
+        let (path, again) = (path.to_path_buf(), reason.clone());
+        REFUSED.lock().push(Refused { name: text, path, identity: before, reason: again });
+        return Err(reason);
+    }
+    let fine = || {
+        let after = fs::metadata(path).map_err(|error| error.to_string())?;
+        if identity(&after) != before {
+            return Err("the file was replaced while it was loaded; load it again".to_owned());
+        }
+        match missing(&needed, Some(handles[0]), scope.as_deref()) {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(unknown(&missing)),
+        }
+    };
+    if let Err(reason) = fine() {
+        opening.abandon(&handles);
+        return Err(reason);
+    }
+    let mapped = entry::create(handles, text, path, before, facts, &opening);
+    if mapped.identity != before {
+        return Err(CHANGED_IN_PLACE.to_owned());
+    }
+    Ok(mapped)
+}
+
+/// Passes the functions of this runtime to a library that exports `__anyfn_attach` in order to receive them. Nothing
+/// else of the library may be called before.
+fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
+    type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
+    if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
+        return Ok(());
+    }
+    let Some(symbol) = library.own_symbol(c"__anyfn_attach") else { return Ok(()) };
+    // SAFETY: the symbol of this name is this function; the library's note was checked.
+    let attach = unsafe { core::mem::transmute::<core::ptr::NonNull<core::ffi::c_void>, Attach>(symbol) };
+    // SAFETY: the function may be called at any time.
+    let api = unsafe { anyfn::abi::anyfn_api() };
+    // SAFETY: the table belongs to this runtime, which is never closed.
+    match unsafe { attach(api) } {
+        0 => Ok(()),
+        _ => Err("it was built for another version of the runtime; install both from one package".to_owned()),
+    }
+}
+
+const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \
+                                runs; write a new file and rename it to this name instead";
+
+/// Returns an error if the file is mapped already and its content was changed in place since. Only the metadata is
+/// compared; the content is not read.
+fn check_not_changed(file: &Metadata) -> Result<(), String> {
+    let now = identity(file);
+    let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
+    match lease::all().iter().any(|mapped| is_changed(&mapped.identity)) {
+        true => Err(CHANGED_IN_PLACE.to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Number of spellings of a path that are tried.
+const NAMES_MAX: usize = 1 << 12;
+
+/// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
+///
+/// The dynamic loader identifies libraries by name. It returns the library that it has loaded under a name, even if
+/// another file has that name now, and it remembers every name under which it has found a library. A library that was
+/// rebuilt must therefore be opened under a name that no other library has.
+fn spelled(path: &Path, n: usize) -> Result<CString, String> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err("the path has no file name".to_owned());
+    };
+    // Encodes the number in binary, in path components that have no effect.
+    let bits = usize::BITS - n.leading_zeros();
+    let digits = (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
+    let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
+    CString::new(text).map_err(|error| error.to_string())
+}
+
+/// Returns those of `symbols` that are not visible in the process and that neither `library`, with the libraries that
+/// it needs, nor `runtime` defines.
+fn missing<'a, T: AsRef<str>>(
+    symbols: &'a [T],
+    library: Option<dl::Library>,
+    runtime: Option<&core::ffi::CStr>,
+) -> Vec<&'a str> {
+    let runtime = runtime.and_then(dl::Library::find);
+    let found = |name: &&str| {
+        let Ok(name) = CString::new(*name) else { return false };
+        let in_library = |l: dl::Library| l.symbol(&name).is_some();
+        // The runtime is searched first, because it defines most of them; a search that finds nothing costs most.
+        runtime.is_some_and(in_library) || dl::global_symbol(&name).is_some() || library.is_some_and(in_library)
+    };
+    symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
+}
+
+/// Returns the first few names, separated by commas, and how many others there are, for a message.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    text
+}
+
+/// Returns the module of a library. Creates it, with the modules of the import tree, if none is alive.
+fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
+    let _one_at_a_time = mapped.loading.lock();
+    let alive = |weak: &Option<anyfn::WeakRef>| {
+        let object = weak.as_ref().and_then(anyfn::WeakRef::upgrade)?;
+        Module::try_from_object(object).ok()
+    };
+    let (root, module) = {
+        let owner = mapped.owner.lock();
+        (alive(&owner.root), alive(&owner.module))
+    };
+    if let Some(root) = root {
+        return Ok(root);
+    }
+    let library = match module {
+        Some(module) => OwnModule::try_from(&module)?,
+        // SAFETY: the caller that requests the library vouches that it follows the convention; nothing calls it yet.
+        None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
+    };
+    let import_tree = mapped.own_symbol(IMPORT_TREE);
+    // SAFETY: the symbol of this name is the blob, whose size the file states.
+    let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
+        .map_err(|error| in_file(&error, &mapped.path))?;
+    mapped.register(library.context())?;
+    mapped.owner.lock().root = Some(root.as_object().downgrade());
+    Ok(root)
+}
+
+/// Returns `error` with the path of the file in front of its message. An error that carries an exception of another
+/// language is returned unchanged.
+fn in_file(error: &Error, path: &Path) -> Error {
+    if error.context().is_some() {
+        return error.clone();
+    }
+    anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
+}
+
+/// Creates the modules in the import tree of `library` and returns the first one. Without an import tree, returns the
+/// module of the library.
+///
+/// # Safety
+/// If `import_tree` is not `None`, it must be the address of the library's import tree. `size` must be its size in
+/// bytes, if that is known.
+pub(crate) unsafe fn with_imports(
+    library: &OwnModule,
+    import_tree: Option<NonNull<c_void>>,
+    size: Option<u64>,
+) -> Result<Module> {
+    let Some(blob) = import_tree.map(NonNull::cast::<[u8; 8]>) else {
+        return Ok(library.clone().into_module());
+    };
+    let damaged =
+        |reason: &str| anyfn::error!("RuntimeError", "the library's import tree is damaged: {reason}");
+    // SAFETY: the blob begins with its size.
+    let len = u64::from_le_bytes(unsafe { blob.read() });
+    let room = size.filter(|size| *size > 0).map_or(isize::MAX as u64, |size| size.saturating_sub(8));
+    let Some(len) = usize::try_from(len).ok().filter(|_| len <= room) else {
+        return Err(damaged(&format!("it claims {len} bytes and has {room}")));
+    };
+    // SAFETY: the content directly follows the size, in the same constant.
+    let content = unsafe { blob.add(1) }.cast::<u8>();
+    // SAFETY: the blob has `len` bytes there, which never change.
+    let content = unsafe { core::slice::from_raw_parts(content.as_ptr(), len) };
+    let tree = import_tree::parse(content).map_err(|reason| damaged(&reason))?;
+    build(&tree, library)
+}
+
+/// Creates the modules of a tree and sets their imports. Returns the first module, which is the library or a module
+/// that may import it.
+fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
+    let make = |entry: &Entry<'_>| match entry {
+        Entry::Library => Ok(library.clone().into_module()),
+        Entry::Other { kind, bytes } => load_bytes(kind, bytes),
+    };
+    let modules = tree.entries.iter().map(make).collect::<Result<Vec<_>>>()?;
+    library.clear_imports()?;
+    for row in tree.edges.chunk_by(|one, other| one.0 == other.0) {
+        let imported: Vec<Module> = row.iter().map(|(_, to)| modules[*to].clone()).collect();
+        OwnModule::try_from(&modules[row[0].0])?.import_all(&imported)?;
+    }
+    Ok(modules[0].clone())
+}
+
+/// Creates a module from bytes by the loader of its kind. If the kind has no loader, creates a module that is loaded at
+/// its first use.
+fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
+    match registry::find(&deferred::loader_of(kind)) {
+        Some(loader) => loader.call((Bytes::from(bytes),))?.get::<Module>(),
+        None => Ok(deferred::create(kind, bytes)?.into_module()),
+    }
+}

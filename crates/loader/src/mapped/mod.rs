@@ -1,0 +1,161 @@
+//! Libraries that are mapped into the process: what is known of each, and what is in use of it.
+//!
+//! Reading order: [`Mapped`], [`lease`] (which libraries are mapped, and when one is unmapped), [`ledger`] (who created
+//! which live object), [`constructing`] (registrations of C++ code while its library is opened).
+
+pub(crate) mod constructing;
+pub(crate) mod lease;
+pub(crate) mod ledger;
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::string::String as StdString;
+use std::sync::Arc;
+
+use anyfn::{PackedFunc, WeakRef};
+use anyfn_core::loader::{Kind, Library, Mutex};
+
+use crate::dl;
+use crate::file::Identity;
+
+/// Kinds of objects that hold leases, each with its name in the result of `ffi.ModuleLeases`.
+pub(crate) const KINDS: [(&str, Kind); 3] =
+    [("functions", Kind::Function), ("tensors", Kind::Tensor), ("opaque objects", Kind::Opaque)];
+
+/// Number of leases of each kind that keep a library mapped.
+#[derive(Default)]
+pub(crate) struct Counts(pub(crate) [AtomicUsize; KINDS.len()]);
+
+/// Functions that the code of a library has looked up, by name.
+///
+/// The code keeps their handles in its static data, so the functions must live as long as that data.
+pub(crate) struct Lookups(pub(crate) Mutex<HashMap<StdString, PackedFunc>>);
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Lookups(Mutex::new(HashMap::new()))
+    }
+}
+
+/// Global function that a library has registered under a name.
+pub(crate) struct Registered {
+    pub(crate) name: StdString,
+    pub(crate) function: PackedFunc,
+    /// Function of an older build that was replaced, as long as it may have to be registered again because a later
+    /// registration fails.
+    pub(crate) replaced: Option<PackedFunc>,
+}
+
+/// Address of a variable in a library.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(pub(crate) NonNull<c_void>);
+
+// SAFETY: the address is only passed on; its user guards what lies there.
+unsafe impl Send for Address {}
+// SAFETY: the address is only passed on; its user guards what lies there.
+unsafe impl Sync for Address {}
+
+/// Entry of a mapped library file. Each mapped file has exactly one entry, which lives until the file is unmapped.
+pub(crate) struct Mapped {
+    pub(crate) library: dl::Library,
+    /// Handles of the dynamic loader that keep the library open. The first is that of the library itself.
+    pub(crate) handles: Vec<dl::Library>,
+    /// Path that was passed to the dynamic loader when the library was opened. It may be another spelling of `path`.
+    pub(crate) name: CString,
+    /// Addresses at which the library is mapped.
+    pub(crate) range: core::ops::Range<usize>,
+    /// Libraries that were mapped because this one needs them. Objects that refer to their code count as objects of
+    /// this library.
+    pub(crate) needed: Vec<dl::Object>,
+    /// Function of a Rust plugin that returns the number of live objects which the plugin has created. `None` for other
+    /// libraries.
+    pub(crate) live_objects: Option<extern "C" fn() -> i64>,
+    /// Variable through which the code of the library finds its own module, if the library has it.
+    pub(crate) context_slot: Option<Address>,
+    /// Reason why the library is never unmapped; `None` if it can be unmapped.
+    pub(crate) pinned: Mutex<Option<StdString>>,
+    pub(crate) counts: Counts,
+    /// Libraries whose getters and setters serve objects of this library. They stay mapped as long as this one.
+    pub(crate) successors: Mutex<Vec<Arc<Mapped>>>,
+    /// Number of live modules whose code this library is.
+    pub(crate) modules: AtomicUsize,
+    /// True if the library could have been unmapped when this was last checked.
+    pub(crate) idle: AtomicBool,
+    /// Path of the file.
+    pub(crate) path: PathBuf,
+    /// Identity of the file and its content when the library was loaded.
+    pub(crate) identity: Identity,
+    /// Alignment in bytes that the code of the library requires, if the peer's compiler has generated it; otherwise
+    /// `None`.
+    pub(crate) compiled: Option<usize>,
+    /// Size of the import tree in bytes, according to the symbol table of the file. `None` if the library has no import
+    /// tree.
+    pub(crate) import_tree_size: Option<u64>,
+    /// Names of the functions that the library exports.
+    pub(crate) functions: Vec<StdString>,
+    /// Symbols that the library defines, sorted. Mangled C++ names are left out.
+    pub(crate) symbols: Vec<StdString>,
+    /// Lock that is held while the module of the library is looked up or created.
+    pub(crate) loading: Mutex<()>,
+    /// Functions that the code of the library has looked up. They outlive the modules of the library, because the code
+    /// keeps them in its static data.
+    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) owner: Mutex<Owner>,
+    /// Lock that is held while global functions of the library are registered or removed.
+    pub(crate) registering: Mutex<()>,
+}
+
+/// Current module of a library, with what belongs to it.
+#[derive(Default)]
+pub(crate) struct Owner {
+    /// Value that was written into the context variable of the library; 0 for none.
+    pub(crate) context: usize,
+    /// Module whose code is the library.
+    pub(crate) module: Option<WeakRef>,
+    /// Module that loading the library returns: `module`, or a module from the import tree that imports it.
+    pub(crate) root: Option<WeakRef>,
+    /// Global functions that the library has registered, with the context of the module to which they belong.
+    pub(crate) registered: (usize, Vec<Registered>),
+}
+
+impl Mapped {
+    /// Returns true if `address` belongs to this library or to one in `needed`.
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
+    }
+
+    /// Returns the number of live objects that a Rust plugin reports as created by itself; 0 for other libraries.
+    pub(crate) fn live(&self) -> i64 {
+        self.live_objects.map_or(0, |count| count())
+    }
+
+    /// Returns the address of a symbol that the library itself defines, as opposed to the libraries that it needs.
+    pub(crate) fn own_symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        own_symbol(self.library, &self.symbols, name)
+    }
+}
+
+impl Library for Mapped {
+    fn release(&self, kind: Kind) {
+        self.counts.0[kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn path(&self) -> StdString {
+        self.path.display().to_string()
+    }
+}
+
+/// Returns the address of a symbol that the library itself defines. `symbols` are the known names. They are searched
+/// first, because the dynamic loader takes longest for names that are not defined, and most names that are looked up
+/// are not.
+pub(crate) fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Option<NonNull<c_void>> {
+    let text = name.to_str().ok()?;
+    let may_be_there =
+        text.starts_with("_Z") || symbols.binary_search_by(|known| known.as_str().cmp(text)).is_ok();
+    if may_be_there { library.own_symbol(name) } else { None }
+}

@@ -1,0 +1,511 @@
+//! The module object: its memory layout, which C++ clients know, and its operations, which Rust code implements.
+
+mod imports;
+mod vtable;
+
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::{ManuallyDrop, offset_of};
+use core::ptr::NonNull;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::string::String as StdString;
+use std::sync::Arc;
+
+use anyfn::abi::{
+    TVMFFIObject, TVMFFIObjectHandle, kTVMFFIModule, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+use anyfn::{Any, Array, Bytes, Error, Map, Module, ObjectRef, PackedFunc, Result, String};
+
+use crate::mapped::{Lookups, Mapped, ledger};
+use imports::Imports;
+
+/// Property bit: the module can be saved as bytes.
+pub(crate) const SAVED: i32 = 1;
+/// Property bit: the functions of the module can be called.
+pub(crate) const RUNS: i32 = 2;
+
+/// Operations of a module. Each kind of module implements this trait.
+///
+/// Some methods receive the module object, for functions that must keep it alive.
+pub(crate) trait Implementation: core::any::Any + Send + Sync {
+    /// Returns the kind of the module, such as `library`.
+    fn kind(&self) -> &CStr;
+
+    /// Returns the property bits: [`SAVED`], [`RUNS`], and 4 if the module can be exported with compiled code.
+    fn property_mask(&self) -> i32;
+
+    /// Returns the function of this module called `name`. The imports of the module are not searched.
+    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>>;
+
+    /// Returns true if this module has a function called `name`. The imports of the module are not searched.
+    fn implements(&self, module: &OwnModule, name: &str) -> Result<bool> {
+        Ok(self.function(module, name)?.is_some())
+    }
+
+    /// Returns the names of the functions of this module, sorted, without those of its imports. The result is empty if
+    /// the names are not known.
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns an error that states why the functions of this module are not known, or `None` if they are known. While
+    /// they are not known, the module may have a function of any name.
+    fn missing(&self, _module: &OwnModule) -> Result<Option<Error>> {
+        Ok(None)
+    }
+
+    /// Returns the bytes from which the kind's loader creates the module again; `None` if it cannot be saved.
+    fn save_to_bytes(&self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    /// Writes the module to a file in the format `format`. Returns false if this kind of module has no writer of its
+    /// own; the module is then saved as bytes.
+    fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the formats in which the module can be written, as file extensions without the dot.
+    fn write_formats(&self) -> Result<Array<String>> {
+        Ok(Array::new())
+    }
+
+    /// Returns the source of the module in the format `format`, or an empty string if it has none.
+    fn inspect_source(&self, _format: &str) -> Result<String> {
+        Ok(String::from(""))
+    }
+
+    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
+    fn file(&self) -> Option<StdString> {
+        None
+    }
+
+    /// Returns the documentation of the function called `name`, if it has any.
+    fn function_doc(&self, _name: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns the metadata of the function called `name` as JSON, if it has any.
+    fn function_metadata(&self, _name: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
+    fn leases(&self) -> Result<Map<String, Any>> {
+        Ok(Map::new())
+    }
+
+    /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
+    fn pinned(&self) -> Option<StdString> {
+        None
+    }
+
+    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
+    /// which the module was loaded is meant.
+    fn is_current(&self, _path: Option<&Path>) -> bool {
+        true
+    }
+
+    /// Returns the library of the module, if it was loaded from a file.
+    fn mapped(&self) -> Option<&Arc<Mapped>> {
+        None
+    }
+
+    /// Called once the last strong reference to the module has been released, before its content is dropped. `context`
+    /// is the context of the module.
+    fn released(&self, _context: *const c_void) {}
+}
+
+/// Memory of a module. A handle of a module is the address of `header`. The ABI fixes all fields before `state`.
+#[repr(C)]
+pub(crate) struct ModuleBox {
+    vptr: *const c_void,
+    header: TVMFFIObject,
+    imports: Imports,
+    /// Field in which other runtimes cache functions that were looked up. This runtime uses `State::lookups` instead,
+    /// which is possible because no client reads the field.
+    lookup_cache: *mut c_void,
+    state: State,
+}
+
+struct State {
+    implementation: Box<dyn Implementation>,
+    lookups: Arc<Lookups>,
+}
+
+const HEADER_OFFSET: usize = offset_of!(ModuleBox, header);
+const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleBox, imports) == 32);
+const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 40 && offset_of!(ModuleBox, state) == 48);
+
+impl ModuleBox {
+    /// Returns the address of the memory of a module. `handle` must be the address of its header.
+    fn of_handle(handle: TVMFFIObjectHandle) -> *mut ModuleBox {
+        handle.wrapping_byte_sub(HEADER_OFFSET).cast()
+    }
+
+    unsafe extern "C" fn delete(handle: *mut c_void, flags: c_int) {
+        let this = Self::of_handle(handle);
+        if flags & STRONG != 0 {
+            // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
+            let state = unsafe { &raw mut (*this).state };
+            // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
+            let imports = unsafe { &raw mut (*this).imports };
+            // SAFETY: no strong reference is left, so nothing else uses the content, which is dropped only here.
+            let implementation = unsafe { &(*state).implementation };
+            implementation.released(this.cast_const().cast());
+            // SAFETY: no strong reference is left, so nothing else uses the content, which has been initialised until
+            // now.
+            unsafe { state.drop_in_place() };
+            // SAFETY: no strong reference is left, so nothing else uses the content, which has been initialised until
+            // now.
+            unsafe { imports.drop_in_place() };
+        }
+        if flags & WEAK != 0 {
+            ledger::remove(handle);
+            // SAFETY: `Box` allocated the memory with this layout; the content has been dropped, so only the memory is
+            // freed.
+            drop(unsafe { Box::from_raw(this.cast::<ManuallyDrop<ModuleBox>>()) });
+        }
+    }
+}
+
+/// A module that was created by this runtime, and not as an object of a C++ class of another library.
+#[derive(Clone)]
+pub(crate) struct OwnModule(Module);
+
+impl OwnModule {
+    /// Creates a module. `lookups` holds the functions that the code of the module looks up.
+    pub(crate) fn new(implementation: Box<dyn Implementation>, lookups: Arc<Lookups>) -> Result<OwnModule> {
+        let raw = Box::into_raw(Box::new(ModuleBox {
+            vptr: vtable::address(),
+            header: TVMFFIObject {
+                combined_ref_count: 0x1_0000_0001,
+                type_index: kTVMFFIModule,
+                flags: 0,
+                deleter: Some(ModuleBox::delete),
+            },
+            imports: Imports::new(),
+            lookup_cache: core::ptr::null_mut(),
+            state: State { implementation, lookups },
+        }));
+        let handle = raw.wrapping_byte_add(HEADER_OFFSET).cast();
+        ledger::add(handle, kTVMFFIModule);
+        // SAFETY: the object is new and has one reference, which passes to the result.
+        let object = unsafe { ObjectRef::from_owned_or_null(handle) };
+        match object.map(Module::try_from_object) {
+            Some(Ok(module)) => Ok(OwnModule(module)),
+            _ => anyfn::bail!("InternalError", "the type ffi.Module is not registered"),
+        }
+    }
+
+    /// Converts a module. Returns an error if this runtime has not created it.
+    pub(crate) fn try_from(module: &Module) -> Result<OwnModule> {
+        let this = ModuleBox::of_handle(module.as_object().as_handle()).cast::<*const c_void>();
+        // SAFETY: a pointer to its table of functions precedes the header of every module.
+        let vptr = unsafe { *this };
+        if core::ptr::eq(vptr, vtable::address()) {
+            return Ok(OwnModule(module.clone()));
+        }
+        anyfn::bail!(
+            "RuntimeError",
+            "the module was made by another library's C++ class; calling such modules is not supported yet"
+        )
+    }
+
+    /// Returns the module with the given context, which the loader has passed to the code of the module. Returns `None`
+    /// if this runtime has not created the module, or if `context` is NULL.
+    ///
+    /// # Safety
+    /// `context` must be NULL or the context of a live module.
+    pub(crate) unsafe fn from_context(context: *const c_void) -> Option<OwnModule> {
+        let this = NonNull::new(context.cast_mut().cast::<ModuleBox>())?;
+        // SAFETY: the caller guarantees a module, which begins with the pointer.
+        if !core::ptr::eq(unsafe { (*this.as_ptr()).vptr }, vtable::address()) {
+            return None;
+        }
+        let handle = this.as_ptr().wrapping_byte_add(HEADER_OFFSET).cast();
+        // SAFETY: the module is live and of this runtime, so its header is valid.
+        let object = unsafe { ObjectRef::from_borrowed_or_null(handle) }?;
+        Module::try_from_object(object).ok().map(OwnModule)
+    }
+
+    /// Returns the context of the module, which the loader passes to the code of the module. It is the address of the
+    /// pointer to the table of functions.
+    pub(crate) fn context(&self) -> *mut c_void {
+        ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
+    }
+
+    fn state(&self) -> &State {
+        // SAFETY: the handle belongs to a module that `new` has created, and `self` keeps it alive.
+        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state }
+    }
+
+    fn own_imports(&self) -> &Imports {
+        // SAFETY: the handle belongs to a module that `new` has created, and `self` keeps it alive.
+        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).imports }
+    }
+
+    fn implementation(&self) -> &dyn Implementation {
+        &*self.state().implementation
+    }
+
+    /// Returns the functions that this module's code has looked up.
+    pub(crate) fn lookups(&self) -> &Lookups {
+        &self.state().lookups
+    }
+
+    /// Converts this module to the type for modules of any origin.
+    pub(crate) fn into_module(self) -> Module {
+        self.0
+    }
+
+    /// Returns the module object.
+    pub(crate) fn as_object(&self) -> &ObjectRef {
+        self.0.as_object()
+    }
+
+    /// Returns the kind of the module, such as `library`.
+    pub(crate) fn kind(&self) -> &CStr {
+        self.implementation().kind()
+    }
+
+    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
+    pub(crate) fn file(&self) -> Option<StdString> {
+        self.implementation().file()
+    }
+
+    /// Returns the property bits; see [`Implementation::property_mask`].
+    pub(crate) fn property_mask(&self) -> i32 {
+        self.implementation().property_mask()
+    }
+
+    /// Calls `find` with this module and returns the result if there is one. Otherwise, if `query_imports` is true,
+    /// calls `find` with the imports like [`OwnModule::search_imports`].
+    fn search<T>(
+        &self,
+        query_imports: bool,
+        mut find: impl FnMut(&OwnModule) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        if let Some(found) = find(self)? {
+            return Ok(Some(found));
+        }
+        if query_imports { self.search_imports(find) } else { Ok(None) }
+    }
+
+    /// Calls `find` with the modules that this one imports, directly or indirectly, until a call has a result. The
+    /// order is depth first. Returns that result, or `None`.
+    fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
+        let mut seen = HashSet::new();
+        let mut open: Vec<Module> = self.imports();
+        open.reverse();
+        while let Some(next) = open.pop() {
+            if !seen.insert(next.as_object().as_handle()) {
+                continue;
+            }
+            let next = OwnModule::try_from(&next)?;
+            if let Some(found) = find(&next)? {
+                return Ok(Some(found));
+            }
+            open.extend(next.imports().into_iter().rev());
+        }
+        Ok(None)
+    }
+
+    /// Returns the function that `instead` returns. If it returns none and `missing` is set, returns an error: a module
+    /// whose functions are not known might have the function called `name`, and `missing` states why they are not
+    /// known.
+    fn or_missing(
+        &self,
+        name: &str,
+        missing: Option<Error>,
+        instead: impl FnOnce() -> Option<PackedFunc>,
+    ) -> Result<Option<PackedFunc>> {
+        match (instead(), missing) {
+            (Some(found), _) => Ok(Some(found)),
+            (None, None) => Ok(None),
+            (None, Some(why)) => {
+                anyfn::bail!(why.kind(), "Cannot find function {name}: {}", why.message())
+            }
+        }
+    }
+
+    /// Returns the function called `name` of this module or, if `query_imports` is true, of the modules that it imports
+    /// directly or indirectly.
+    pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
+        let mut missing = None;
+        let found = self.search(query_imports, |m| m.own_function(name, &mut missing))?;
+        self.or_missing(name, missing, || found)
+    }
+
+    /// Returns the function called `name` of the modules that this one imports directly or indirectly. If none of them
+    /// has it, returns the global function of this name.
+    pub(crate) fn imported_function(&self, name: &str) -> Result<Option<PackedFunc>> {
+        let mut missing = None;
+        let found = self.search_imports(|m| m.own_function(name, &mut missing))?;
+        // SAFETY: the function is for compiled code, which passes addresses of its own as the function's documentation
+        // requires.
+        self.or_missing(name, missing, || found.or_else(|| unsafe { anyfn::registry::find_unsafe(name) }))
+    }
+
+    /// Returns the function of this module called `name`. If the functions of this module are not known, returns `None`
+    /// and stores the reason in `missing`.
+    fn own_function(&self, name: &str, missing: &mut Option<Error>) -> Result<Option<PackedFunc>> {
+        match self.implementation().missing(self)? {
+            None => self.implementation().function(self, name),
+            Some(why) => {
+                missing.get_or_insert(why);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns true if this module or, if `query_imports` is true, one that it imports directly or indirectly has a
+    /// function called `name`.
+    pub(crate) fn implements(&self, name: &str, query_imports: bool) -> Result<bool> {
+        let found =
+            self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;
+        Ok(found.is_some())
+    }
+
+    /// Returns the names of the functions of this module, sorted. If `query_imports` is true, those of the modules that
+    /// it imports directly or indirectly are included.
+    pub(crate) fn function_names(&self, query_imports: bool) -> Result<Vec<StdString>> {
+        let mut names = self.implementation().function_names()?;
+        if query_imports {
+            self.search_imports(|m| {
+                names.extend(m.implementation().function_names()?);
+                Ok(None::<()>)
+            })?;
+            names.sort_unstable();
+            names.dedup();
+        }
+        Ok(names)
+    }
+
+    /// Returns the documentation of the function called `name`, searching the imports if `query_imports` is true.
+    pub(crate) fn function_doc(&self, name: &str, query_imports: bool) -> Result<Option<String>> {
+        self.search(query_imports, |m| m.implementation().function_doc(name))
+    }
+
+    /// Returns the metadata of the function called `name` as JSON, searching the imports if `query_imports` is true.
+    pub(crate) fn function_metadata(&self, name: &str, query_imports: bool) -> Result<Option<String>> {
+        self.search(query_imports, |m| m.implementation().function_metadata(name))
+    }
+
+    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
+    pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
+        self.implementation().leases()
+    }
+
+    /// Returns the reason why the code of the module is never unmapped, or `None` if it can be unmapped.
+    pub(crate) fn pinned(&self) -> Option<StdString> {
+        self.implementation().pinned()
+    }
+
+    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
+    /// which the module was loaded is meant.
+    pub(crate) fn is_current(&self, path: Option<&Path>) -> bool {
+        self.implementation().is_current(path)
+    }
+
+    /// Returns the operations of the module if they are of the type `T`.
+    pub(crate) fn implementation_as<T: Implementation>(&self) -> Option<&T> {
+        let implementation: &dyn core::any::Any = self.implementation();
+        implementation.downcast_ref()
+    }
+
+    /// Returns the library of the module, if it was loaded from a file.
+    pub(crate) fn mapped(&self) -> Option<&Arc<Mapped>> {
+        self.implementation().mapped()
+    }
+
+    /// Returns the modules that this one imports directly.
+    pub(crate) fn imports(&self) -> Vec<Module> {
+        self.own_imports().to_vec()
+    }
+
+    /// Adds a module to the imports of this module. Returns an error if this would create a cycle.
+    pub(crate) fn import(&self, other: &Module) -> Result<()> {
+        self.import_all(core::slice::from_ref(other))
+    }
+
+    /// Adds several modules to the imports of this module. If one of them would create a cycle, none is added.
+    pub(crate) fn import_all(&self, others: &[Module]) -> Result<()> {
+        let own = others.iter().map(OwnModule::try_from).collect::<Result<Vec<_>>>()?;
+        self.own_imports().change(|imports, read| {
+            if reaches(own, self, read) {
+                anyfn::bail!("RuntimeError", "Cyclic dependency detected during import");
+            }
+            imports.extend(others.iter().cloned());
+            Ok(())
+        })
+    }
+
+    /// Removes all imports.
+    pub(crate) fn clear_imports(&self) -> Result<()> {
+        self.own_imports().change(|imports, _read| {
+            imports.clear();
+            Ok(())
+        })
+    }
+
+    /// Returns the bytes from which the loader of this kind creates the module again, or an error if the module cannot
+    /// be saved.
+    pub(crate) fn save_to_bytes(&self) -> Result<Bytes> {
+        self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
+    }
+
+    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is the format. If the
+    /// kind has no writer of its own, the bytes of the module are written.
+    pub(crate) fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
+        let extension = || Path::new(path).extension().and_then(|text| text.to_str()).unwrap_or_default();
+        let format = if format.is_empty() { extension() } else { format };
+        if self.implementation().write_to_file(path, format)? {
+            return Ok(());
+        }
+        let Some(bytes) = self.implementation().save_to_bytes()? else {
+            return Err(self.unsupported("written to a file"));
+        };
+        // Written under another name first, so that an existing file stays as it is if this fails.
+        let partial = format!("{path}.{}.partial", std::process::id());
+        let written = std::fs::write(&partial, &*bytes).and_then(|()| std::fs::rename(&partial, path));
+        written.map_err(|error| {
+            drop(std::fs::remove_file(&partial));
+            anyfn::error!("RuntimeError", "Cannot write {path}: {error}")
+        })
+    }
+
+    /// Returns the formats in which the module can be written, as file extensions without the dot.
+    pub(crate) fn write_formats(&self) -> Result<Array<String>> {
+        self.implementation().write_formats()
+    }
+
+    /// Returns the source of the module in the format `format`, or an empty string if it has none.
+    pub(crate) fn inspect_source(&self, format: &str) -> Result<String> {
+        self.implementation().inspect_source(format)
+    }
+
+    /// Returns an error which states that a module of this kind cannot be `what`, such as "saved as bytes".
+    pub(crate) fn unsupported(&self, what: &str) -> Error {
+        let kind: StdString = self.kind().to_string_lossy().into_owned();
+        anyfn::error!("RuntimeError", "a module of kind `{kind}` cannot be {what}")
+    }
+}
+
+/// Returns true if `target` is among the modules `from` or their direct or indirect imports.
+fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = from;
+    while let Some(next) = open.pop() {
+        if next.as_object().ptr_eq(target.as_object()) {
+            return true;
+        }
+        if seen.insert(next.as_object().as_handle()) {
+            let imports = read(next.own_imports());
+            open.extend(imports.iter().filter_map(|module| OwnModule::try_from(module).ok()));
+        }
+    }
+    false
+}

@@ -1,0 +1,30 @@
+//! The modules of libraries that are linked into the process.
+
+use std::collections::HashMap;
+
+use anyfn::{Module, Result};
+use anyfn_core::loader::Mutex;
+
+use crate::library::{Code, LibraryModule};
+use crate::load;
+use crate::names::IMPORT_TREE;
+
+static MODULES: Mutex<Option<HashMap<String, Module>>> = Mutex::new(None);
+
+/// Returns the module of the linked libraries whose symbols have the prefix `prefix`. All calls with the same prefix
+/// return the same module, which is never released.
+pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
+    if let Some(known) = MODULES.lock().get_or_insert_default().get(prefix) {
+        return Ok(known.clone());
+    }
+    let code = Code::System(prefix.to_owned());
+    let import_tree = code.data(IMPORT_TREE);
+    // SAFETY: code that registers symbols promises that they follow the convention; their code does not run before
+    // this.
+    let library = unsafe { LibraryModule::create(code) }?;
+    // SAFETY: code that registers symbols promises that they follow the convention; their code does not run before
+    // this.
+    let module = unsafe { load::with_imports(&library, import_tree, None) }?;
+    // If two threads get here at the same time, the module of the first one stays.
+    Ok(MODULES.lock().get_or_insert_default().entry(prefix.to_owned()).or_insert(module).clone())
+}

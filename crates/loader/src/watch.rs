@@ -1,0 +1,420 @@
+//! Modules that follow a file: such a module always uses the newest good build of the file. Meant for development.
+//!
+//! No thread checks the file in the background. The file is checked when a function of the module is looked up, and
+//! when a function that was looked up is called; a check is one system call. A build is *good* if it can be loaded and
+//! has all functions that are in use. A build that is not good changes nothing, except that [`Watch::problem`] reports
+//! the reason.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use std::path::{Path, PathBuf};
+use std::string::String as StdString;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIFunction,
+};
+use anyfn::{Any, AnyView, Error, Map, Module, PackedFunc, Result, String};
+use anyfn_core::loader::{self, Mutex};
+
+use crate::file::{Identity, identity_of};
+use crate::library::registrations;
+use crate::load;
+use crate::object::{Implementation, OwnModule};
+
+/// Minimum age of a file that is considered complete. A younger file that cannot be loaded may still be being written,
+/// so it is tried again at the next check, without a warning.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// A file and its newest good build.
+pub(crate) struct Watch {
+    path: StdString,
+    /// Callback that is called with the path and the new module after a newer build was loaded.
+    on_reload: Option<PackedFunc>,
+    /// Callback that is called with the path and a reason if a newer build cannot be used.
+    on_problem: Option<PackedFunc>,
+    state: Mutex<State>,
+    /// True while a thread loads a build. Other threads do not wait for it and continue with the current build.
+    looking: AtomicBool,
+    /// Functions that were looked up and may still be in use.
+    taken: Mutex<Vec<Weak<Follower>>>,
+}
+
+struct State {
+    module: OwnModule,
+    /// Number of the current build. It is 0 for the first one and increases with each newer build.
+    build: usize,
+    /// Identity of the file's content that was checked most recently.
+    seen: Identity,
+    /// True if the content that was checked most recently need not be checked again.
+    is_settled: bool,
+    /// Reason why the content of the file is not used; `None` if the current build was loaded from it.
+    problem: Option<StdString>,
+}
+
+/// Result of loading the present content of the file.
+enum Outcome {
+    Same,
+    Reloaded(OwnModule),
+    Refused(Error),
+}
+
+impl Watch {
+    /// Loads the file at `path` and returns a module that follows it.
+    pub(crate) fn open(
+        path: &str,
+        on_reload: Option<PackedFunc>,
+        on_problem: Option<PackedFunc>,
+    ) -> Result<Module> {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+        let path = absolute.to_str().unwrap_or(path).to_owned();
+        // Read before the file is loaded: what is written meanwhile is another content.
+        let seen = identity_of(Path::new(&path));
+        let module = load_from(&path)?;
+        let state = State { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
+        let watch = Watch {
+            path,
+            on_reload,
+            on_problem,
+            state: Mutex::new(state),
+            looking: AtomicBool::new(false),
+            taken: Mutex::new(Vec::new()),
+        };
+        OwnModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(OwnModule::into_module)
+    }
+
+    /// Returns the module of the current build, and the number of the build.
+    fn current(&self) -> (OwnModule, usize) {
+        let state = self.state.lock();
+        (state.module.clone(), state.build)
+    }
+
+    /// Returns the reason why the present content of the file is not used, or `None` if it is used.
+    pub(crate) fn problem(&self) -> Option<StdString> {
+        self.state.lock().problem.clone()
+    }
+
+    /// Checks the file, and uses its content if this is a newer good build. Returns true if it is.
+    ///
+    /// # Errors
+    /// Returns the error of a callback. A build that is not good is reported to `on_problem` and is not an error.
+    pub(crate) fn poll(&self) -> Result<bool> {
+        // While a file is replaced, it may be absent for a moment.
+        let Some(now) = identity_of(Path::new(&self.path)) else { return Ok(false) };
+        {
+            let state = self.state.lock();
+            if state.seen == now && state.is_settled {
+                return Ok(false);
+            }
+        }
+        match self.look(now) {
+            Outcome::Same => Ok(false),
+            Outcome::Reloaded(module) => {
+                if let Some(on_reload) = &self.on_reload {
+                    on_reload.call((&self.path[..], module.into_module()))?;
+                }
+                Ok(true)
+            }
+            Outcome::Refused(error) => {
+                if !self.state.lock().is_settled {
+                    return Ok(false);
+                }
+                match &self.on_problem {
+                    Some(on_problem) => {
+                        on_problem.call((&self.path[..], error.message()))?;
+                    }
+                    None => loader::warn(&format!(
+                        "the newer build of {} is not taken: {}",
+                        self.path,
+                        error.message()
+                    )),
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Checks the file like [`Watch::poll`] and returns the module of the current build. If the content of the file
+    /// cannot be used, this is an error, even if it was already reported.
+    pub(crate) fn reload(&self) -> Result<Module> {
+        let now = identity_of(Path::new(&self.path));
+        match self.look(now.unwrap_or_default()) {
+            Outcome::Same => {}
+            Outcome::Reloaded(module) => {
+                if let Some(on_reload) = &self.on_reload {
+                    on_reload.call((&self.path[..], module.into_module()))?;
+                }
+            }
+            Outcome::Refused(error) => return Err(error),
+        }
+        Ok(self.current().0.into_module())
+    }
+
+    /// Checks the file like [`Watch::poll`] and returns the module of the current build.
+    pub(crate) fn newest(&self) -> Result<Module> {
+        self.poll()?;
+        Ok(self.current().0.into_module())
+    }
+
+    /// Loads the present content of the file, whose identity is `now`, and makes it the current build if it is good.
+    /// Calls no callback.
+    #[cold]
+    fn look(&self, now: Identity) -> Outcome {
+        if self.looking.swap(true, Ordering::Acquire) {
+            return Outcome::Same;
+        }
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let _done = Done(&self.looking);
+        let (before, _) = self.current();
+        let loaded = registrations::taking_over(&before, || load_from(&self.path)).and_then(|module| {
+            self.check_taken(&module)?;
+            Ok(module)
+        });
+        let mut state = self.state.lock();
+        state.seen = now;
+        match loaded {
+            Ok(module) => {
+                state.is_settled = true;
+                state.problem = None;
+                if module.as_object().ptr_eq(before.as_object()) {
+                    return Outcome::Same;
+                }
+                state.build += 1;
+                let old = core::mem::replace(&mut state.module, module.clone());
+                drop(state);
+                // Under no lock, because releasing may run any code.
+                drop((old, before));
+                Outcome::Reloaded(module)
+            }
+            Err(error) => {
+                state.is_settled = has_settled(now);
+                state.problem = Some(error.message().to_owned());
+                Outcome::Refused(error)
+            }
+        }
+    }
+
+    /// Returns an error if a build lacks a function that was looked up and is still in use.
+    fn check_taken(&self, module: &OwnModule) -> Result<()> {
+        let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
+        for follower in &taken {
+            if !module.implements(&follower.name, true)? {
+                anyfn::bail!(
+                    "AttributeError",
+                    "the newer build of {} has no function `{}`, which is in use; what is used stays the build before",
+                    self.path,
+                    follower.name
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads the module in the file at `path`. It must be a module of this runtime.
+fn load_from(path: &str) -> Result<OwnModule> {
+    OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
+}
+
+/// Returns true if a file is old enough to be considered complete, judging by its modification time.
+fn has_settled(identity: Identity) -> bool {
+    let (seconds, nanoseconds) = identity.3;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let changed = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
+    // A time in the future counts by its distance from now.
+    now.abs_diff(changed) >= SETTLED
+}
+
+/// A function that was looked up in a module that follows a file. It is looked up again in each newer build.
+struct Follower {
+    watch: Arc<Watch>,
+    name: StdString,
+    /// Function in the build in which it was looked up most recently, with the number of that build.
+    cached: Mutex<(usize, PackedFunc)>,
+}
+
+impl Follower {
+    /// Checks the file and returns the function in the current build.
+    fn function(&self) -> Result<PackedFunc> {
+        self.watch.poll()?;
+        let build = self.watch.state.lock().build;
+        {
+            let cached = self.cached.lock();
+            if cached.0 == build {
+                return Ok(cached.1.clone());
+            }
+        }
+        let (module, build) = self.watch.current();
+        let Some(function) = module.function(&self.name, true)? else {
+            return Err(module.into_module().missing(&self.name));
+        };
+        let old = core::mem::replace(&mut *self.cached.lock(), (build, function.clone()));
+        drop(old);
+        Ok(function)
+    }
+}
+
+/// Content of the function object for a [`Follower`]. The ABI fixes all fields before `follower`.
+#[repr(C)]
+struct Content {
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    follower: Arc<Follower>,
+}
+
+// SAFETY: the cell holds addresses of functions only; any thread may use the rest.
+unsafe impl Send for Content {}
+
+/// Extension of such function objects. It marks them as functions that may run for a long time, as compiled code may.
+static EXT: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
+
+/// # Safety
+/// `handle` must be a function object that [`follow`] has created, alive for `'a`.
+unsafe fn follower_of<'a>(handle: *mut c_void) -> &'a Follower {
+    // SAFETY: the content follows the header.
+    let content = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Content>();
+    // SAFETY: the caller keeps the object alive.
+    unsafe { &(*content).follower }
+}
+
+unsafe extern "C" fn call(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: c_int,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    anyfn::__private::trampoline(|| {
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
+        let function = unsafe { follower_of(handle) }.function()?;
+        // SAFETY: the caller passes `count` valid views for the duration of the call.
+        let args = unsafe { AnyView::slice_from_raw(args, count) };
+        let value = function.call_views(args)?;
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    anyfn::__private::trampoline(|| {
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
+        let function = unsafe { follower_of(handle) }.function()?;
+        if let Some(text) = function.signature() {
+            // SAFETY: the caller passes a writable result that holds nothing.
+            unsafe { result.write(Any::new(text)?.into_raw()) };
+        }
+        Ok(())
+    })
+}
+
+/// Creates a function object that calls the function `name` in the current build whenever it is called. `function` is
+/// the one in the build with the number `build`.
+fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
+    let follower = Arc::new(Follower {
+        watch: watch.clone(),
+        name: name.to_owned(),
+        cached: Mutex::new((build, function)),
+    });
+    {
+        let mut taken = watch.taken.lock();
+        taken.retain(|weak| weak.strong_count() > 0);
+        taken.push(Arc::downgrade(&follower));
+    }
+    let cell = TVMFFIFunctionCell { safe_call: call, cpp_call: core::ptr::null_mut() };
+    let content = Content { cell, ext: &EXT, follower };
+    let flags = OBJECT_FLAG_FUNCTION_EXT;
+    // SAFETY: the content begins with the cell of a function and the address of its extension, which is static.
+    let object = unsafe { anyfn::__private::new_object_with_flags(kTVMFFIFunction, flags, content) };
+    PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
+}
+
+/// Implementation of a module that follows a file. Functions that the current build imports count as functions of the
+/// module.
+struct WatchModule(Arc<Watch>);
+
+impl Implementation for WatchModule {
+    fn kind(&self) -> &CStr {
+        c"watch"
+    }
+
+    fn property_mask(&self) -> i32 {
+        2
+    }
+
+    fn function(&self, _module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+        self.0.poll()?;
+        let (module, build) = self.0.current();
+        let Some(function) = module.function(name, true)? else { return Ok(None) };
+        follow(&self.0, name, build, function).map(Some)
+    }
+
+    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+        self.0.poll()?;
+        self.0.current().0.implements(name, true)
+    }
+
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        self.0.current().0.function_names(true)
+    }
+
+    fn file(&self) -> Option<StdString> {
+        Some(self.0.path.clone())
+    }
+
+    fn function_doc(&self, name: &str) -> Result<Option<String>> {
+        self.0.current().0.function_doc(name, true)
+    }
+
+    fn function_metadata(&self, name: &str) -> Result<Option<String>> {
+        self.0.current().0.function_metadata(name, true)
+    }
+
+    fn leases(&self) -> Result<Map<String, Any>> {
+        self.0.current().0.leases()
+    }
+
+    fn pinned(&self) -> Option<StdString> {
+        self.0.current().0.pinned()
+    }
+
+    fn is_current(&self, path: Option<&Path>) -> bool {
+        match path {
+            Some(path) => self.0.current().0.is_current(Some(path)),
+            None => self.0.current().0.is_current(Some(Path::new(&self.0.path))),
+        }
+    }
+}
+
+/// Returns the file that a module follows, with its state, or `None` if the module follows no file.
+fn followed(module: &OwnModule) -> Option<&Arc<Watch>> {
+    module.implementation_as::<WatchModule>().map(|WatchModule(watch)| watch)
+}
+
+/// Returns the file that a module follows, with its state.
+///
+/// # Errors
+/// Returns `TypeError` if the module does not follow a file.
+pub(crate) fn of(module: &Module) -> Result<Arc<Watch>> {
+    let own = OwnModule::try_from(module)?;
+    match followed(&own) {
+        Some(watch) => Ok(watch.clone()),
+        None => anyfn::bail!(
+            "TypeError",
+            "expected a module that ffi.ModuleWatch has made, but got one of kind `{}`",
+            own.kind().to_string_lossy()
+        ),
+    }
+}
+
+/// Returns the module of the current build, for a module that follows a file. Other modules are returned unchanged.
+pub(crate) fn newest(module: &OwnModule) -> Result<Module> {
+    followed(module).map_or_else(|| Ok(module.clone().into_module()), |watch| watch.newest())
+}
