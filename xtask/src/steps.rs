@@ -294,7 +294,7 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fuzzing what puts modules into libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
             run.cmd(
-                cargo_cmd("test -p anyfn-runtime --lib takes_any_library").env("ANYFN_FUZZ_SECONDS", seconds),
+                cargo_cmd("test -p anyfn-bundle --lib takes_any_library").env("ANYFN_FUZZ_SECONDS", seconds),
             )
         })
         .beside(),
@@ -389,7 +389,15 @@ fn rust_doc_tests(run: &Run) -> Result<()> {
 
 /// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
 fn rust_asan(run: &Run) -> Result<()> {
-    const CHECKED: [&str; 5] = ["anyfn", "anyfn-core", "anyfn-loader", "anyfn-reflect", "anyfn-runtime"];
+    const CHECKED: [&str; 7] = [
+        "anyfn",
+        "anyfn-core",
+        "anyfn-loader",
+        "anyfn-reflect",
+        "anyfn-runtime",
+        "anyfn-bundle",
+        "anyfn-doctor",
+    ];
     run.parts(CHECKED, BESIDE_RUST, |due| {
         let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
         run.cmd(

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
-use anyfn_host::runtime::bundle::{Bundle, read_file};
+use anyfn_host::bundle::{Bundle, read_file};
 
 /// Module of a given kind that consists of the bytes of a file. The loader of that kind is not needed to write the module to a
 /// bundle.

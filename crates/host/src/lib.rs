@@ -22,13 +22,19 @@ extern crate std;
 extern crate anyfn_core as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;
+/// Writing a library and all modules that it imports as one file.
+#[cfg(feature = "bundle")]
+pub use anyfn_bundle as bundle;
+/// Checks of what works on this machine.
+#[cfg(feature = "doctor")]
+pub use anyfn_doctor as doctor;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;
 /// Functions, modules and tensors of another process or machine.
 #[cfg(feature = "rpc")]
 pub use anyfn_rpc as rpc;
-/// Devices and their memory, tensors, worker threads, bundles, timing.
+/// Devices and their memory, tensors, worker threads, timing.
 #[cfg(feature = "runtime")]
 pub use anyfn_runtime as runtime;
 
@@ -46,7 +52,7 @@ struct Readme;
 struct Objects;
 
 /// Rust sample of the page about modules and bundles.
-#[cfg(all(doctest, feature = "runtime"))]
+#[cfg(all(doctest, feature = "bundle"))]
 #[doc = include_str!("../../../docs/bundles.md")]
 struct Bundles;
 

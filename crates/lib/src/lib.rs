@@ -3,7 +3,11 @@
 //! The C functions are those of `anyfn-core`; naming the crate makes the linker keep and export them.
 #![no_std]
 
+#[cfg(feature = "bundle")]
+extern crate anyfn_bundle as _;
 extern crate anyfn_core as _;
+#[cfg(feature = "doctor")]
+extern crate anyfn_doctor as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;
 #[cfg(feature = "reflect")]

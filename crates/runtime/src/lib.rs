@@ -1,4 +1,4 @@
-//! Runtime services for compiled code: devices and their memory, tensors, worker threads, bundles, timing.
+//! Runtime services for compiled code: devices and their memory, tensors, worker threads, timing.
 //!
 //! Other languages use them through registered functions. Only the functions that compiled libraries call by symbol are
 //! C functions (`backend`).
@@ -8,9 +8,7 @@
 extern crate anyfn_loader as _;
 
 mod backend;
-pub mod bundle;
 pub mod device;
-pub mod doctor;
 pub mod profile;
 pub mod tensor;
 pub mod threads;

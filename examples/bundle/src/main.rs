@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyfn::{Module, ModuleKind, PackedFunc, Result, TypedPackedFunc};
-use anyfn_host::runtime::bundle::Bundle;
+use anyfn_host::bundle::Bundle;
 
 /// A module whose device code consists of lines `NAME A B`, each of which defines a function x -> A * x + B.
 struct Calc {

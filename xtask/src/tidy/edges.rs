@@ -1,8 +1,8 @@
 //! Checks which crates depend on which.
 //!
-//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime, rpc} <- host/lib`. A plugin depends on `anyfn` alone,
-//! so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may have any crate as a
-//! dev-dependency, except those in [`LEAVES`].
+//! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- doctor, rpc, bundle} <- host/lib`. A plugin depends
+//! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
+//! have any crate as a dev-dependency, except those in [`LEAVES`].
 
 use std::fs;
 use std::path::Path;
@@ -22,9 +22,23 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
     ("anyfn-rpc", &["anyfn-abi", "anyfn"]),
+    ("anyfn-bundle", &["anyfn-abi", "anyfn"]),
+    // Checks the memory of devices below the level of tensors, runs a parallel loop, and reads the share of processor time. No
+    // registered functions offer this.
+    ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
     (
         "anyfn-host",
-        &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-loader", "anyfn-reflect", "anyfn-runtime", "anyfn-rpc"],
+        &[
+            "anyfn-abi",
+            "anyfn",
+            "anyfn-core",
+            "anyfn-loader",
+            "anyfn-reflect",
+            "anyfn-runtime",
+            "anyfn-rpc",
+            "anyfn-bundle",
+            "anyfn-doctor",
+        ],
     ),
     (
         "anyfn-lib",
@@ -36,6 +50,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "anyfn-reflect",
             "anyfn-runtime",
             "anyfn-rpc",
+            "anyfn-bundle",
+            "anyfn-doctor",
             "anyfn-host",
         ],
     ),

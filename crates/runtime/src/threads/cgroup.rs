@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// over the groups of the process and their ancestors. `None` if no group limits the time.
 ///
 /// `root` is the folder that contains `proc` and the mounts of the control groups: `/` except in tests.
-pub(crate) fn quota(root: &Path) -> Option<f64> {
+pub(super) fn quota(root: &Path) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     let limits = groups.lines().filter_map(|line| {

@@ -9,7 +9,7 @@
 //! In reading order: `job` (one launch), `pool` (the workers), `place` (where they wake), `host` (the threads of the
 //! host), `size`, `cgroup`, `fork`, `worker`, `waiting`, `sync`.
 
-pub(crate) mod cgroup;
+mod cgroup;
 mod fork;
 mod host;
 mod job;
@@ -21,6 +21,7 @@ mod waiting;
 mod worker;
 
 use core::ffi::{c_int, c_void};
+use std::path::Path;
 
 use anyfn::abi::TVMParallelGroupEnv;
 use anyfn::{PackedFunc, Result, bail, register};
@@ -40,6 +41,12 @@ pub fn num_threads() -> usize {
 pub fn set_num_threads(threads: usize) {
     size::set(threads);
     pool::resized();
+}
+
+/// Returns the processor time that control groups leave to this process, as a number of processors. `None` if no
+/// control group limits the time.
+pub fn processor_quota() -> Option<f64> {
+    cgroup::quota(Path::new("/"))
 }
 
 /// Sets the function `launcher(run, n)` that runs the tasks of parallel launches instead of the worker threads. `None`

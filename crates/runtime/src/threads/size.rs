@@ -1,10 +1,9 @@
 //! The number of threads of a parallel launch.
 
-use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::cgroup;
+use super::processor_quota;
 
 /// Maximum number of threads. No machine has more processors, so larger numbers are mistakes.
 pub(super) const THREADS_MAX: usize = 1 << 12;
@@ -34,7 +33,7 @@ pub(super) fn get() -> usize {
             if let (Some(text), None) = (asked, number) {
                 warn(text);
             }
-            let found = number.unwrap_or_else(|| choose(affinity(), cgroup::quota(Path::new("/"))));
+            let found = number.unwrap_or_else(|| choose(affinity(), processor_quota()));
             FOUND.store(found, Ordering::Relaxed);
             found
         }

@@ -7,6 +7,10 @@
 //!
 //! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
 
+// Links the runtime into the tests.
+#[cfg(test)]
+extern crate anyfn_core as _;
+
 mod elf;
 mod embed;
 mod files;
@@ -29,7 +33,7 @@ use tree::Tree;
 /// ```no_run
 /// # use anyfn::{Module, Result};
 /// # fn device_module() -> Result<Module> { Module::load("kernels.dev") }
-/// use anyfn_runtime::bundle::Bundle;
+/// use anyfn_bundle::Bundle;
 ///
 /// Bundle::new().file("kernel.o").import(&device_module()?).write("kernel.so")?;
 /// # Ok::<(), anyfn::Error>(())

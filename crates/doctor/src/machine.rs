@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyfn::register;
+use anyfn_runtime::threads;
 
 use super::{Check, Status, bytes};
-use crate::threads::{self, cgroup};
 
 /// Checks that parallel loops run, and reports the processors that this process may use.
 #[register("anyfn.doctor.threads", blocking)]
@@ -40,7 +40,7 @@ fn worker_threads() -> Vec<Check> {
     if let Some(affinity) = affinity {
         why.push_str(&format!("; allowed: {affinity}"));
     }
-    match cgroup::quota(Path::new("/")) {
+    match threads::processor_quota() {
         Some(quota) => why.push_str(&format!("; a control group leaves the time of {quota:.2} of them")),
         None => why.push_str("; no control group limits their time"),
     }

@@ -6,6 +6,10 @@
 //! register further checks. The checks of this crate are in `process` (the runtime itself, the loader), `compiler`,
 //! `machine` (threads, memory, disk) and `devices`.
 
+// Links the runtime into the tests.
+#[cfg(test)]
+extern crate anyfn_core as _;
+
 mod compiler;
 mod devices;
 mod machine;

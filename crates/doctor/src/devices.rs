@@ -5,9 +5,9 @@ use std::ffi::CString;
 
 use anyfn::abi::{kDLCPU, kDLCUDA, kDLOpenCL, kDLROCM, kDLVulkan};
 use anyfn::{Device, Result, bail, register};
+use anyfn_runtime::device::{self, ALIGNMENT, Attribute, Memory, Value};
 
 use super::{Check, Status, bytes};
-use crate::device::{self, ALIGNMENT, Attribute, Memory, Value};
 
 /// A known kind of device: its name and DLPack number, the vendor's libraries, the device files that the system
 /// provides for it, and advice for its installation.
