@@ -14,6 +14,7 @@ use crate::cache::{self, Cache};
 use crate::compile::{Compiler, Form, Progress, io_error};
 use crate::foreign::ForeignModule;
 use crate::lower;
+use crate::target;
 
 /// Input of a build: a module, a function, or several functions.
 pub trait Buildable {
@@ -83,7 +84,7 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     if module.functions.is_empty() {
         bail!("ValueError", "there is nothing to build: the module has no functions");
     }
-    let options = anyfn_codegen_c::CodegenOptions::of(&*Target::of(module)?);
+    let options = anyfn_codegen_c::CodegenOptions::of(&*target::of(module)?);
     anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
 }
 
@@ -141,7 +142,7 @@ pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>)
 /// `RuntimeError` if the C compiler fails, with its output, or if it does not exist.
 pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> Result<Module> {
     let module = what.to_module()?;
-    let target = options.target.clone().map_or_else(|| Target::of(&module), Ok)?;
+    let target = options.target.clone().map_or_else(|| target::of(&module), Ok)?;
     let module = Target::put(&target, &module)?;
     let cache = if options.use_cache { Cache::open() } else { None };
     let text = match &options.pipeline {

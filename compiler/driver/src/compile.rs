@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, PackedFunc, Result, bail};
-use anyfn_ir::target::{Target, no_compiler, words};
+use anyfn_ir::target::Target;
+
+use crate::target::{cpu_options, no_compiler, processor, words};
 
 /// Options of the C compiler. Products and sums are contracted to fused operations, which `-std` alone prevents.
 /// Automatic vectorization is disabled, so the only vectors are those in the source: GCC 12 generates wrong code for
@@ -71,7 +73,7 @@ impl Compiler {
             find(&name).ok_or_else(|| no_compiler(&target.cc, "there is no such program"))?;
         let arguments: Vec<String> = words
             .chain(OPTIONS.iter().map(|option| (*option).to_owned()))
-            .chain(target.cpu_options())
+            .chain(cpu_options(&target.arch, &target.mcpu))
             .chain(target.options.iter().map(|option| option.to_string()))
             .collect();
         // The arguments do not say what `native` means.
@@ -80,7 +82,7 @@ impl Compiler {
             program.display(),
             arguments.join("\n"),
             target.arch,
-            target.processor()
+            processor(target)
         );
         Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
     }

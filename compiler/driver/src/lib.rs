@@ -10,6 +10,7 @@ mod compile;
 mod foreign;
 mod identity;
 mod lower;
+pub mod target;
 
 pub use anyfn_arith as arith;
 pub use anyfn_autosched as autosched;

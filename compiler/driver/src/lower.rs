@@ -2,9 +2,10 @@
 
 use anyfn::{Map, Ref, Result};
 use anyfn_ir::func::{IRModule, PrimFunc};
-use anyfn_ir::target::Target;
 use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
+
+use crate::target;
 
 /// Lowers the functions of a module to the form that code generators take, by the passes of `pipeline` or of the
 /// default pipeline. Functions that have not been scheduled first get the default schedule.
@@ -48,7 +49,7 @@ fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
 }
 
 fn scheduled(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
-    let target = Target::of(module)?;
+    let target = target::of(module)?;
     let functions =
         module.functions.iter().map(|(name, func)| (name, anyfn_autosched::scheduled(&func, &target)));
     let functions = Map::try_from_iter(functions)?;

@@ -7,8 +7,9 @@ use anyfn_compiler::ir::buffer::Buffer;
 use anyfn_compiler::ir::expr::{Expr, Var};
 use anyfn_compiler::ir::func::{IRModule, PrimFunc};
 use anyfn_compiler::ir::stmt::{ForKind, Stmt};
-use anyfn_compiler::ir::target::{Target, TargetOptions};
+use anyfn_compiler::ir::target::Target;
 use anyfn_compiler::ir::{make, ops};
+use anyfn_compiler::target::{self, TargetOptions};
 use anyfn_compiler::{build, source};
 
 fn shape(extents: &[i32]) -> Array<Expr> {
@@ -95,7 +96,7 @@ fn tiled_matmul(n: i32, m: i32, k: i32, rows: i32, columns: i32, dtype: DType) -
 fn module(func: Ref<PrimFunc>, vector_bytes: i64) -> Result<Ref<IRModule>> {
     let options = TargetOptions { vector_bytes: Some(vector_bytes), ..TargetOptions::default() };
     let module = Ref::new(IRModule { functions: Map::try_from_iter([("matmul", func)])?, attrs: Map::new() });
-    Target::put(&Ref::new(Target::make("c", options)?), &module)
+    Target::put(&Ref::new(target::make("c", options)?), &module)
 }
 
 fn numbers(count: i32, seed: i32) -> Vec<f32> {

@@ -66,6 +66,30 @@ impl Leaf {
     }
 }
 
+#[derive(Object, Debug)]
+#[object(key = "test.methods.Plain")]
+struct Plain {
+    size: i64,
+}
+
+/// The functions of [`Plain`], as another crate would define them.
+struct PlainFunctions;
+
+#[methods(of = Plain)]
+impl PlainFunctions {
+    /// Creates an object from half its size.
+    #[init]
+    #[name = "new"]
+    fn of_half(half: i64) -> Plain {
+        Plain { size: 2 * half }
+    }
+
+    /// Returns a multiple of the size.
+    fn times(this: Ref<Plain>, #[default(2)] factor: i64) -> i64 {
+        this.size * factor
+    }
+}
+
 fn node(name: &str) -> Node {
     Node::new(name.into(), 3)
 }
@@ -130,6 +154,24 @@ fn a_type_tells_of_its_methods() {
     let named = &[("type", Any::new("-").unwrap()), ("other", Any::new(leaf()).unwrap())];
     let joined = info.method("joined").unwrap().function().unwrap();
     assert_eq!(joined.call_named((&leaf(),), named).unwrap().get::<&str>().unwrap(), "leaf-leaf");
+}
+
+#[test]
+fn methods_that_another_crate_adds() {
+    let info = TypeInfo::from_index(Plain::type_index()).unwrap();
+    let init = info.attribute("__ffi_init__").unwrap().get::<PackedFunc>().unwrap();
+    let plain = init.call((3,)).unwrap().get::<Ref<Plain>>().unwrap();
+    assert_eq!(plain.size, 6);
+    assert_eq!(plain.as_object().call_method("times", ()).unwrap().get::<i64>().unwrap(), 12);
+    assert_eq!(plain.as_object().call_method("times", (3,)).unwrap().get::<i64>().unwrap(), 18);
+    assert!(message(plain.as_object().call_method("times", ("x",))).contains("test.methods.Plain.times"));
+    let names: Vec<&str> = info.methods().map(|method| method.name()).collect();
+    assert_eq!(names, ["new", "times"]);
+    assert!(info.method("new").unwrap().is_static() && !info.method("times").unwrap().is_static());
+    // Fields are still set without the constructor, as when an object is loaded.
+    let make = registry::get("ffi.MakeObjectFromPackedArgs").unwrap();
+    let other = make.call(("test.methods.Plain", "size", 4)).unwrap().get::<Ref<Plain>>().unwrap();
+    assert_eq!(other.size, 4);
 }
 
 #[test]

@@ -223,6 +223,44 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
 ///   call.
 /// - `#[name = ".."]`: the name of the method in other languages.
 ///
+/// **A type of another crate** cannot have an `impl` here. `#[methods(of = Type)]` on the `impl` of a local type adds
+/// its functions to `Type`, or the constructor of `Type`. A method takes the object as `this: Ref<Type>`:
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Object, Ref, methods};
+///
+/// mod shapes {
+///     /// A circle.
+///     #[derive(anyfn::Object)]
+///     #[object(key = "doc.Circle")]
+///     pub struct Circle {
+///         pub radius: f64,
+///     }
+/// }
+/// use shapes::Circle;
+///
+/// struct Geometry;
+///
+/// #[methods(of = Circle)]
+/// impl Geometry {
+///     /// Creates a circle; `Circle(diameter)` in Python.
+///     #[init]
+///     fn circle(diameter: f64) -> Circle {
+///         Circle { radius: diameter / 2.0 }
+///     }
+///
+///     /// Returns the diameter.
+///     fn diameter(this: Ref<Circle>) -> f64 {
+///         2.0 * this.radius
+///     }
+/// }
+///
+/// let circle = Ref::new(Geometry::circle(3.0));
+/// assert_eq!(circle.as_object().call_method("diameter", ())?.get::<f64>()?, 3.0);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+///
 /// After a plugin is unmapped, calls of its methods fail. They work again when the plugin is loaded again.
 #[proc_macro_attribute]
 pub fn methods(args: TokenStream, item: TokenStream) -> TokenStream {

@@ -3,7 +3,10 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
-use syn::{Attribute, Expr, ExprLit, FnArg, ImplItem, ImplItemFn, ItemImpl, Lit, LitStr, Meta, Pat, Type};
+use syn::parse::{ParseStream, Parser};
+use syn::{
+    Attribute, Expr, ExprLit, FnArg, Ident, ImplItem, ImplItemFn, ItemImpl, Lit, LitStr, Meta, Pat, Token, Type,
+};
 
 use crate::attributes::{Arguments, doc};
 
@@ -49,13 +52,19 @@ fn text(meta: &Meta) -> syn::Result<LitStr> {
     }
 }
 
-pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    if !args.is_empty() {
-        return Err(syn::Error::new_spanned(
-            args,
-            "#[methods] takes no options; they stand before each method",
-        ));
+/// Parses the option of the macro, `of = Type`, and returns the type.
+fn object_type(input: ParseStream<'_>) -> syn::Result<Type> {
+    let name: Ident = input.parse()?;
+    if name != "of" {
+        let text = "expected `of = Type`; the options of a method stand before the method";
+        return Err(syn::Error::new_spanned(name, text));
     }
+    input.parse::<Token![=]>()?;
+    input.parse()
+}
+
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    let of = if args.is_empty() { None } else { Some(object_type.parse2(args)?) };
     let mut block: ItemImpl = syn::parse2(item)?;
     if let Some((_, path, _)) = &block.trait_ {
         return Err(syn::Error::new_spanned(
@@ -71,6 +80,12 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     let mut told = Vec::new();
     for item in &mut block.items {
         let ImplItem::Fn(function) = item else { continue };
+        if of.is_some()
+            && let Some(receiver) = function.sig.receiver()
+        {
+            let text = "with `of = Type`, the object that a method belongs to is `this: Ref<Type>`";
+            return Err(syn::Error::new_spanned(receiver, text));
+        }
         let options = Options::take(&mut function.attrs)?;
         inits += usize::from(options.init);
         if inits > 1 {
@@ -78,16 +93,17 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
         }
         told.push(definition(function, &options)?);
     }
+    let of = of.as_ref().unwrap_or(&this);
     Ok(quote! {
         #block
         const _: () = {
             use ::anyfn::__private as __p;
             type This = #this;
-            const KEY: &str = <This as ::anyfn::Object>::TYPE_KEY;
+            const KEY: &str = <#of as ::anyfn::Object>::TYPE_KEY;
             #[__p::linkme::distributed_slice(__p::METHODS)]
             #[linkme(crate = ::anyfn::__private::linkme)]
             static METHODS: __p::TypeMethods = __p::TypeMethods {
-                of: || ::core::any::TypeId::of::<This>(),
+                of: || ::core::any::TypeId::of::<#of>(),
                 methods: &[#(#told),*],
             };
         };
@@ -219,6 +235,38 @@ mod tests {
         }
         for part in ["# [init]", "# [blocking]", "# [default", "# [name"] {
             assert!(!out.contains(part), "{part} in {out}");
+        }
+    }
+
+    #[test]
+    fn methods_of_a_type_of_another_crate() {
+        let item = quote!(
+            impl Tools {
+                #[init]
+                fn new(a: i64) -> Node {
+                    Node
+                }
+                fn with(this: Ref<Node>) {}
+            }
+        );
+        let out = expand(quote!(of = other::Node), item).unwrap().to_string();
+        for part in [
+            "type This = Tools",
+            "< other :: Node as :: anyfn :: Object > :: TYPE_KEY",
+            "TypeId :: of :: < other :: Node > ()",
+            "args : & [\"self\"]",
+            "This :: new",
+        ] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+        for (args, item, text) in [
+            (quote!(for = Node), quote!(impl Tools {}), "expected"),
+            (quote!(blocking), quote!(impl Tools {}), "expected `of = Type`"),
+            (quote!(of = Node, blocking), quote!(impl Tools {}), "unexpected token"),
+            (quote!(of = Node), quote!(impl Tools { fn f(&self) {} }), "is `this: Ref<Type>`"),
+        ] {
+            let error = expand(args.clone(), item).unwrap_err().to_string();
+            assert!(error.contains(text), "{args}: {error}");
         }
     }
 

@@ -4,16 +4,17 @@ use std::path::Path;
 
 use anyfn::{Module, PackedFunc, Ref, Result, register};
 use anyfn_ir::func::IRModule;
-use anyfn_ir::target::{AsTarget, Target};
+use anyfn_ir::target::Target;
 use anyfn_passes::Pipeline;
 
 use crate::BuildOptions;
+use crate::target::{AsTarget, host};
 
 /// Returns the target described by `target`: the kind of a target, a map of options, or a target itself. Without an
 /// argument, returns the target of this machine.
 #[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
-    target.map_or_else(Target::host, |target| target.0)
+    target.map_or_else(host, |target| target.0)
 }
 
 /// Lowers a module to the form that code generators take, by the passes of `pipeline` or of the default pipeline.

@@ -74,7 +74,7 @@ pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(St
 }
 
 /// Returns the compiler arguments that choose a processor.
-pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
+pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     match (mcpu, arch) {
         ("", _) => Vec::new(),
         (_, "x86_64" | "x86") => vec![format!("-march={mcpu}")],
@@ -197,9 +197,9 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
     Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
-/// Splits a command into words like a shell: blanks in quotes are part of a word. The path of an existing file is one
-/// word.
-pub(super) fn words(command: &str) -> Vec<String> {
+/// Splits a command such as `Target::cc` into words like a shell: blanks in quotes are part of a word. The path of an
+/// existing file is one word.
+pub(crate) fn words(command: &str) -> Vec<String> {
     if command.contains('/') && Path::new(command).is_file() {
         return vec![command.to_owned()];
     }
@@ -224,9 +224,9 @@ fn name(words: &[String]) -> &str {
     words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }
 
-/// Returns the error for a C compiler that cannot be started.
+/// Returns the error for a C compiler that cannot be started, with advice for the user.
 #[cold]
-pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
+pub(crate) fn no_compiler(cc: &str, reason: &str) -> Error {
     let text = format!(
         "the C compiler `{cc}` cannot be started: {reason}; install one (`apt-get install {}`), or name another by the option \
          `cc` of the target or the environment variable CC",

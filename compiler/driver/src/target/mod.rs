@@ -1,0 +1,153 @@
+//! Construction of targets: options are completed by what is detected on this machine or reported by the C compiler.
+
+mod cpu;
+
+use anyfn::{AnyView, FromArg, Map, Mismatch, Ref, Result, Schema, String, bail, methods};
+use anyfn_ir::func::IRModule;
+use anyfn_ir::target::Target;
+
+pub(crate) use cpu::{no_compiler, options as cpu_options, words};
+
+/// Options of a target. Omitted options are derived from the C compiler and this machine.
+#[derive(Clone, Default, Debug)]
+pub struct TargetOptions {
+    /// Value of [`Target::mcpu`]. The default is `native`, unless the compiler is a cross compiler.
+    pub mcpu: Option<std::string::String>,
+    /// Value of [`Target::cc`]. The default is the environment variable `CC`, or else `cc`.
+    pub cc: Option<std::string::String>,
+    /// Value of [`Target::options`].
+    pub options: Vec<std::string::String>,
+    /// Value of [`Target::num_cores`]. The default is the number of cores of this machine.
+    pub num_cores: Option<i64>,
+    /// Value of [`Target::vector_bytes`]: 0, 16, 32 or 64.
+    pub vector_bytes: Option<i64>,
+}
+
+/// Returns the target for this machine and its C compiler.
+///
+/// # Errors
+/// Returns the error of [`make`] if the environment variable `CC` names a cross compiler.
+pub fn host() -> Result<Ref<Target>> {
+    make("c", TargetOptions::default()).map(Ref::new)
+}
+
+/// Creates a target of the given kind.
+///
+/// Runs the C compiler to determine the processor that it targets, and caches the result. The compiler is not run if
+/// its name shows that it compiles for this machine, `mcpu` is `native` and there are no further options.
+///
+/// # Errors
+/// Returns `ValueError` for an invalid option, and for an unknown kind or processor. Returns `RuntimeError` if the
+/// compiler must be run and cannot be started.
+pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
+    Target::check_kind(kind)?;
+    if options.cc.as_ref().is_some_and(|cc| cc.trim().is_empty()) {
+        bail!("ValueError", "option `cc` of a target is the command of a C compiler, not an empty text");
+    }
+    let cc = options.cc.or_else(|| std::env::var("CC").ok()).filter(|cc| !cc.trim().is_empty());
+    let cc = cc.unwrap_or_else(|| "cc".to_owned());
+    let (mcpu, cpu) = cpu::of(&cc, options.mcpu, &options.options)?;
+    let cores = || std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1));
+    let num_cores = options.num_cores.unwrap_or_else(cores);
+    Target::check_cores(num_cores)?;
+    let vector_bytes = options.vector_bytes.unwrap_or(cpu.vector_bytes);
+    if options.vector_bytes.is_some() && !matches!(vector_bytes, 0 | 16 | 32 | 64) {
+        bail!("ValueError", "vectors have 16, 32 or 64 bytes, or 0 for none, not {vector_bytes}");
+    }
+    Ok(Target {
+        kind: kind.into(),
+        arch: cpu.arch.as_str().into(),
+        mcpu: mcpu.as_str().into(),
+        features: cpu.features.iter().map(|name| String::from(*name)).collect(),
+        vector_bytes,
+        num_cores,
+        cc: cc.as_str().into(),
+        options: options.options.iter().map(|option| String::from(option.as_str())).collect(),
+    })
+}
+
+/// Returns the target of a module: its attribute `target`, or the target of this machine if there is no such attribute.
+///
+/// # Errors
+/// Returns the errors of [`Target::of`] and [`host`].
+pub fn of(module: &IRModule) -> Result<Ref<Target>> {
+    Target::of(module)?.map_or_else(host, Ok)
+}
+
+/// Returns a string that identifies the processor of this machine if the target's `mcpu` is `native`. Otherwise, returns
+/// an empty string.
+pub(crate) fn processor(target: &Target) -> &'static str {
+    if &*target.mcpu == "native" { cpu::this_one() } else { "" }
+}
+
+#[methods(of = Target)]
+impl TargetOptions {
+    /// Creates a target: the machine that code is generated for, and the command `cc` that compiles the code. Omitted
+    /// arguments are derived from this machine, or from the machine that the compiler targets.
+    #[init]
+    #[blocking]
+    #[name = "new"]
+    fn construct(
+        #[default("c")] kind: String,
+        #[default(None)] mcpu: Option<String>,
+        #[default(None)] cc: Option<String>,
+        #[default(None)] options: Option<Vec<String>>,
+        #[default(None)] num_cores: Option<i64>,
+        #[default(None)] vector_bytes: Option<i64>,
+    ) -> Result<Target> {
+        let text = |text: String| text.to_string();
+        let options = options.unwrap_or_default().into_iter().map(text).collect();
+        let (mcpu, cc) = (mcpu.map(text), cc.map(text));
+        make(&kind, TargetOptions { mcpu, cc, options, num_cores, vector_bytes })
+    }
+}
+
+/// Target, or a value that converts to one: its kind, or a map of its kind and its options by name. It holds an error if
+/// the target is invalid or if its detection was interrupted.
+pub(crate) struct AsTarget(pub(crate) Result<Ref<Target>>);
+
+impl FromArg for AsTarget {
+    type Arg<'a> = AsTarget;
+
+    fn schema() -> Schema {
+        <Ref<Target> as FromArg>::schema()
+    }
+
+    fn from_arg(view: &AnyView<'_>) -> Result<AsTarget, Mismatch> {
+        if let Ok(target) = Ref::<Target>::from_arg(view) {
+            return Ok(AsTarget(Ok(target)));
+        }
+        if let Ok(kind) = <&str as FromArg>::from_arg(view) {
+            return Ok(AsTarget(make(kind, TargetOptions::default()).map(Ref::new)));
+        }
+        let Ok(map) = Map::<String, anyfn::Any>::from_arg(view) else {
+            return Err(Mismatch::of_type::<Self>(view));
+        };
+        Ok(AsTarget(from_map(&map).map(Ref::new)))
+    }
+}
+
+fn option<T: for<'a> FromArg<Arg<'a> = T>>(name: &str, value: &anyfn::Any) -> Result<T> {
+    let value = value.get::<T>();
+    value.map_err(|error| anyfn::error!(error.kind(), "option `{name}` of a target: {}", error.message()))
+}
+
+fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
+    let mut kind = "c".to_owned();
+    let mut options = TargetOptions::default();
+    for (name, value) in map.iter() {
+        match &*name {
+            "kind" => kind = option(&name, &value)?,
+            "mcpu" => options.mcpu = option(&name, &value)?,
+            "cc" => options.cc = option(&name, &value)?,
+            "options" => options.options = option(&name, &value)?,
+            "num_cores" => options.num_cores = option(&name, &value)?,
+            "vector_bytes" => options.vector_bytes = option(&name, &value)?,
+            other => bail!(
+                "ValueError",
+                "a target has no option `{other}`; known are `kind`, `mcpu`, `cc`, `options`, `num_cores`, `vector_bytes`"
+            ),
+        }
+    }
+    make(&kind, options)
+}

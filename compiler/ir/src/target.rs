@@ -1,0 +1,168 @@
+//! Targets: the machine that code is generated for, and the C compiler.
+//!
+//! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
+//! languages call.
+
+use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
+
+use crate::func::IRModule;
+
+/// Target: the machine that code is generated for, and the C compiler that compiles the code.
+///
+/// The compiler driver constructs targets from what it detects. [`Target::check`] checks the fields of other targets.
+#[derive(Object)]
+#[object(key = "tir.Target", structural = "tree", final)]
+pub struct Target {
+    /// Target kind, which is `c`.
+    pub kind: String,
+    /// Architecture of the processor, such as `x86_64` or `aarch64`.
+    pub arch: String,
+    /// Name of the processor, as the C compiler expects it. `native` is the processor of this machine. If it is empty,
+    /// the compiler chooses.
+    pub mcpu: String,
+    /// Features of the processor that code generators use, such as `avx2`, `fma` and `neon`.
+    pub features: Array<String>,
+    /// Size of the vector registers in bytes; 0 for code that requires nothing but C11 of the compiler.
+    pub vector_bytes: i64,
+    /// Expected number of cores that run the code.
+    pub num_cores: i64,
+    /// Command of the C compiler, with its first arguments. A name that contains blanks is quoted.
+    pub cc: String,
+    /// Further arguments of the C compiler.
+    pub options: Array<String>,
+}
+
+impl Target {
+    /// Supported target kinds.
+    pub const KINDS: &[&str] = &["c"];
+
+    /// Maximum number of cores of a target.
+    const MOST_CORES: i64 = 1 << 16;
+
+    /// Returns the target of a module, which is its attribute `target`, or `None` if there is no such attribute.
+    ///
+    /// # Errors
+    /// Returns `TypeError` if the attribute is not a target, and `ValueError` if a field of the target is out of range.
+    pub fn of(module: &IRModule) -> Result<Option<Ref<Target>>> {
+        let Some(target) = module.attrs.get_any("target")? else { return Ok(None) };
+        let target = target.get::<Ref<Target>>()?;
+        target.check()?;
+        Ok(Some(target))
+    }
+
+    /// Returns a copy of a module whose attribute `target` is the given target.
+    ///
+    /// # Errors
+    /// Returns `MemoryError` when memory runs out.
+    pub fn put(target: &Ref<Target>, module: &IRModule) -> Result<Ref<IRModule>> {
+        let mut attrs = module.attrs.clone();
+        attrs.insert("target".into(), target.clone().into_any()?)?;
+        Ok(Ref::new(IRModule { functions: module.functions.clone(), attrs }))
+    }
+
+    /// Checks the fields of a target, which may have been deserialised.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if a field is out of range.
+    pub fn check(&self) -> Result<()> {
+        Target::check_kind(&self.kind)?;
+        Target::check_cores(self.num_cores)?;
+        // SVE vectors may have any multiple of 16 bytes up to 256.
+        if !(0..=256).contains(&self.vector_bytes) || self.vector_bytes % 16 != 0 {
+            bail!("ValueError", "the vectors of a target cannot have {} bytes", self.vector_bytes);
+        }
+        Ok(())
+    }
+
+    /// Checks the kind of a target.
+    ///
+    /// # Errors
+    /// Returns `ValueError` for an unknown kind.
+    pub fn check_kind(kind: &str) -> Result<()> {
+        if !Target::KINDS.contains(&kind) {
+            let known = Target::KINDS.join("`, `");
+            bail!("ValueError", "there is no target kind `{kind}`; known is `{known}`");
+        }
+        Ok(())
+    }
+
+    /// Checks the number of cores of a target.
+    ///
+    /// # Errors
+    /// Returns `ValueError` unless the number is from 1 to 65,536.
+    pub fn check_cores(num_cores: i64) -> Result<()> {
+        if num_cores < 1 {
+            bail!("ValueError", "a target has at least one core, not {num_cores}");
+        }
+        if num_cores > Target::MOST_CORES {
+            bail!("ValueError", "a target has at most {} cores, not {num_cores}", Target::MOST_CORES);
+        }
+        Ok(())
+    }
+
+    /// Returns true if the processor has a feature, such as `avx2`.
+    #[must_use]
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|known| &*known == feature)
+    }
+
+    /// Returns true if the architecture of the target is that of this machine.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        &*self.arch == std::env::consts::ARCH
+    }
+}
+
+#[methods]
+impl Target {
+    /// Returns true if the processor has a feature, such as `avx2`.
+    fn supports(&self, feature: &str) -> bool {
+        self.has(feature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyfn::Map;
+
+    use super::*;
+
+    fn target(kind: &str, vector_bytes: i64, num_cores: i64) -> Target {
+        Target {
+            kind: kind.into(),
+            arch: "aarch64".into(),
+            mcpu: "cortex-a72".into(),
+            features: ["neon", "sve"].into_iter().map(String::from).collect(),
+            vector_bytes,
+            num_cores,
+            cc: "cc".into(),
+            options: Array::new(),
+        }
+    }
+
+    #[test]
+    fn fields_are_checked() {
+        let good = target("c", 48, 3);
+        assert!(good.check().is_ok() && good.has("sve") && !good.has("avx"));
+        for (bad, text) in [
+            (target("cuda", 16, 1), "no target kind `cuda`"),
+            (target("c", 24, 1), "cannot have 24 bytes"),
+            (target("c", 272, 1), "cannot have 272 bytes"),
+            (target("c", 16, 0), "at least one core"),
+            (target("c", 16, 1 << 17), "at most 65536 cores"),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert!(error.kind() == "ValueError" && error.message().contains(text), "{}", error.message());
+        }
+    }
+
+    #[test]
+    fn a_module_may_have_a_target() {
+        let module = IRModule { functions: Map::new(), attrs: Map::new() };
+        assert!(Target::of(&module).unwrap().is_none());
+        let module = Target::put(&Ref::new(target("c", 16, 2)), &module).unwrap();
+        assert_eq!(Target::of(&module).unwrap().unwrap().num_cores, 2);
+        let module = Target::put(&Ref::new(target("c", 16, 0)), &module).unwrap();
+        assert_eq!(Target::of(&module).err().unwrap().kind(), "ValueError");
+    }
+}
