@@ -10,7 +10,7 @@ use anyfn_ir::stmt::{Block, SeqStmt, Stmt};
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{ExprKind, StmtKind, make, reduction};
 
-use crate::compute_at::{PARTIAL, is_partial, marked};
+use crate::annotate::{PARTIAL, is_partial, marked};
 use crate::loops::substitute_expr;
 use crate::scope::Uses;
 use crate::tree::{self, address, find_block, find_loop, vars_of};

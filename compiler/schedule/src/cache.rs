@@ -134,7 +134,7 @@ pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -
     let refuse = |why: &str| -> Result<(Func, String)> {
         bail!("ValueError", "block `{name}` cannot write a copy of `{}`: {why}", buffer.name)
     };
-    if crate::compute_at::is_partial(leaf.block()) {
+    if crate::annotate::is_partial(leaf.block()) {
         return refuse("it computes only what is needed where it is (compute_at); make the copy before");
     }
     for other in scope.leaves.iter().filter(|other| other.uses.writes(&buffer)) {

@@ -2,46 +2,23 @@
 
 use std::collections::HashSet;
 
-use anyfn::{Any, Array, Map, Ref, Result, String};
+use anyfn::{Array, Ref, Result};
 use anyfn_arith::Analyzer;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
-use anyfn_ir::stmt::{Block, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::stmt::{For, ForKind, SeqStmt, Stmt};
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{make, ops};
 
+use crate::annotate::{PARTIAL, is_partial, marked};
 use crate::blocks::clean;
 use crate::loops::{substitute_expr, with_body};
-use crate::reverse::is_told_by_axes;
 use crate::scope::{Leaf, Scope, covering_axes, own_loops, own_nest};
-use crate::tree::{self, address, vars_of};
+use crate::tree::{self, address, is_told_by_axes, vars_of};
 
 type Func = Ref<PrimFunc>;
-
-/// Key of the annotation that marks a block as computing only the elements that its readers need in the same iteration
-/// of the loops around both. Such a block may compute an element several times.
-pub(crate) const PARTIAL: &str = "partial";
-
-/// Returns true if a block is marked as computing only the elements that its readers need in the same iteration.
-pub(crate) fn is_partial(block: &Block) -> bool {
-    matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
-}
-
-/// Key of the annotation that marks a block as moved behind the block that sets its input. The marked block reads only
-/// elements that were set in the same iteration of the loops around both blocks.
-pub(crate) const FOLLOWS: &str = "follows";
-
-/// Returns true if a block is marked as reading only elements that were set in the same iteration.
-pub(crate) fn follows(block: &Block) -> bool {
-    matches!(block.annotations.get(FOLLOWS), Ok(Some(_)))
-}
-
-/// Returns the annotations `old` with the additional annotation `key`, whose value is true.
-pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, Any>> {
-    crate::annotate::with(old, key, &Any::new(true)?)
-}
 
 /// A block that is to be moved into a loop.
 pub(crate) struct Move<'a> {

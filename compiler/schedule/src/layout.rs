@@ -147,7 +147,7 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
     if !matches!(StmtKind::of(&block.body), StmtKind::BufferStore(_)) {
         return refuse("does more than to set an element");
     }
-    if crate::compute_at::is_partial(block) {
+    if crate::annotate::is_partial(block) {
         return refuse("computes only what is needed where it is (compute_at); pad it before");
     }
     let Some(axes) = covering_axes(writer, buffer).filter(|axes| axes.len() == block.iter_vars.len()) else {

@@ -11,10 +11,9 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, reduction as ir_reduction};
 
-use crate::compute_at::{follows, is_partial};
+use crate::annotate::{follows, is_partial};
 use crate::reduction;
 use crate::scope::{Leaf, Scope};
-use crate::trace::factors_text;
 use crate::tree::{self, address, find_loop, vars_of};
 
 /// Maximum trip count of a loop that is unrolled.
@@ -95,6 +94,12 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     }
     let func = tree::replace(func, &node.into_parent(), body)?;
     Ok((func, new.into_iter().map(|(var, _)| var).collect()))
+}
+
+/// Returns the factors of a step as they are written in a printed trace, such as `[None, 4]`.
+pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> String {
+    let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
+    format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
 }
 
 /// Fuses perfectly nested loops into one.

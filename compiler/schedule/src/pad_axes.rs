@@ -11,7 +11,7 @@ use anyfn_ir::stmt::{Block, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, printer};
 
-use crate::compute_at::is_partial;
+use crate::annotate::is_partial;
 use crate::layout::check_own;
 use crate::loops::substitute_expr;
 use crate::scope::{Leaf, Scope, Swap, covering_axes, own_loops, own_nest, rewrite_block};

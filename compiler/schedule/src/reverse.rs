@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use anyfn::{Ref, Result};
-use anyfn_ir::analysis::conjuncts;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
@@ -12,11 +11,12 @@ use anyfn_ir::stmt::For;
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, make, ops};
 
+use crate::annotate::{FOLLOWS, is_partial};
 use crate::blocks::clean;
-use crate::compute_at::{FOLLOWS, Move, Part, block_for, check_movable, is_below, is_partial, knowing};
+use crate::compute_at::{Move, Part, block_for, check_movable, is_below, knowing};
 use crate::loops::{substitute_expr, with_body};
 use crate::scope::{Leaf, Scope, axes_of, covering_axes, own_nest};
-use crate::tree::{self, address, vars_of};
+use crate::tree::{self, address, is_told_by_axes, vars_of};
 
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
@@ -163,25 +163,6 @@ fn done_in(
         spans.push((analyzer.simplify(&min)?, extent));
     }
     Ok(spans)
-}
-
-/// Returns true if each condition in the predicate of a block only states that an axis is within its domain.
-pub(crate) fn is_told_by_axes(place: &tree::Place) -> bool {
-    let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
-    conjuncts(&place.realize.predicate).iter().all(|condition| {
-        axes.iter().any(|(axis, value)| {
-            let end = ops::add(axis.dom.min.clone(), axis.dom.extent.clone());
-            match ExprKind::of(condition) {
-                ExprKind::Binary(BinaryOp::Lt, node) => {
-                    make::is_equal(&node.a, value) && end.is_ok_and(|end| make::is_equal(&node.b, &end))
-                }
-                ExprKind::Binary(BinaryOp::Ge, node) => {
-                    make::is_equal(&node.a, value) && make::is_equal(&node.b, &axis.dom.min)
-                }
-                _ => false,
-            }
-        })
-    })
 }
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;

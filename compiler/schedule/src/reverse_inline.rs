@@ -9,12 +9,11 @@ use anyfn_ir::stmt::BufferStore;
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{ExprKind, StmtKind, make, ops};
 
+use crate::annotate::is_partial;
 use crate::blocks::clean;
-use crate::compute_at::is_partial;
 use crate::loops::substitute_expr;
-use crate::reverse::is_told_by_axes;
 use crate::scope::{Leaf, Scope, covering_axes, own_nest, rebuilt, same};
-use crate::tree;
+use crate::tree::{self, is_told_by_axes};
 
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;

@@ -307,8 +307,8 @@ impl Scope {
             let is_written = leaf.block().writes.iter().any(|region| region.buffer.ptr_eq(buffer));
             // The buffer is written by a function that it is passed to.
             is_written && leaf.uses.passed.iter().any(|passed| passed.ptr_eq(buffer))
-                || !crate::compute_at::is_partial(leaf.block())
-                    && crate::reverse::is_told_by_axes(&leaf.place)
+                || !crate::annotate::is_partial(leaf.block())
+                    && tree::is_told_by_axes(&leaf.place)
                     && covering_axes(leaf, buffer).is_some()
         })
     }

@@ -76,7 +76,7 @@ impl Trace {
                 step.block.iter().map(|name| format!("{:?}", &**name)).collect();
             args.extend(step.loops.iter().map(|number| format!("l{number}")));
             if !step.numbers.is_empty() {
-                args.push(factors_text(step.numbers.iter()));
+                args.push(loops::factors_text(step.numbers.iter()));
             }
             args.extend(step.args.as_slice().iter().map(text_of));
             // A loaded trace may contain any numbers.
@@ -96,12 +96,6 @@ impl Trace {
         }
         Ok(lines.join("\n"))
     }
-}
-
-/// Returns the factors of a step as they are written in a printed trace, such as `[None, 4]`.
-pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> std::string::String {
-    let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
-    format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns an argument of a step as it is written in a printed trace.

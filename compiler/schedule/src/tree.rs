@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use anyfn::{Object, Ref, Result, bail};
-use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::analysis::conjuncts;
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
-use anyfn_ir::ops;
 use anyfn_ir::stmt::{Block, BlockRealize, For, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor};
-use anyfn_ir::{ExprKind, StmtKind};
+use anyfn_ir::{ExprKind, StmtKind, make, ops};
 
 /// Returns the address of a node, which identifies it.
 pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
@@ -160,10 +160,29 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
         fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
             let StmtKind::BlockRealize(node) = StmtKind::of(stmt) else { return self.below_stmt(stmt) };
             let predicate = ops::and(node.predicate.clone(), self.0.clone())?;
-            Ok(anyfn_ir::make::realize(node.iter_values.iter(), predicate, node.block.clone()))
+            Ok(make::realize(node.iter_values.iter(), predicate, node.block.clone()))
         }
     }
     Guard(condition).stmt(stmt)
+}
+
+/// Returns true if each condition in the predicate of a block only states that an axis is within its domain.
+pub(crate) fn is_told_by_axes(place: &Place) -> bool {
+    let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
+    conjuncts(&place.realize.predicate).iter().all(|condition| {
+        axes.iter().any(|(axis, value)| {
+            let end = ops::add(axis.dom.min.clone(), axis.dom.extent.clone());
+            match ExprKind::of(condition) {
+                ExprKind::Binary(BinaryOp::Lt, node) => {
+                    make::is_equal(&node.a, value) && end.is_ok_and(|end| make::is_equal(&node.b, &end))
+                }
+                ExprKind::Binary(BinaryOp::Ge, node) => {
+                    make::is_equal(&node.a, value) && make::is_equal(&node.b, &axis.dom.min)
+                }
+                _ => false,
+            }
+        })
+    })
 }
 
 /// Returns the inner loop if the body of a loop is another loop, and `None` otherwise.
