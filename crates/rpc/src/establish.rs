@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use anyfn::{Error, Result, bail, check_signals, error};
 
 use crate::channel::{Opener, Sealer};
-use crate::connection::{Connection, Wire};
+use crate::connection::Connection;
 use crate::frame::{self, Frames, Kind};
 use crate::handshake::{Client, Refused, SHARING, Server, Step};
 use crate::keys::Key;
 use crate::policy::Policy;
 use crate::service::Services;
 use crate::socket::{LOOK, Socket};
+use crate::value::Wire;
 
 /// Connection whose handshake is complete and on which calls have not begun.
 struct Line {

@@ -10,6 +10,7 @@
 extern crate anyfn_loader as _;
 
 pub mod channel;
+mod code;
 mod connection;
 mod establish;
 pub mod frame;
@@ -26,6 +27,7 @@ mod scope;
 pub mod server;
 mod service;
 mod session;
+mod sink;
 mod socket;
 mod store;
 pub mod value;

@@ -9,8 +9,8 @@ use anyfn::{
     String, TensorRead, TensorView, bail, methods,
 };
 
+use crate::code;
 use crate::connection::{Connection, Target, Transfer};
-use crate::service::code;
 use crate::value::{Class, Given, TensorInfo};
 
 /// Minimum size in bytes of a remote tensor whose release is sent immediately, and not with the next message.

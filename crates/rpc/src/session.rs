@@ -12,13 +12,14 @@ use anyfn::{
     error, methods, register,
 };
 
+use crate::code;
 use crate::connection::{Connection, Target, Transfer, with_timeout};
 use crate::establish::{self, Arrival};
 use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::Key;
 use crate::policy::{Policy, SECONDS_MAX};
 use crate::remote::{described, stands_for};
-use crate::service::{code, own_folder};
+use crate::service::own_folder;
 use crate::socket::Socket;
 use crate::store::digest_of;
 

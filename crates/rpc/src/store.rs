@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyfn::{Any, Result, bail, check_signals, error};
 use blake2::{Blake2s256, Digest};
 
-use crate::connection::Sink;
+use crate::sink::Sink;
 
 /// Number of characters of a digest: 32 bytes in hexadecimal.
 const DIGITS: usize = 64;

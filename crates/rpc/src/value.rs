@@ -21,8 +21,6 @@ use anyfn::{
     bail, check_signals, error, registry,
 };
 
-use crate::connection::Wire;
-
 /// Maximum number of elements for which memory is reserved before they are read, so that the element count in a message alone
 /// takes no memory.
 const ROOM: usize = 256;
@@ -106,6 +104,15 @@ pub trait Names {
     fn look(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Format of values that both ends have agreed on.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire {
+    /// True if values may refer to earlier values of their message.
+    pub(crate) shares: bool,
+    /// Maximum length of a message that this end sends, in bytes.
+    pub(crate) longest: usize,
 }
 
 mod tag {

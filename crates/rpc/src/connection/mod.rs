@@ -27,8 +27,9 @@ use crate::frame::{self, Frames, HEADER, Kind};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
 use crate::scope::Scope;
+use crate::sink::Sink;
 use crate::socket::{LOOK, Patience, Socket};
-use crate::value::{Class, Reader, Writer};
+use crate::value::{Class, Reader, Wire, Writer};
 
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
@@ -50,7 +51,7 @@ const RELEASES: usize = 64;
 pub(crate) enum Target {
     /// Function of the peer, by its handle.
     Handle(u64),
-    /// Service of the peer, by its code; see `service`.
+    /// Service of the peer, by its code; see `code`.
     Service(u16),
 }
 
@@ -91,14 +92,6 @@ pub(crate) struct Transfer<'a> {
     pub(crate) into: Option<&'a mut [u8]>,
     /// Callback that receives the number of bytes transferred so far and in total. An error that it returns aborts the transfer.
     pub(crate) progress: Option<&'a PackedFunc>,
-}
-
-/// Destination of the bytes of an upload.
-pub(crate) trait Sink: Send {
-    /// Appends the next bytes.
-    fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Completes the upload after all bytes have arrived, and returns the result of its call.
-    fn finish(self: Box<Self>) -> Result<Any>;
 }
 
 struct Upload {
@@ -232,15 +225,6 @@ struct Input {
     opener: Opener,
     frames: Frames,
     patience: Patience,
-}
-
-/// Format of values that both ends have agreed on.
-#[derive(Clone, Copy)]
-pub(crate) struct Wire {
-    /// True if values may refer to earlier values of their message.
-    pub(crate) shares: bool,
-    /// Maximum length of a message that this end sends, in bytes.
-    pub(crate) longest: usize,
 }
 
 /// One end of a connection.

@@ -36,7 +36,7 @@ fn check(key: Option<&Key>) {
     let served = std::thread::spawn(move || server.serve());
     let client = &sides.0;
     let found = ("test.counted.nop",)
-        .with_views(|views| client.call(&Target::Service(crate::service::code::GLOBAL), views))
+        .with_views(|views| client.call(&Target::Service(crate::code::GLOBAL), views))
         .unwrap();
     let (function, _) = found.get::<(PackedFunc, Option<String>)>().unwrap();
     let before = counts(&sides);
@@ -61,7 +61,7 @@ fn a_result_that_nobody_takes_is_given_back() {
         move || server.serve()
     });
     let found = ("test.left.nop",)
-        .with_views(|views| client.call(&Target::Service(crate::service::code::GLOBAL), views))
+        .with_views(|views| client.call(&Target::Service(crate::code::GLOBAL), views))
         .unwrap();
     // As if it had arrived for a call that was abandoned meanwhile.
     let id = 1 << 40;
@@ -181,7 +181,7 @@ fn a_service_that_panics_gives_an_error() {
     let server = Arc::new(Connection { service: Some(Box::new(Panics)), ..server });
     let served = std::thread::spawn(move || server.serve());
     for _ in 0..3 {
-        let error = client.call(&Target::Service(crate::service::code::INFO), &[]).unwrap_err();
+        let error = client.call(&Target::Service(crate::code::INFO), &[]).unwrap_err();
         assert_eq!((error.kind(), error.message()), ("InternalError", "a service of the session panicked"));
     }
     client.close();

@@ -3,7 +3,10 @@
 use anyfn::{Array, Map, Object, Ref, Result, String as Text, bail, methods, register};
 use serde_json::Value;
 
-use super::{Server, ServerConfig, State, session_main};
+use super::Server;
+use super::config::ServerConfig;
+use super::process::session_main;
+use super::session::State;
 
 /// Running server. It stops when the last reference to it is dropped.
 #[derive(Object)]

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use anyfn::{Result, error};
 use serde_json::{Map, Value, json};
 
-use super::access::{Answer, Keyring};
-use super::audit::Audit;
+use super::access::{Access, Answer, Keyring};
+use super::audit::{Audit, Log};
+use super::config::ServerConfig;
 use super::control::{FromSession, MESSAGE_MAX, Refusal, ToSession};
 use super::folder::{Folder, Report};
 use super::output::Output;
 use super::queue::{Entered, Queue};
 use super::sandbox::Sandbox;
-use super::session::Session;
+use super::session::{Session, SessionInfo, State};
 use super::spawn::{self, Program, Start};
 use super::sys::{self, Polled};
-use super::{Access, Log, ServerConfig, SessionInfo, State};
 use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
 

@@ -2,13 +2,14 @@
 //!
 //! The listener reads no byte of any client. It accepts connections, starts a process for each client that has sent something,
 //! sends that process the grant of the client's key, and ends it when its session is over, too old, idle, hung or too large. In
-//! reading order: `listener` (the main loop), `queue` (admission of sessions), `control` (messages between listener and process),
-//! `spawn` (isolation of the process), `process` and `child` (code that runs in the process), `access`, `folder`, `audit`, `sys`;
-//! `options` and `functions` are the entry points.
+//! reading order: `config`, `listener` (the main loop), `queue` (admission of sessions), `control` (messages between listener
+//! and process), `spawn` (isolation of the process), `process` and `child` (code that runs in the process), `access`, `folder`,
+//! `audit`, `sys`; `options` and `functions` are the entry points.
 
 mod access;
 mod audit;
 mod child;
+mod config;
 mod control;
 mod folder;
 mod functions;
@@ -24,7 +25,6 @@ mod sys;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,109 +34,13 @@ use anyfn::{Result, bail, error};
 pub use access::Access;
 pub use audit::Log;
 pub use child::{Admission, Control, Turn};
+pub use config::ServerConfig;
 pub use control::Refusal;
 pub use functions::RunningServer;
 pub use process::session_main;
 pub use sandbox::Isolation;
+pub use session::{SessionInfo, State};
 pub use spawn::{CLIENT_FD, CONTROL_FD};
-
-use crate::keys::Limits;
-use crate::policy::Policy;
-
-/// Configuration of a server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    /// Host name or address to listen at.
-    pub host: String,
-    /// Port to listen at; 0 for any free port.
-    pub port: u16,
-    /// Access granted to clients.
-    pub access: Access,
-    /// Command line of a session process: a program and its arguments. The program must call [`session_main`] before anything
-    /// else.
-    pub worker: Vec<String>,
-    /// Environment variables of session processes, in addition to the few that they inherit.
-    pub environment: Vec<(String, String)>,
-    /// True if session processes write to the error output of the server; otherwise what they write is lost.
-    pub show_output: bool,
-    /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Further sessions wait in a
-    /// queue.
-    pub sessions: usize,
-    /// Maximum number of sessions in the queue.
-    pub queue: usize,
-    /// Time limit for a client to prove its key.
-    pub handshake: Duration,
-    /// Maximum number of clients at one time that have a session process and have not proved their key. A further client takes
-    /// the place of one that has had at least half a second to prove it, or waits.
-    pub half_open: usize,
-    /// Time after which a session process is ended if the listener has received no message from it.
-    pub hung: Duration,
-    /// Folder in which the folders of sessions are created; by default the system's folder for temporary files.
-    pub folder: PathBuf,
-    /// Destination of the log.
-    pub log: Log,
-    /// Degree to which the kernel isolates session processes from the listener, from `protected`, from the log and from each
-    /// other.
-    pub isolation: Isolation,
-    /// Paths that session processes can neither read nor change, such as the file of keys.
-    pub protected: Vec<PathBuf>,
-    /// Folders that session processes may write to in addition to their own. Without an entry here, session processes may write
-    /// only to their own folders if any key grants uploads.
-    pub writable: Vec<PathBuf>,
-}
-
-impl ServerConfig {
-    /// Creates the configuration of a server that listens at a free port of the loopback address and grants nothing. `worker` is
-    /// the command line of its session processes.
-    pub fn new(worker: Vec<String>) -> ServerConfig {
-        ServerConfig {
-            host: "127.0.0.1".into(),
-            port: 0,
-            access: Access::Open(Policy::closed(), Limits::DEFAULT),
-            worker,
-            environment: Vec::new(),
-            show_output: false,
-            sessions: 64,
-            queue: 64,
-            handshake: Duration::from_secs(10),
-            half_open: 16,
-            hung: Duration::from_secs(15),
-            folder: std::env::temp_dir(),
-            log: Log::None,
-            isolation: Isolation::Auto,
-            protected: Vec::new(),
-            writable: Vec::new(),
-        }
-    }
-}
-
-/// Description of one session of a server.
-#[derive(Clone, Debug)]
-pub struct SessionInfo {
-    /// Number of the session, unique within the server.
-    pub number: u64,
-    /// Id of the session process.
-    pub pid: i32,
-    /// Address of the client.
-    pub peer: SocketAddr,
-    /// Name of the client's key; `None` if the client has no key, or has not named it yet.
-    pub key: Option<String>,
-    /// Progress of the session.
-    pub state: State,
-}
-
-/// Progress of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Session whose process is starting, or whose client has not named its key.
-    Greeting,
-    /// Session whose client has to prove that it has its key.
-    Proving,
-    /// Session that waits while others are served.
-    Waiting,
-    /// Session that is being served.
-    Active,
-}
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]

@@ -6,7 +6,10 @@ use std::time::Duration;
 use anyfn::{Result, bail};
 use serde_json::{Map, Value};
 
-use super::{Access, Isolation, Log, ServerConfig};
+use super::access::Access;
+use super::audit::Log;
+use super::config::ServerConfig;
+use super::sandbox::Isolation;
 use crate::keys::{Key, Keys, Limits, set_grant};
 use crate::policy::Policy;
 

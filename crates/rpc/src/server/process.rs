@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::child::{Admission, Control, Turn};
 use super::control::Refusal;
-use super::{CLIENT_FD, CONTROL_FD, spawn};
+use super::spawn::{self, CLIENT_FD, CONTROL_FD};
 use crate::establish::Arrival;
 use crate::given;
 use crate::handshake::Refused;

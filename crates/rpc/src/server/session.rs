@@ -11,7 +11,6 @@ use super::control::ToSession;
 use super::output::Output;
 use super::spawn::CANNOT_START;
 use super::sys::{self, Ended};
-use super::{SessionInfo, State};
 use crate::keys::{Limits, Secret};
 
 /// Maximum number of log lines that a session may cause at once, and per second.
@@ -19,6 +18,34 @@ const LINES: f64 = 100.0;
 
 /// Time for which a process may continue after it has closed its channel.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Description of one session of a server.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// Number of the session, unique within the server.
+    pub number: u64,
+    /// Id of the session process.
+    pub pid: i32,
+    /// Address of the client.
+    pub peer: SocketAddr,
+    /// Name of the client's key; `None` if the client has no key, or has not named it yet.
+    pub key: Option<String>,
+    /// Progress of the session.
+    pub state: State,
+}
+
+/// Progress of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Session whose process is starting, or whose client has not named its key.
+    Greeting,
+    /// Session whose client has to prove that it has its key.
+    Proving,
+    /// Session that waits while others are served.
+    Waiting,
+    /// Session that is being served.
+    Active,
+}
 
 pub(crate) struct Session {
     pub(crate) number: u64,

@@ -1,0 +1,49 @@
+//! Codes by which calls select a service. The numbers are part of the protocol.
+
+/// Request for a global function. Argument: name. Result: the function and its signature. Both are None if the function does
+/// not exist.
+pub(crate) const GLOBAL: u16 = 1;
+/// Request for a function of a module. Arguments: handle of the module, name of the function. Result: as for [`GLOBAL`].
+pub(crate) const MODULE_FUNCTION: u16 = 2;
+/// Request for the names of a module's functions. Argument: handle of the module.
+pub(crate) const MODULE_NAMES: u16 = 3;
+/// Request to allocate a tensor of zeros. Arguments: shape, data type, device.
+pub(crate) const EMPTY: u16 = 4;
+/// Request to write to a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes follow
+/// the arguments.
+pub(crate) const WRITE: u16 = 5;
+/// Request to read from a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes
+/// precede the result.
+pub(crate) const READ: u16 = 6;
+/// Request to find out which files exist. Argument: array of digests. Result: an array with true for each digest whose file
+/// exists, and false for each other digest.
+pub(crate) const HAS: u16 = 7;
+/// Request to upload a file. Arguments: digest, number of bytes. The bytes follow the arguments.
+pub(crate) const PUT: u16 = 8;
+/// Request for the sizes of the uploaded files. Result: a map from the digest of each file to its size in bytes.
+pub(crate) const FILES: u16 = 9;
+/// Request to remove a file. Argument: digest. Result: true if the file existed.
+pub(crate) const REMOVE: u16 = 10;
+/// Request to load a file as a library. Argument: digest. Result: the module.
+pub(crate) const LOAD: u16 = 11;
+/// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
+/// `anyfn.time_evaluator`.
+pub(crate) const TIME: u16 = 12;
+/// Index of the argument of [`TIME`] that specifies how many bytes are written before each call, to empty the caches.
+pub(crate) const TIME_FLUSH: usize = 8;
+/// Request for a description of the server. It has no arguments.
+pub(crate) const INFO: u16 = 13;
+/// Request for the string representation of an object. Argument: handle of the object.
+pub(crate) const TEXT: u16 = 14;
+/// Request for the value of a field. Arguments: handle of the object, name of the field.
+pub(crate) const FIELD: u16 = 15;
+/// Request to copy a tensor to another one. Arguments: handle of the source, handle of the destination.
+pub(crate) const COPY: u16 = 16;
+/// Request to wait until the work of a device is complete. Argument: device.
+pub(crate) const SYNC: u16 = 17;
+/// Request for an attribute of a device. Arguments: device, code of the attribute as in `runtime.GetDeviceAttr`.
+pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
+/// Request for the names of the global functions that the policy allows. It has no arguments.
+pub(crate) const NAMES: u16 = 19;
+/// Request to register a global function. Arguments: name, function, true if it may replace an existing function.
+pub(crate) const REGISTER: u16 = 20;
