@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     from . import rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
     from .tir import Target as Target
 
-__version__ = "0.1.0"
+__version__ = _core.VERSION
 
 __all__ = [
     "AccessPath",

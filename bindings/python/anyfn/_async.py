@@ -10,7 +10,7 @@ Nothing is imported and no thread is started before the first call.
 import os
 import sys
 
-from . import _core
+from . import _core, _error
 
 _LIMIT = 32
 
@@ -23,8 +23,6 @@ def _begin():
     global _running_loop, _copy_context, _Timeout
     import asyncio
     import contextvars
-
-    from . import _error
 
     _running_loop, _copy_context, _Timeout = asyncio.get_running_loop, contextvars.copy_context, asyncio.TimeoutError
     if _Timeout is not TimeoutError:

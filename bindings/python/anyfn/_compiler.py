@@ -1,41 +1,13 @@
-"""The compiler, a separate library that is loaded on first use."""
+"""Compilation of functions by the compiler, a separate library that is loaded on first use."""
 
-import os
-
-from . import _module, _registry
 from ._core import Object
 
-_library = None
 
+def _functions(prefix):
+    """Returns the compiler's global functions with a prefix. Importing the package does not load the compiler."""
+    from ._compiler_library import functions
 
-def load():
-    """Loads the compiler library, which stays loaded for the lifetime of the process."""
-    global _library
-    if _library is None:
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libanyfn_compiler.so")
-        if not os.path.exists(path):
-            raise ImportError(f"this installation of anyfn has no compiler: there is no {path}")
-        _library = _module.load_module(path)
-
-
-class functions:
-    """Namespace whose attributes are the compiler's global functions with a prefix."""
-
-    def __init__(self, prefix):
-        load()
-        self._prefix = prefix
-
-    def __getattr__(self, name):
-        full = f"{self._prefix}.{name}"
-        function = _registry.get_global_func(full, allow_missing=True)
-        if function is None:
-            # Tools that probe for attributes expect this exception.
-            raise AttributeError(f"the compiler has no function {full}")
-        self.__dict__[name] = function
-        return function
-
-    def __getitem__(self, name):
-        return getattr(self, name)
+    return functions(prefix)
 
 
 def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=True, progress=None):
@@ -50,17 +22,17 @@ def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=T
     the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
     ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs.
     """
-    return functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
+    return _functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
 
 
 def source(inputs, target=None, name="main", *, pipeline=None, passes=()):
     """Returns the C source that ``build`` compiles for these arguments."""
-    return functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
+    return _functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
 def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
     """Returns the lowered ``IRModule`` from which code is generated."""
-    return functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
+    return _functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
 def _pipeline(pipeline, passes):
@@ -87,10 +59,10 @@ def _as_module(inputs, name):
     if isinstance(inputs, tir.IRModule):
         return inputs
     if isinstance(inputs, dict):
-        return functions("tir").module(inputs)
+        return _functions("tir").module(inputs)
     inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     if any(value.type_key == "te.Tensor" for value in inputs if isinstance(value, Object)):
-        inputs = [functions("te").create_prim_func(inputs, name)]
+        inputs = [_functions("te").create_prim_func(inputs, name)]
     named = {}
     for func in inputs:
         if isinstance(func, tir.Schedule):
@@ -101,4 +73,4 @@ def _as_module(inputs, name):
         if symbol in named:
             raise ValueError(f"two functions have the name `{symbol}`")
         named[symbol] = func
-    return functions("tir").module(named)
+    return _functions("tir").module(named)

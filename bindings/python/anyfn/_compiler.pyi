@@ -1,7 +1,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Union
 
-from ._core import PackedFunc
 from ._module import Module
 from .te import Tensor
 from .tir import IRModule, PrimFunc, Schedule, Target, Var
@@ -9,13 +8,6 @@ from .transform import _PassLike, Pipeline
 
 _Inputs = Union[PrimFunc, Schedule, IRModule, Mapping[str, PrimFunc], Sequence[Union[PrimFunc, Schedule]], Sequence[Union[Tensor, Var]]]
 _Target = Union[Target, str, Mapping[str, Any], None]
-
-def load() -> None: ...
-
-class functions:
-    def __init__(self, prefix: str) -> None: ...
-    def __getattr__(self, name: str) -> PackedFunc: ...
-    def __getitem__(self, name: str) -> PackedFunc: ...
 
 _Pipeline = Union[Pipeline, Iterable[_PassLike], None]
 

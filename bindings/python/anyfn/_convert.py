@@ -1,6 +1,7 @@
 """Custom value types: ``register_converter``."""
 
 from . import _core
+from ._reflection import type_info
 
 # Classes whose instances are converted before any converter is looked up.
 _BUILTIN = (int, float, str, bytes, list, tuple, dict, BaseException, type(None), type, _core.Object, _core.Word)
@@ -53,8 +54,6 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
     for name, function in (("to_native", to_native), ("from_native", from_native)):
         if function is not None and not callable(function):
             raise TypeError(f"expected a function as {name} but got {type(function).__name__}")
-    from ._reflection import type_info
-
     info = type_info(native)
     if info.index < 128:
         raise TypeError(f"{info.key!r} is a built-in type, whose objects have their class already")

@@ -12,6 +12,7 @@ _P = ParamSpec("_P", default=...)
 _R = TypeVar("_R", default=Any)
 
 LIBRARY: str
+VERSION: str
 
 class Object:
     def __init__(self, /, *args: Any, **kwargs: Any) -> None: ...

@@ -1,6 +1,10 @@
 """Native object types defined in Python: ``@anyfn.object("my.Pair")``."""
 
 from . import _core
+from ._convert import _key_of
+from ._object import _add_hooks
+from ._reflection import TypeInfo
+from ._values import device, dtype
 
 _MISSING = type("_Missing", (), {"__repr__": lambda self: "MISSING"})()
 
@@ -188,8 +192,6 @@ def _inherited(cls):
     known = _core.type_of_class(cls)
     if known is None:
         return {}
-    from ._reflection import TypeInfo
-
     # The type is defined in another language.
     shown = {}
     for one in TypeInfo(_core.type_info(known[0])).fields:
@@ -198,40 +200,6 @@ def _inherited(cls):
         flags = (_KW_ONLY if "kw_only" in one.flags else 0) | (_INIT_OFF if "init_off" in one.flags else 0)
         shown[one.name] = (one.type, told, flags)
     return shown
-
-
-# Methods of a class that become type attributes, which the operations of all languages use as hooks.
-_HOOKS = (
-    "__ffi_repr__",
-    "__ffi_hash__",
-    "__ffi_eq__",
-    "__ffi_compare__",
-    "__data_to_json__",
-    "__data_from_json__",
-    "__s_equal__",
-    "__s_hash__",
-    "__s_visit__",
-    "__s_mutate__",
-    "__s_maybe_inplace_mutate__",
-)
-
-
-def _add_hooks(cls, index):
-    """Registers the hooks of a class and of its bases, since types do not inherit them.
-
-    A hook is registered once per type, so it looks up the type's current class at each call.
-    """
-    for name in _HOOKS:
-        if hasattr(cls, name) and _core.type_attribute(name, index) is None:
-            _core.add_attribute(index, name, _hook(index, name))
-
-
-def _hook(index, name):
-    def hook(*args):
-        return getattr(_core.registered_class(index), name)(*args)
-
-    hook.__name__ = hook.__qualname__ = name
-    return hook
 
 
 _FUNCTION = type(lambda: None)
@@ -379,8 +347,6 @@ def _element(annotation, cls, key):
 
 def _kind(annotation, cls, key, where):
     """Returns the type of a field with this annotation, as text for messages and as a schema."""
-    import anyfn
-
     if isinstance(annotation, str):
         annotation = _resolve(annotation, cls, where)
     forward = getattr(annotation, "__forward_arg__", None)
@@ -406,18 +372,16 @@ def _kind(annotation, cls, key, where):
         known = None
     if known is not None:
         return known[0], {"type": known[1]}
-    if plain is anyfn.dtype:
+    if plain is dtype:
         return "dtype", {"type": "DataType"}
-    if plain is anyfn.device or plain is type(anyfn.cpu(0)):
+    if plain is device:
         return "Device", {"type": "Device"}
     # A field annotated as list or dict is mutable, so its type is List or Dict rather than Array or Map.
-    native = {list: anyfn.List, tuple: anyfn.Array, dict: anyfn.Dict}.get(plain) if isinstance(plain, type) else None
+    native = {list: _core.List, tuple: _core.Array, dict: _core.Dict}.get(plain) if isinstance(plain, type) else None
     native = native or plain
     if "Callable" in (getattr(plain, "__name__", ""), getattr(plain, "_name", "")):
-        native, args = anyfn.PackedFunc, ()
+        native, args = _core.PackedFunc, ()
     if isinstance(native, type) and not issubclass(native, _core.Object):
-        from ._convert import _key_of
-
         known = _key_of(native)
         if known is not None:
             return native.__name__, {"type": known[1]}

@@ -24,10 +24,8 @@ class Diagnosis:
         """Returns the diagnosis as JSON."""
         import json
 
-        from . import __version__
-
         abi = _core.get_global_func("anyfn.abi_version", False)()
-        return json.dumps({"anyfn": __version__, "abi": abi, "ok": self.ok, "checks": self.checks}, indent=2)
+        return json.dumps({"anyfn": _core.VERSION, "abi": abi, "ok": self.ok, "checks": self.checks}, indent=2)
 
     def __str__(self):
         return _core.get_global_func("anyfn.doctor_text", False)(self.checks)

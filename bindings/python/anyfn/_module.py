@@ -127,9 +127,9 @@ class Module:
         module for another kind of processor is written as a library without its imports.
         """
         if not objects and (self.kind == "foreign" or os.fsdecode(path).endswith((".c", ".o"))):
-            from . import _compiler
+            from ._compiler_library import functions
 
-            return _compiler.functions("compiler").export(self, os.fsdecode(path))
+            return functions("compiler").export(self, os.fsdecode(path))
         _write_bundle(path, self, objects, (), **options)
 
     def leases(self, detail=False):

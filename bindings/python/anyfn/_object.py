@@ -58,8 +58,6 @@ def register_object(type_key=None, constructor=None):
                 cls.__signature__ = _ConstructorSignature()
         _core.add_fields(index, cls)
         _core.register_class(index, cls)
-        from ._define import _add_hooks
-
         _add_hooks(cls, index)
         return cls
 
@@ -68,6 +66,40 @@ def register_object(type_key=None, constructor=None):
     if not (type_key is None or isinstance(type_key, str)):
         raise TypeError(f"expected the key of a type but got {type(type_key).__name__}")
     return register
+
+
+# Methods of a class that become type attributes, which the operations of all languages use as hooks.
+_HOOKS = (
+    "__ffi_repr__",
+    "__ffi_hash__",
+    "__ffi_eq__",
+    "__ffi_compare__",
+    "__data_to_json__",
+    "__data_from_json__",
+    "__s_equal__",
+    "__s_hash__",
+    "__s_visit__",
+    "__s_mutate__",
+    "__s_maybe_inplace_mutate__",
+)
+
+
+def _add_hooks(cls, index):
+    """Registers the hooks of a class and of its bases, since types do not inherit them.
+
+    A hook is registered once per type, so it looks up the type's current class at each call.
+    """
+    for name in _HOOKS:
+        if hasattr(cls, name) and _core.type_attribute(name, index) is None:
+            _core.add_attribute(index, name, _hook(index, name))
+
+
+def _hook(index, name):
+    def hook(*args):
+        return getattr(_core.registered_class(index), name)(*args)
+
+    hook.__name__ = hook.__qualname__ = name
+    return hook
 
 
 def _has_constructor(cls):
@@ -124,3 +156,6 @@ def _nearest(key):
     keys = [str(known) for known in _core.get_global_func("ffi.GetRegisteredTypeKeys", False)()]
     near = difflib.get_close_matches(key, keys, 1)
     return f"; did you mean {near[0]!r}?" if near else "; is the library loaded that defines it?"
+
+
+_core.set_complete_class(_tell_constructor)

@@ -1,6 +1,8 @@
 """Reflection of native types by ``type_info``, and copies of objects with changed fields by ``replace``."""
 
 from . import _core
+from ._object import _nearest
+from ._signature import _shown
 
 # Names of the ABI's flags of fields. The two missing bits are flags of methods and setters.
 _FLAGS = {
@@ -153,8 +155,6 @@ def _find(items, name, what):
 
 
 def _type_text(schema):
-    from ._signature import _shown
-
     def pair(schema):
         schema = schema if isinstance(schema, dict) else {}
         args = schema.get("args")
@@ -191,8 +191,6 @@ def type_info(of):
     elif isinstance(of, str):
         index = _core.type_index(of)
         if index is None:
-            from ._object import _nearest
-
             raise ValueError(f"no native type {of!r} is registered{_nearest(of)}")
     elif isinstance(of, int):
         index = of

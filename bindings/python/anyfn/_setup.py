@@ -21,4 +21,13 @@ _core.set_native_frame(native_frame)
 for _index, _class in _CLASSES.items():
     _core.register_class(_index, _class)
 
-_signature.install()
+_signature.install(
+    {
+        "DataType": dtype,
+        "Device": device,
+        "DLTensor*": Tensor,
+        "ffi.Tensor": Tensor,
+        "ffi.Shape": Shape,
+        "ffi.Error": ErrorObject,
+    }
+)

@@ -20,6 +20,17 @@ class _Unknown:
 
 _ELLIPSIS = _Unknown()
 
+# Python classes of native types, by the names of the types in schemas. `install` adds those that Python modules define.
+_CLASSES = {
+    "ffi.Array": _core.Array,
+    "ffi.List": _core.List,
+    "ffi.Map": _core.Map,
+    "ffi.Dict": _core.Dict,
+    "ffi.Function": _core.PackedFunc,
+    "ffi.Module": _core.Module,
+    "ffi.Object": _core.Object,
+}
+
 # Displayed names of types; other types are shown by their name without the prefix `ffi.`.
 _SHOWN = {
     "ffi.String": "str",
@@ -77,10 +88,9 @@ def _annotation(schema):
     import ctypes
     import typing
 
-    import anyfn
-
     origin, args = schema
     plain = {
+        **_CLASSES,
         "int": int,
         "float": float,
         "bool": bool,
@@ -88,20 +98,7 @@ def _annotation(schema):
         "Any": typing.Any,
         "ffi.String": str,
         "ffi.Bytes": bytes,
-        "DataType": anyfn.dtype,
-        "Device": type(anyfn.cpu(0)),
         "void*": ctypes.c_void_p,
-        "DLTensor*": anyfn.Tensor,
-        "ffi.Tensor": anyfn.Tensor,
-        "ffi.Array": anyfn.Array,
-        "ffi.List": anyfn.List,
-        "ffi.Map": anyfn.Map,
-        "ffi.Dict": anyfn.Dict,
-        "ffi.Shape": anyfn.Shape,
-        "ffi.Function": anyfn.PackedFunc,
-        "ffi.Module": anyfn.Module,
-        "ffi.Error": anyfn.ErrorObject,
-        "ffi.Object": anyfn.Object,
     }
     if origin == "Optional" and args:
         return typing.Optional[_annotation(args[0])]
@@ -110,7 +107,7 @@ def _annotation(schema):
     if origin not in plain:
         index = _core.type_index(origin) if "." in origin else None
         cls = None if index is None else _core.registered_class(index)
-        return cls or (anyfn.Object if "." in origin else typing.Any)
+        return cls or (_core.Object if "." in origin else typing.Any)
     made = plain[origin]
     if args and hasattr(made, "__class_getitem__"):
         return made[tuple(map(_annotation, args)) if len(args) > 1 else _annotation(args[0])]
@@ -244,8 +241,13 @@ attribute, it is not bound to instances, like a built-in function.
 """
 
 
-def install():
-    """Sets the attributes of the class PackedFunc that are written in Python."""
+def install(classes):
+    """Sets the attributes of the class PackedFunc that are written in Python.
+
+    ``classes`` are the classes of native types that Python modules define, by the names of the types in schemas.
+    """
+    _CLASSES.update(classes)
+    _SCHEMAS.update((cls, name) for name, cls in _CLASSES.items() if name not in _ONLY_ANNOTATIONS)
     cls = _PackedFunc
     cls.__doc__ = _Lazy(_doc, _CLASS_DOC)
     cls.__signature__ = _Lazy(_signature_or_error)
@@ -258,6 +260,10 @@ def install():
 
 # ---- Signatures of Python functions, for the other languages
 
+# Types that are not the schema of their class: a Tensor is described as `ffi.Tensor`, an ErrorObject as `Any`.
+_ONLY_ANNOTATIONS = ("DLTensor*", "ffi.Error")
+
+# Names of types in schemas, by Python class. `install` adds the classes of native types.
 _SCHEMAS = {
     int: "int",
     float: "float",
@@ -274,25 +280,9 @@ _SCHEMAS = {
 
 def _schema(annotation):
     """Returns the schema of an annotation, which is ``Any`` for an unknown annotation."""
-    import anyfn
-
-    known = {
-        **_SCHEMAS,
-        anyfn.PackedFunc: "ffi.Function",
-        anyfn.Tensor: "ffi.Tensor",
-        anyfn.Module: "ffi.Module",
-        anyfn.Shape: "ffi.Shape",
-        anyfn.Object: "ffi.Object",
-        anyfn.dtype: "DataType",
-        type(anyfn.cpu(0)): "Device",
-        anyfn.Array: "ffi.Array",
-        anyfn.List: "ffi.List",
-        anyfn.Map: "ffi.Map",
-        anyfn.Dict: "ffi.Dict",
-    }
     try:
-        if annotation in known:
-            return {"type": known[annotation]}
+        if annotation in _SCHEMAS:
+            return {"type": _SCHEMAS[annotation]}
     except TypeError:
         pass
     origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
@@ -300,12 +290,12 @@ def _schema(annotation):
         rest = [_schema(arg) for arg in args if arg is not type(None)]
         inner = rest[0] if len(rest) == 1 else {"type": "Union", "args": rest}
         return {"type": "Optional", "args": [inner]} if len(rest) < len(args) else inner
-    if origin in known:
+    if origin in _SCHEMAS:
         inner = [_schema(arg) for arg in args if arg is not Ellipsis]
         # An Array has a single element type.
         if origin is tuple and any(arg != inner[0] for arg in inner):
             inner = []
-        return {"type": known[origin], "args": inner} if inner else {"type": known[origin]}
+        return {"type": _SCHEMAS[origin], "args": inner} if inner else {"type": _SCHEMAS[origin]}
     if getattr(origin or annotation, "__name__", "") == "Callable":
         return {"type": "ffi.Function"}
     return {"type": "Any"}

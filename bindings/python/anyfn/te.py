@@ -7,12 +7,12 @@
 'b'
 """
 
-from . import _compiler, tir
+from . import _compiler_library, tir
 from ._core import Object
 from ._object import register_object
 from .tir import const, exp, log, select, sigmoid, size_var, sqrt, tanh, var  # noqa: F401
 
-_call = _compiler.functions("te")
+_call = _compiler_library.functions("te")
 
 
 @register_object("te.Operation")

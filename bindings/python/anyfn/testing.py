@@ -5,6 +5,7 @@ import os
 from . import _core
 from ._module import load_module
 from ._registry import _init_api
+from ._values import device as _device
 
 _LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
     os.path.dirname(_core.LIBRARY), "libanyfn_testing.so"
@@ -37,9 +38,7 @@ def live_objects():
 
 def null_device(index=0):
     """Returns a null device for tests, which only stores bytes. Like that of a GPU, its memory is inaccessible to the host."""
-    from ._values import device
-
-    return device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
+    return _device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
 
 
 _of_runtime = _core.get_global_func("anyfn.live_objects", False)

@@ -5,12 +5,12 @@ All nodes are native objects of the compiler, and their fields are attributes. `
 
 import functools
 
-from . import _compiler
+from . import _compiler_library
 from ._core import Object
 from ._object import register_object
 from ._reflection import type_info
 
-_call = _compiler.functions("tir")
+_call = _compiler_library.functions("tir")
 
 
 class _Operators:
@@ -346,7 +346,7 @@ class Analyzer(Object):
     """
 
     def __init__(self):
-        self.__init_handle_by_constructor__(_compiler.functions("arith").analyzer)
+        self.__init_handle_by_constructor__(_compiler_library.functions("arith").analyzer)
 
     def __enter__(self):
         self.enter()

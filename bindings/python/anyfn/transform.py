@@ -15,11 +15,11 @@ True
 True
 """
 
-from . import _compiler
+from . import _compiler_library
 from ._core import Object
 from ._object import register_object
 
-_call = _compiler.functions("tir.transform")
+_call = _compiler_library.functions("tir.transform")
 
 
 @register_object("tir.Pass")

@@ -10,7 +10,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar, Union
 
-from . import ErrorObject, Shape, device, dtype
+from ._container import Shape
+from ._error import ErrorObject
+from ._values import device, dtype
 
 if TYPE_CHECKING:
     import array
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import ParamSpec
 
-    from . import PackedFunc
+    from ._core import PackedFunc
 
     _P = ParamSpec("_P")
 

@@ -15,7 +15,7 @@ use anyfn::{AnyView, ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
-use crate::py::{self, Obj, PyObject, Raised, Res};
+use crate::py::{self, Global, Obj, PyObject, Raised, Res};
 use crate::{construct, define, error, gil, lift, method, object, record};
 
 /// Closure of a field descriptor: a field of a type. It lives as long as the process, like the descriptors that point
@@ -27,6 +27,14 @@ struct Field {
     told: reflection::Field,
     /// Setter of the field, if it is a function object. It does not change.
     setter: Option<PackedFunc>,
+}
+
+/// The function `_object._tell_constructor` of the Python code.
+static COMPLETE_CLASS: Global = Global::new();
+
+/// Sets the function that completes the classes that [`make_class`] creates.
+pub(crate) fn set_complete_class(function: Obj<'_>) {
+    COMPLETE_CLASS.set(function.to_own());
 }
 
 /// Adds to a class an attribute for each field of a type, unless the class already has an attribute of that name.
@@ -192,7 +200,9 @@ pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
     }
     add(class.obj(), info).map_err(|Raised| Raised)?;
     method::add(class.obj(), info)?;
-    let tell = py::import(c"anyfn._object")?.obj().attr(py::intern(c"_tell_constructor")?.obj())?;
-    tell.obj().call(&[class.obj(), py::int(info.index().into())?.obj()])?;
+    // The package sets the function while it is imported.
+    if let Some(complete) = COMPLETE_CLASS.try_get() {
+        complete.call(&[class.obj(), py::int(info.index().into())?.obj()])?;
+    }
     Ok(class)
 }

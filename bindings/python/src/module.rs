@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, function, gil, greenlets, lift, method,
-    module_class, object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, fields, function, gil, greenlets, lift,
+    method, module_class, object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
 };
 
 /// Entry point by which CPython loads the module.
@@ -125,7 +125,10 @@ fn start(module: Obj<'_>) -> Res<()> {
     }
     let path = py::string_lossy(library.as_os_str().as_encoded_bytes())?;
     let name = py::intern(c"LIBRARY")?;
-    module.set_attr(name.obj(), path.obj())
+    module.set_attr(name.obj(), path.obj())?;
+    let version = py::string(env!("CARGO_PKG_VERSION").as_bytes())?;
+    let name = py::intern(c"VERSION")?;
+    module.set_attr(name.obj(), version.obj())
 }
 
 /// Returns the path of the runtime packaged with this extension: `lib/libanyfn.so` next to it.
@@ -594,6 +597,12 @@ functions! {
     #[doc = "set_finish(function): sets the function that runs a coroutine to completion for a call"]
     fn set_finish[function] {
         cancel::set_finish(function);
+        Ok(py::none())
+    }
+
+    #[doc = "set_complete_class(function): sets the function that completes a class created for a native type"]
+    fn set_complete_class[function] {
+        fields::set_complete_class(function);
         Ok(py::none())
     }
 

@@ -15,8 +15,8 @@ import anyfn._core
 import anyfn.testing
 
 # What tells the extension about the Python part, ends threads or the process, or waits.
-SKIPPED = {"setup", "set_native_frame", "register_class", "panic", "raise_n", "call_n", "call_n_with", "apply_on_threads", "sleep",
-           "call_n_checked", "call_kept_at_exit", "call_async",
+SKIPPED = {"setup", "set_native_frame", "set_complete_class", "register_class", "panic", "raise_n", "call_n", "call_n_with",
+           "apply_on_threads", "sleep", "call_n_checked", "call_kept_at_exit", "call_async",
            "connect", "spawn", "start_server"}  # fmt: skip
 NAMES = ("x", "self", "name", "value", "index", "args", "override", "cls")
 

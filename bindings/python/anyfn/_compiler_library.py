@@ -1,0 +1,37 @@
+"""The compiler library, which is loaded on first use, and its global functions."""
+
+import os
+
+from . import _core
+
+_library = None
+
+
+def load():
+    """Loads the compiler library, which stays loaded for the lifetime of the process."""
+    global _library
+    if _library is None:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libanyfn_compiler.so")
+        if not os.path.exists(path):
+            raise ImportError(f"this installation of anyfn has no compiler: there is no {path}")
+        _library = _core.get_global_func("ffi.ModuleLoadFromFile", False)(path)
+
+
+class functions:
+    """Namespace whose attributes are the compiler's global functions with a prefix."""
+
+    def __init__(self, prefix):
+        load()
+        self._prefix = prefix
+
+    def __getattr__(self, name):
+        full = f"{self._prefix}.{name}"
+        function = _core.get_global_func(full, True)
+        if function is None:
+            # Tools that probe for attributes expect this exception.
+            raise AttributeError(f"the compiler has no function {full}")
+        self.__dict__[name] = function
+        return function
+
+    def __getitem__(self, name):
+        return getattr(self, name)
