@@ -32,6 +32,7 @@ Contents:
     annotations     the module anyfn.typing
     compiler        the modules anyfn.te (tensor expressions), anyfn.tir (the tensor IR) and anyfn.transform (passes); build
                     compiles for a Target; lower and source return the lowered IR and the generated source
+    development     the module anyfn.debug, which groups leak detection, measurement, diagnosis and inspection of libraries
     commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
 
 Importing this package loads the packaged runtime and has no other effect: it imports no other library, starts no thread
@@ -117,7 +118,7 @@ from . import _ffi, _setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
+    from . import debug as debug, rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
     from .tir import Target as Target
 
 __version__ = _core.VERSION
@@ -212,7 +213,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     # Imported on first use, which keeps importing the package cheap. Not in `__all__` either.
-    _LAZY_MODULES = ("rpc", "te", "tir", "transform", "typing")
+    _LAZY_MODULES = ("debug", "rpc", "te", "tir", "transform", "typing")
 
     def __getattr__(name):
         if name in _LAZY_MODULES:
