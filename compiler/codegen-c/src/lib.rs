@@ -1,10 +1,13 @@
-//! Generates C source code, and code in similar languages, from functions.
+//! Generates source code in languages of the C family from functions.
 //!
-//! The module `family` generates what all languages of the C family have in common: statements, scalar expressions,
-//! names and types. A `Dialect` for each language generates the rest. The only dialect is `host`: C11 that any compiler
-//! accepts, with vectors for GCC and Clang, and without headers other than those of the C library. Each function gets
-//! an entry point in the library convention, `__tvm_ffi_<name>`, that checks the conditions on which the code relies.
-//! The code calls functions of the runtime through pointers that the loader sets.
+//! The module `family` generates what all languages of the family have in common: statements, scalar expressions, names
+//! and checks. A `Dialect` for each language generates the rest, and the table `DIALECTS` selects the dialect of a
+//! target. To add a dialect, add a module that implements `Dialect`, and a line to the table.
+//!
+//! `host` is C11 that any compiler accepts, with vectors for GCC and Clang, and without headers other than those of the
+//! C library. Each function gets an entry point in the library convention, `__tvm_ffi_<name>`, that checks the conditions
+//! on which the code relies. The code calls functions of the runtime through pointers that the loader sets. `null` is the
+//! language of an imaginary device, and the template for the dialects of devices.
 
 #![forbid(unsafe_code)]
 
@@ -13,27 +16,47 @@ extern crate anyfn_core as _;
 
 mod family;
 mod host;
-mod options;
+mod null;
 
-use anyfn::{Ref, Result, bail};
+use anyfn::{Result, bail};
 use anyfn_ir::func::IRModule;
-pub use options::CodegenOptions;
+use anyfn_ir::target::Target;
 
-/// Generates the C source of a module whose functions have been lowered.
+/// Function that generates the source of a module in one dialect.
+type Generate = fn(&IRModule, &Target) -> Result<String>;
+
+/// Code generators, by the kind of target for which they generate code.
+const DIALECTS: &[(&str, Generate)] =
+    &[("c", family::module::<host::Host>), ("null", family::module::<null::Null>)];
+
+/// Generates the source of a module whose functions have been lowered, in the language of a target.
 ///
 /// # Errors
-/// Returns `ValueError` or `TypeError`, naming the function, if a function cannot be expressed in C.
-pub fn generate(module: &Ref<IRModule>, options: CodegenOptions) -> Result<String> {
-    let mut names: Vec<String> =
-        module.functions.iter_any().map(|(name, _)| name.get::<String>()).collect::<Result<_>>()?;
-    names.sort();
-    let mut out = host::prelude();
-    for name in names {
-        let Some(func) = module.functions.get(name.as_str())? else { continue };
-        out.push('\n');
-        if let Err(error) = host::function(&name, &func, options, &mut out) {
-            bail!(error.kind(), "function `{name}`: {}", error.message());
+/// Returns `ValueError` or `TypeError`, naming the function, if a function cannot be expressed in the language. Returns
+/// `ValueError` for a target kind without a code generator.
+pub fn generate(module: &IRModule, target: &Target) -> Result<String> {
+    match DIALECTS.iter().find(|(kind, _)| *kind == &*target.kind) {
+        Some((_, generate)) => generate(module, target),
+        None => {
+            let known: Vec<&str> = DIALECTS.iter().map(|(kind, _)| *kind).collect();
+            bail!(
+                "ValueError",
+                "no code is generated for targets of kind `{}`; known kinds are `{}`",
+                target.kind,
+                known.join("`, `")
+            )
         }
     }
-    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_kind_has_a_dialect() {
+        for kind in Target::KINDS {
+            assert!(DIALECTS.iter().any(|(known, _)| known == kind), "{kind}");
+        }
+    }
 }

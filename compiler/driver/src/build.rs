@@ -84,8 +84,8 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     if module.functions.is_empty() {
         bail!("ValueError", "there is nothing to build: the module has no functions");
     }
-    let options = anyfn_codegen_c::CodegenOptions::of(&*target::of(module)?);
-    anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
+    let target = target::of(module)?;
+    anyfn_codegen_c::generate(&*lower(module, pipeline)?, &target)
 }
 
 /// Returns the C source of a module, lowered by the default pipeline. Reuses a source from `cache`, or one of the last

@@ -1,15 +1,16 @@
 //! Code generation for statements.
 
-use anyfn::{Ref, Result, bail};
+use anyfn::{DType, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
-use anyfn_ir::kind::is_int;
+use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::packed::as_packed;
 use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, StmtKind};
 
-use crate::family::{Dialect, Literal, Message, Names, Symbol, c_type};
+use crate::family::{Dialect, Message, Names, Symbol};
 
 /// Maximum indentation level. Without a maximum, the source of a deeply nested function would consist mostly of blanks.
 const MOST_INDENTED: usize = 64;
@@ -111,12 +112,12 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::BufferStore(node) => {
                 let place = self.element(&node.buffer, &node.indices, "")?;
                 let value = self.expr(&node.value)?;
-                // A sum in a loop, whose order the C compiler must keep.
+                // A sum in a loop, whose order the compiler of the dialect must keep.
                 let is_in_loop = self.scope.last().is_some_and(|(_, name)| !uses(&place, name));
                 let is_sum =
                     matches!(ExprKind::of(&node.value), ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, _));
                 if is_sum && node.buffer.dtype.is_float() && is_in_loop && value.contains(&place) {
-                    self.line("ANYFN_IN_ORDER;");
+                    D::before_sum(self);
                 }
                 self.line(&format!("{place} = {value};"));
             }
@@ -148,7 +149,7 @@ impl<'a, D: Dialect> Body<'a, D> {
                 Some(call) => D::call_packed(self, call, None)?,
                 None => {
                     let value = self.expr(&node.value)?;
-                    self.line(&format!("(void)({value});"));
+                    self.line(&D::discard(&value));
                 }
             },
             StmtKind::AssertStmt(node) => {
@@ -157,11 +158,10 @@ impl<'a, D: Dialect> Body<'a, D> {
                 for part in node.message.iter() {
                     match ExprKind::of(&part) {
                         ExprKind::StringImm(text) => message.push_text(&text.value),
-                        _ => message.push_integer(&self.expr(&part)?),
+                        _ => message.push_integer(self.expr(&part)?, part.dtype),
                     }
                 }
-                let kind = Literal::c_str("the kind of an error", &node.kind)?;
-                let check = D::check(self, &condition, &kind, &message);
+                let check = D::check(self, &condition, &node.kind, &message)?;
                 self.line(&check);
             }
             StmtKind::Block(_) | StmtKind::BlockRealize(_) => {
@@ -170,8 +170,9 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::Other => {
                 bail!(
                     "TypeError",
-                    "`{}` has no C code; a pass must lower it first",
-                    stmt.as_object().type_key()
+                    "`{}` has no {} code; a pass must lower it first",
+                    stmt.as_object().type_key(),
+                    D::NAME
                 );
             }
         }
@@ -183,28 +184,39 @@ impl<'a, D: Dialect> Body<'a, D> {
         if var.dtype.lanes() != 1 {
             return D::bind_vector(self, var, value);
         }
-        let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
+        let name = self.names.var(var);
+        let declared = D::variable(var.dtype, &name)?;
         if let Some(call) = as_packed(value) {
-            self.line(&format!("{c_type} {name};"));
             D::call_packed(self, call, Some((&name, var.dtype)))?;
-            self.scope.push((format!("{c_type} {name}"), name));
-            return Ok(());
+        } else {
+            let value = self.expr(value)?;
+            self.line(&D::constant(var.dtype, &name, &value)?);
         }
-        let value = self.expr(value)?;
-        self.line(&format!("const {c_type} {name} = {value};"));
-        self.scope.push((format!("{c_type} {name}"), name));
+        self.scope.push((declared, name));
         Ok(())
     }
 
     /// Generates a loop whose iterations are executed in order.
     pub(crate) fn plain_loop(&mut self, node: &For) -> Result<()> {
+        self.loop_with(node, D::loop_head, |body| body.inner(&node.body))
+    }
+
+    /// Generates a loop. `head` returns its first line from the data type and the name of the loop variable, its first
+    /// value, and the end of its range. `inner` generates the body.
+    pub(crate) fn loop_with(
+        &mut self,
+        node: &For,
+        head: impl FnOnce(DType, &str, &str, &str) -> Result<String>,
+        inner: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
-        let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
+        let (dtype, name) = (node.loop_var.dtype, self.names.var(&node.loop_var));
+        let declared = D::variable(dtype, &name)?;
         let end = if is_int(&node.min, 0) { extent } else { format!("{min} + {extent}") };
-        self.line(&format!("for ({c_type} {name} = {min}; {name} < {end}; ++{name}) {{"));
-        self.scope.push((format!("{c_type} {name}"), name));
+        self.line(&head(dtype, &name, &min, &end)?);
+        self.scope.push((declared, name));
         self.extents.push(node.extent.clone());
-        self.inner(&node.body)?;
+        inner(self)?;
         self.extents.pop();
         self.scope.pop();
         self.line("}");
@@ -217,4 +229,9 @@ pub(crate) fn uses(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
+}
+
+/// Returns the number of elements of a buffer, or `None` if its shape is not constant.
+pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
+    buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }

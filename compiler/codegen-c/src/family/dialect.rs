@@ -1,55 +1,205 @@
 //! Interface to the parts of the code generator that differ between the languages of the C family.
 
-use anyfn::{Array, DType, Ref, Result};
+use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Call, Expr, Var};
+use anyfn_ir::expr::{BinaryOp, Call, Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::packed::name_of;
+use anyfn_ir::printer;
 use anyfn_ir::stmt::{BufferStore, For, Stmt};
+use anyfn_ir::target::Target;
 
-use crate::family::{Body, Literal, Message};
+use crate::family::{Body, Interface, Message, Symbol, c, type_name};
+
+/// Operation on two scalars.
+#[derive(Clone, Copy)]
+pub(crate) struct Operation {
+    pub(crate) op: BinaryOp,
+    /// Data type of the operands.
+    pub(crate) dtype: DType,
+    /// True for index arithmetic, which is assumed not to overflow. Other integer arithmetic wraps around.
+    pub(crate) in_place: bool,
+    /// False for a division of integers whose divisor may be 0, or -1 where the quotient may overflow. Division by 0
+    /// must then give 0, and so must the remainder.
+    pub(crate) is_safe: bool,
+}
 
 /// A language of the C family, with the state of the code generator for one function. [`Body`] calls these methods to
 /// generate code that differs between languages. The methods call [`Body`] to generate the code inside.
 ///
-/// The language also provides the code in front of the functions of a module. That code must define the types and
-/// macros of `stdint.h` that [`Body`] uses, `NAN`, `INFINITY`, the functions of [`SCALAR`](crate::family::SCALAR), and
-/// the macro `ANYFN_IN_ORDER`, which precedes a sum in a loop that must not be reordered.
+/// A dialect must answer what has no default. The defaults are the spellings of C, or an error for a construct that a
+/// dialect may lack.
+///
+/// The source before the functions of a module, [`Dialect::prelude`], must define what the generated code uses: for the
+/// spellings of C, the names listed in [`c`]. `null` is the shortest dialect, and a template for new ones.
 pub(crate) trait Dialect: Sized {
-    /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
-    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
+    /// Name of the language, for messages.
+    const NAME: &'static str;
 
-    /// Generates the allocation of a buffer around the statement that uses it.
-    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()>;
+    /// List of the data types that the language has, for messages.
+    const TYPES: &'static str;
 
-    /// Generates an access of an element of a buffer that is not in memory. If the last index is a vector, `lane`
-    /// selects one of its lanes. Returns `None` for a buffer in memory.
-    fn element(
-        body: &mut Body<'_, Self>,
-        buffer: &Ref<Buffer>,
-        indices: &Array<Expr>,
-        lane: &str,
-    ) -> Result<Option<String>>;
+    /// Words, separated by white space, that variables and buffers must not have as names: the keywords of the language,
+    /// and names that the prelude defines.
+    const RESERVED: &'static str;
 
-    /// Generates a store of a vector.
-    fn store_vector(body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()>;
+    /// Beginnings of further reserved names. `anyfn_` is always reserved.
+    const RESERVED_PREFIXES: &'static [&'static str];
 
-    /// Generates a variable whose value is a vector. [`Body::lane`] indexes the variable like an array.
-    fn bind_vector(body: &mut Body<'_, Self>, var: &Ref<Var>, value: &Expr) -> Result<()>;
+    // Modules and functions.
+
+    /// Returns the source that precedes the functions of a module.
+    fn prelude() -> String;
+
+    /// Checks the name of a function, which consists of letters, digits and underscores.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if no function of the language can have that name.
+    fn check_symbol(_symbol: &Symbol) -> Result<()> {
+        Ok(())
+    }
+
+    /// Generates a function with all that belongs to it, such as declarations and an entry point. All data types in it
+    /// were checked by [`Dialect::has_type`].
+    fn function(
+        symbol: &Symbol,
+        func: &PrimFunc,
+        interface: &Interface,
+        target: &Target,
+        out: &mut String,
+    ) -> Result<()>;
+
+    // Types and declarations.
+
+    /// Returns the type that represents a scalar data type, or `None` if the language has no such type.
+    fn type_of(dtype: DType) -> Option<&'static str>;
+
+    /// Returns true if values of a data type can be expressed. A dialect with vectors returns true for vectors, too.
+    fn has_type(dtype: DType) -> bool {
+        dtype.lanes() == 1 && Self::type_of(dtype).is_some()
+    }
+
+    /// Returns the declaration of a scalar variable or parameter, without a value.
+    fn variable(dtype: DType, name: &str) -> Result<String> {
+        Ok(format!("{} {name}", type_name::<Self>(dtype)?))
+    }
+
+    /// Returns the declaration of a parameter for the memory of a buffer.
+    fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String>;
+
+    /// Returns a statement that defines a scalar variable that never changes.
+    fn constant(dtype: DType, name: &str, value: &str) -> Result<String> {
+        Ok(format!("const {} = {value};", Self::variable(dtype, name)?))
+    }
+
+    // Expressions.
+
+    /// Returns an integer or Boolean constant.
+    fn int(value: i64, dtype: DType) -> Result<String> {
+        c::int::<Self>(value, dtype)
+    }
+
+    /// Returns a floating-point constant.
+    fn float(_body: &mut Body<'_, Self>, value: f64, dtype: DType) -> Result<String> {
+        c::float::<Self>(value, dtype)
+    }
+
+    /// Returns a string constant, which is an argument of a call.
+    fn string(text: &str) -> Result<String> {
+        bail!("ValueError", "{} has no strings, such as {text:?}", Self::NAME)
+    }
+
+    /// Returns the conversion of a scalar to another data type. Only the elements of `from` and `to` matter.
+    fn cast(_body: &mut Body<'_, Self>, value: &str, _from: DType, to: DType) -> Result<String> {
+        c::cast::<Self>(value, to)
+    }
+
+    /// Returns the conversion of an index to the type in which offsets are computed.
+    fn wide_index(index: &str) -> String {
+        format!("(int64_t){index}")
+    }
+
+    /// Returns an operation on two scalars. The result must contain `a` exactly once.
+    fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
+        c::operation::<Self>(operation, a, b)
+    }
+
+    /// Returns true if a logical operation on two conditions should evaluate both, by `&` or `|`.
+    fn is_eager(_first: &Expr, _second: &Expr) -> bool {
+        false
+    }
+
+    /// Returns the value `a` if a condition holds, and `b` otherwise. The value that is not chosen must not be evaluated.
+    fn select(condition: &str, a: &str, b: &str) -> String {
+        format!("({condition} ? {a} : {b})")
+    }
 
     /// Returns a call of a function whose name is in the tables of `math.rs`. All arguments have the data type `dtype`,
     /// which is `float32` or `float64`.
     fn math(name: &str, dtype: DType, args: &[String]) -> String;
 
-    /// Returns the conversion of `value` from or to a 16-bit floating-point type. A 16-bit floating-point number is
-    /// represented by an integer with the same bits.
-    fn convert_half(body: &mut Body<'_, Self>, value: &str, from: DType, to: DType) -> Result<String>;
-
-    /// Generates a call of a packed function as a statement. `result` is the name and data type of the variable that
-    /// receives the result, or `None` if the result is discarded.
-    fn call_packed(body: &mut Body<'_, Self>, call: &Call, result: Option<(&str, DType)>) -> Result<()>;
+    /// Generates an access of an element of a buffer that is not in memory. If the last index is a vector, `lane`
+    /// selects one of its lanes. Returns `None` for a buffer in memory.
+    fn element(
+        _body: &mut Body<'_, Self>,
+        _buffer: &Ref<Buffer>,
+        _indices: &Array<Expr>,
+        _lane: &str,
+    ) -> Result<Option<String>> {
+        Ok(None)
+    }
 
     /// Returns a call of a C function, as an expression.
-    fn call_extern(body: &mut Body<'_, Self>, call: &Call) -> Result<String>;
+    fn call_extern(_body: &mut Body<'_, Self>, call: &Call) -> Result<String> {
+        bail!("ValueError", "the call of the C function `{}` has no {} code", name_of(call), Self::NAME)
+    }
+
+    // Statements.
+
+    /// Returns a statement that evaluates an expression for its effect.
+    fn discard(value: &str) -> String {
+        format!("(void)({value});")
+    }
+
+    /// Generates what must precede the addition to an element of a buffer in a loop, for a compiler that would otherwise
+    /// reorder such sums.
+    fn before_sum(_body: &mut Body<'_, Self>) {}
+
+    /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
+    fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
+
+    /// Returns the first line of a loop whose variable takes the values from `first` up to but not including `end`.
+    fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
+        Ok(format!("for ({} = {first}; {name} < {end}; ++{name}) {{", Self::variable(dtype, name)?))
+    }
+
+    /// Generates the allocation of a buffer around the statement that uses it.
+    fn allocate(body: &mut Body<'_, Self>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()>;
+
+    /// Generates a store of a vector. Called only if the dialect has vectors.
+    fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()> {
+        bail!(
+            "ValueError",
+            "{} has no vectors, such as `{}`",
+            Self::NAME,
+            printer::brief(node.value.as_object())
+        )
+    }
+
+    /// Generates a variable whose value is a vector. [`Body::lane`] indexes the variable like an array. Called only if
+    /// the dialect has vectors.
+    fn bind_vector(_body: &mut Body<'_, Self>, var: &Ref<Var>, _value: &Expr) -> Result<()> {
+        bail!("ValueError", "{} has no vectors, such as `{}`", Self::NAME, var.name)
+    }
+
+    /// Generates a call of a packed function as a statement. `result` is the name and data type of the variable that
+    /// the call defines, or `None` if the result is discarded.
+    fn call_packed(_body: &mut Body<'_, Self>, call: &Call, _result: Option<(&str, DType)>) -> Result<()> {
+        bail!("ValueError", "the call of the packed function `{}` has no {} code", name_of(call), Self::NAME)
+    }
 
     /// Returns a line that ends the function with an error of the given kind and message if a condition does not hold.
-    fn check(body: &Body<'_, Self>, condition: &str, kind: &Literal, message: &Message) -> String;
+    /// Equal arguments must give equal lines.
+    fn check(body: &mut Body<'_, Self>, condition: &str, kind: &str, message: &Message) -> Result<String>;
 }

@@ -11,6 +11,8 @@ use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind, make, packed};
 
+use crate::family::{Dialect, Names};
+
 /// Parameters of a function, and the variables and conditions that follow from their shapes.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
@@ -55,6 +57,21 @@ impl Interface {
         }
         let counted = counted(&func.body, &numbers.iter().chain(&extents).map(address).collect());
         Ok(Interface { params, numbers, extents, counted, written: written(&func.body) })
+    }
+
+    /// Names the parameters of the generated function: the variables in `numbers` and in `extents`, and the buffers.
+    /// Returns the declaration and the name of each, in this order.
+    pub(crate) fn declare<D: Dialect>(&self, names: &mut Names) -> Result<Vec<(String, String)>> {
+        let mut declared = Vec::new();
+        for var in self.numbers.iter().chain(&self.extents) {
+            let name = names.var(var);
+            declared.push((D::variable(var.dtype, &name)?, name));
+        }
+        for buffer in self.params.iter().filter_map(Param::buffer) {
+            let name = names.buffer(buffer);
+            declared.push((D::buffer_parameter(buffer, &name, self.writes(buffer))?, name));
+        }
+        Ok(declared)
     }
 
     /// Returns true if the function writes the memory of a buffer.

@@ -1,11 +1,11 @@
-//! User strings in generated code: string literals, message formats, and names of functions.
+//! User strings in generated code: string literals, messages, and names of functions.
 //!
 //! A user string reaches a source file only as one of these types, or as a name that [`Names`](crate::family::Names)
 //! assigns. No user string is ever written into a comment, a directive or a pragma.
 
 use std::fmt;
 
-use anyfn::{Result, bail};
+use anyfn::{DType, Result, bail};
 
 /// A string literal with exactly the value of a given string, in any standard of C and C++ and with any compiler
 /// option.
@@ -60,11 +60,24 @@ impl fmt::Display for Literal {
     }
 }
 
-/// A `printf` format and the expressions whose values it shows.
+/// Message of an error that generated code raises. Each dialect renders it in its own way.
 #[derive(Default, Debug)]
 pub(crate) struct Message {
-    format: String,
-    shown: String,
+    parts: Vec<Part>,
+}
+
+/// Part of a [`Message`].
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// User string that is shown unchanged. It may contain any character.
+    Text(String),
+    /// Integer that is shown in decimal.
+    Integer {
+        /// Expression in the dialect that computes the integer.
+        code: String,
+        /// Data type of the expression.
+        dtype: DType,
+    },
 }
 
 impl Message {
@@ -77,22 +90,17 @@ impl Message {
 
     /// Appends a string, which is shown unchanged.
     pub(crate) fn push_text(&mut self, text: &str) {
-        self.format.push_str(&text.replace('%', "%%").replace('\0', "\\0"));
+        self.parts.push(Part::Text(text.to_owned()));
     }
 
-    /// Appends an integer, given as an expression in C.
-    pub(crate) fn push_integer(&mut self, code: &str) {
-        self.format.push_str("%lld");
-        self.shown.push_str(", (long long)(");
-        self.shown.push_str(code);
-        self.shown.push(')');
+    /// Appends an integer of data type `dtype`, given as an expression in the dialect.
+    pub(crate) fn push_integer(&mut self, code: String, dtype: DType) {
+        self.parts.push(Part::Integer { code, dtype });
     }
-}
 
-/// Writes the format and the expressions as arguments of `printf`.
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", Literal::of(&self.format), self.shown)
+    /// Returns the parts of the message in order.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
     }
 }
 
@@ -161,11 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_show_percent_signs_and_nul() {
-        let mut message = Message::text("100% \0?");
-        message.push_integer("n");
-        assert_eq!(message.to_string(), r#""100%% \1340\077%lld", (long long)(n)"#);
+    fn nul_ends_a_c_string_and_is_visible_in_a_message() {
         assert!(Literal::c_str("the text", "a\0b").is_err());
+        assert_eq!(Literal::message("a\0b").to_string(), r#""a\1340b""#);
     }
 
     #[test]

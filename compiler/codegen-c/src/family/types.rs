@@ -1,8 +1,8 @@
-//! C types that represent data types.
+//! Types of a dialect that represent data types.
 
 use std::collections::HashSet;
 
-use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
+use anyfn::abi::{kDLInt, kDLUInt};
 use anyfn::{DType, Ref, Result, bail};
 use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
@@ -12,61 +12,55 @@ use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::printer;
 use anyfn_ir::visit::Visitor;
 
+use crate::family::Dialect;
 use crate::family::math::arity;
 
-/// Returns the C type that represents a scalar data type.
+/// Returns the name of the type that represents a scalar data type in the dialect.
 ///
 /// # Errors
-/// Returns `ValueError` for a data type without a C type.
-pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
+/// Returns `ValueError` for a data type without a type in the dialect.
+pub(crate) fn type_name<D: Dialect>(dtype: DType) -> Result<&'static str> {
     if dtype.0.lanes != 1 {
-        bail!("ValueError", "a vector of {dtype} has no C code here");
+        bail!("ValueError", "a vector of {dtype} has no {} code here", D::NAME);
     }
-    Ok(match (dtype.0.code, dtype.0.bits) {
-        (kDLInt, 8) => "int8_t",
-        (kDLInt, 16) => "int16_t",
-        (kDLInt, 32) => "int32_t",
-        (kDLInt, 64) => "int64_t",
-        (kDLUInt, 8) => "uint8_t",
-        (kDLUInt, 16) => "uint16_t",
-        (kDLUInt, 32) => "uint32_t",
-        (kDLUInt, 64) => "uint64_t",
-        // Represented by their bits.
-        (kDLFloat | kDLBfloat, 16) => "uint16_t",
-        (kDLFloat, 32) => "float",
-        (kDLFloat, 64) => "double",
-        (kDLBool, 8) => "uint8_t",
-        (kDLOpaqueHandle, _) => "void*",
-        _ => bail!("ValueError", "C has no type for {dtype}"),
-    })
+    match D::type_of(dtype) {
+        Some(name) => Ok(name),
+        None => bail!("ValueError", "{} has no type for {dtype}", D::NAME),
+    }
 }
 
-/// Checks that C has types for all values of a function, and that the arguments of each mathematical function have the
-/// data type of its result.
+/// Checks that the dialect has types for all values of a function, and that the arguments of each mathematical function
+/// have the data type of its result.
 ///
 /// # Errors
-/// Returns `ValueError` that names the first buffer, variable or expression without a C type, and `TypeError` for a
-/// call of a mathematical function with wrong arguments.
-pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
-    struct Check(Option<(String, DType)>, Result<()>, HashSet<usize>);
+/// Returns `ValueError` that names the first buffer, variable or expression whose data type the dialect does not have,
+/// and `TypeError` for a call of a mathematical function with wrong arguments.
+pub(crate) fn check_types<D: Dialect>(func: &PrimFunc) -> Result<()> {
+    struct Check {
+        has_type: fn(DType) -> bool,
+        /// First value whose data type the dialect does not have.
+        missing: Option<(String, DType)>,
+        calls: Result<()>,
+        seen: HashSet<usize>,
+    }
     impl Check {
         fn see(&mut self, dtype: DType, what: impl FnOnce() -> String) {
-            if self.0.is_none() && c_type(dtype.element()).is_err() {
-                self.0 = Some((what(), dtype.element()));
+            if self.missing.is_none() && !(self.has_type)(dtype) {
+                self.missing = Some((what(), dtype));
             }
         }
     }
     impl Visitor for Check {
         fn expr(&mut self, expr: &Expr) {
-            if !self.2.insert(expr.as_object().as_handle().addr()) {
+            if !self.seen.insert(expr.as_object().as_handle().addr()) {
                 return;
             }
             // An error of an operand is more specific.
             self.below_expr(expr);
             if let ExprKind::Call(node) = ExprKind::of(expr)
-                && self.1.is_ok()
+                && self.calls.is_ok()
             {
-                self.1 = check_call(node);
+                self.calls = check_call(node);
             }
             if !expr.is::<StringImm>() {
                 self.see(expr.dtype, || format!("`{}`", printer::brief(expr.as_object())));
@@ -82,7 +76,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
             self.buffer(buffer);
         }
     }
-    let mut check = Check(None, Ok(()), HashSet::new());
+    let mut check = Check { has_type: D::has_type, missing: None, calls: Ok(()), seen: HashSet::new() };
     for param in func.params.iter() {
         match func.buffer_map.get(&param)? {
             Some(buffer) => check.see(buffer.dtype, || format!("argument `{}`", buffer.name)),
@@ -90,13 +84,21 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
         }
     }
     check.stmt(&func.body);
-    check.1?;
-    match check.0 {
-        Some((what, dtype)) => bail!(
+    check.calls?;
+    let (name, types) = (D::NAME, D::TYPES);
+    match check.missing {
+        Some((what, dtype)) if D::has_type(dtype.element()) => bail!(
             "ValueError",
-            "{what} is {dtype}, for which C has no type; it has bool, int8 to int64, uint8 to uint64, float32 and float64: use \
-             one of these, and convert to and from {dtype} outside of the function"
+            "{what} is {dtype}, and {name} has no vectors; the pass `vectorize` must be left out of the pipeline"
         ),
+        Some((what, dtype)) => {
+            let dtype = dtype.element();
+            bail!(
+                "ValueError",
+                "{what} is {dtype}, for which {name} has no type; it has {types}: use one of these, and convert to and from \
+                 {dtype} outside of the function"
+            )
+        }
         None => Ok(()),
     }
 }
@@ -126,14 +128,15 @@ pub(crate) fn uint_of(dtype: DType) -> DType {
     DType::new(kDLUInt, dtype.0.bits, 1)
 }
 
-/// Returns an error if `dtype` is a 16-bit floating-point type, which has no arithmetic in C. `what` names the
+/// Returns an error if `dtype` is a 16-bit floating-point type, on which no dialect has arithmetic. `what` names the
 /// operation.
-pub(crate) fn check_wide(what: &str, dtype: DType) -> Result<()> {
+pub(crate) fn check_wide<D: Dialect>(what: &str, dtype: DType) -> Result<()> {
     if dtype.is_half() {
         bail!(
             "ValueError",
-            "`{what}` of {} has no C code; the pass `widen_floats` lets it be computed as float32",
-            dtype.element()
+            "`{what}` of {} has no {} code; the pass `widen_floats` lets it be computed as float32",
+            dtype.element(),
+            D::NAME
         );
     }
     Ok(())

@@ -12,27 +12,26 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::For;
 
-use crate::family::{Body, Interface, Literal, Message, Names, Param, Symbol, address, c_type, check_types};
-use crate::host::{Host, signature};
-use crate::options::CodegenOptions;
+use crate::family::{Body, Interface, Literal, Names, Param, Symbol, address};
+use crate::host::message::printf_text;
+use crate::host::options::CodegenOptions;
+use crate::host::{Host, c_type, signature};
 
 /// C expression for the maximum extent that a variable in a shape may have, so that sizes in bytes do not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
 /// Generates the C function for a primitive function, its entry point, and the function that returns its signature.
-pub(crate) fn function(
-    name: &str,
-    func: &Ref<PrimFunc>,
+pub(super) fn function(
+    symbol: &Symbol,
+    func: &PrimFunc,
+    interface: &Interface,
     options: CodegenOptions,
     out: &mut String,
 ) -> Result<()> {
-    let symbol = &symbol_of(name)?;
-    check_types(func)?;
-    let interface = Interface::of(func)?;
-    let mut names = Names::new(symbol);
-    let passed = computation(symbol, func, &interface, options, &mut names, out)?;
-    entry(symbol, &interface, &passed, &mut names, out)?;
-    signature::getter(symbol, func, &interface, out);
+    let mut names = Names::new::<Host>(symbol);
+    let passed = computation(symbol, func, interface, options, &mut names, out)?;
+    entry(symbol, interface, &passed, &mut names, out)?;
+    signature::getter(symbol, func, interface, out);
     Ok(())
 }
 
@@ -45,24 +44,13 @@ fn computation(
     names: &mut Names,
     out: &mut String,
 ) -> Result<Vec<String>> {
-    let numbers = || interface.numbers.iter().chain(&interface.extents);
-    // Declarations and names.
-    let mut scope: Vec<(String, String)> = Vec::new();
-    for var in numbers() {
-        let name = names.var(var);
-        scope.push((format!("{} {name}", c_type(var.dtype)?), name));
-    }
-    for buffer in interface.params.iter().filter_map(Param::buffer) {
-        let name = names.buffer(buffer);
-        let constness = if interface.writes(buffer) { "" } else { "const " };
-        scope.push((format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?), name));
-    }
+    let scope = interface.declare::<Host>(names)?;
     let (declared, passed): (Vec<String>, Vec<String>) = scope.iter().cloned().unzip();
     let declared = if declared.is_empty() { "void".to_owned() } else { declared.join(", ") };
     let mut body = Body::new(symbol, names, 1, Host::new(options));
     body.scope = scope;
     body.stmt(&func.body)?;
-    for var in numbers().filter(|var| var.dtype.is_half()) {
+    for var in interface.numbers.iter().chain(&interface.extents).filter(|var| var.dtype.is_half()) {
         body.host_half("", DType::FLOAT64, var.dtype)?;
     }
     // Functions of one module may share declarations.
@@ -142,27 +130,6 @@ fn entry(
     entry.line("return 0;");
     out.push_str("}\n");
     Ok(())
-}
-
-/// Returns the name of a function as a symbol, or `ValueError` if it is not valid in C or is reserved by the library
-/// convention.
-fn symbol_of(name: &str) -> Result<Symbol> {
-    let Some(symbol) = Symbol::of(name) else {
-        bail!(
-            "ValueError",
-            "function name `{}` must consist of letters, digits and underscores",
-            name.escape_debug()
-        );
-    };
-    // The loader looks for these names behind `__tvm_ffi_`.
-    if name.starts_with("_metadata_")
-        || name.starts_with("_doc_")
-        || name == "_library_ctx"
-        || name == "_library_bin"
-    {
-        bail!("ValueError", "function name `{name}` is reserved by the library convention");
-    }
-    Ok(symbol)
 }
 
 struct Entry<'a> {
@@ -314,7 +281,7 @@ impl Entry<'_> {
             for (b, second) in &tensors[i + 1..] {
                 if interface.writes(first) || interface.writes(second) {
                     let (x, y) = (self.names.buffer(first), self.names.buffer(second));
-                    let text = Message::text(&format!(
+                    let text = printf_text(&format!(
                         "{}: arguments {a} `{}` and {b} `{}` share memory, and one of them is written",
                         self.symbol, first.name, second.name
                     ));

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use anyfn::Result;
 use anyfn_ir::stmt::{For, ForKind};
 
-use crate::family::{Body, c_type, uses};
-use crate::host::Host;
+use crate::family::{Body, uses};
 use crate::host::packed::FAILED;
+use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
     /// Generates a loop of any kind. Its stores bypass the caches if the loop has the annotation `nontemporal`.

@@ -2,8 +2,8 @@
 
 use anyfn::{DType, Result};
 
-use crate::family::{Body, MATH, MATH_OF_TWO, c_type, int_of};
-use crate::host::Host;
+use crate::family::{Body, MATH, MATH_OF_TWO, int_of};
+use crate::host::{Host, c_type};
 
 /// Returns a call of a mathematical function, as an expression that uses the C library or the prelude.
 pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {

@@ -4,9 +4,9 @@ use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::stmt::Stmt;
 
-use crate::family::{Body, Message, c_type};
-use crate::host::Host;
-use crate::host::registers::known_size;
+use crate::family::{Body, known_size};
+use crate::host::message::printf_text;
+use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
     /// Returns a statement that frees the function's memory and returns the value of `call`, which reports an error.
@@ -25,7 +25,7 @@ impl Body<'_, Host> {
         }
         let name = self.names.fresh(&format!("{}_size", buffer.name));
         self.line(&format!("const int64_t {name} = {size};"));
-        let what = Message::text(&format!("`{}` would have a negative extent", buffer.name));
+        let what = printf_text(&format!("`{}` would have a negative extent", buffer.name));
         let fail = self.fail(&format!("anyfn_fail(\"ValueError\", {what})"));
         self.line(&format!("if ({name} < 0) {fail}"));
         Ok(format!("(uint64_t){name}"))
@@ -52,7 +52,7 @@ impl Body<'_, Host> {
                     None => self.checked_size(buffer, c_type)?,
                 };
                 self.line(&format!("{c_type}* restrict {name} = ({c_type}*)anyfn_alloc({size});"));
-                let what = Message::text(&format!("no memory for `{}`", buffer.name));
+                let what = printf_text(&format!("no memory for `{}`", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));
                 self.line(&format!("if (!{name}) {fail}"));
                 self.dialect.allocated.push(name.clone());

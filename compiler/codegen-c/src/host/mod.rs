@@ -2,29 +2,40 @@
 
 mod entry;
 mod half;
+mod logic;
 mod loops;
 mod math;
 mod memory;
+mod message;
+mod options;
 mod packed;
 mod registers;
+mod reserved;
 mod signature;
+mod size;
 mod vector;
 
 use std::collections::HashMap;
 
-use anyfn::{Array, DType, Ref, Result};
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
+use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops::{DTypeExt, rounded};
 use anyfn_ir::stmt::{BufferStore, For, Stmt};
+use anyfn_ir::target::Target;
 
-pub(crate) use self::entry::function;
+use self::options::CodegenOptions;
 use self::registers::Registers;
-use crate::family::{Body, Dialect, Literal, Message, SCALAR};
-use crate::options::CodegenOptions;
+use crate::family::{Body, Dialect, Interface, Literal, Message, Symbol, c, type_name};
 
-/// Returns the source that precedes the functions of a module.
-pub(crate) fn prelude() -> String {
-    [include_str!("prelude.c"), SCALAR, include_str!("machine.c")].concat()
+/// Returns the C type that represents a scalar data type.
+///
+/// # Errors
+/// Returns `ValueError` for a data type without a C type.
+fn c_type(dtype: DType) -> Result<&'static str> {
+    type_name::<Host>(dtype)
 }
 
 /// The dialect of the host, with its state within one function.
@@ -58,15 +69,93 @@ impl Host {
 }
 
 impl Dialect for Host {
-    fn for_loop(body: &mut Body<'_, Host>, node: &For) -> Result<()> {
-        body.loop_of_any_kind(node)
+    const NAME: &'static str = "C";
+    const TYPES: &'static str = "bool, int8 to int64, uint8 to uint64, float32 and float64";
+    const RESERVED: &'static str = reserved::RESERVED;
+    const RESERVED_PREFIXES: &'static [&'static str] = reserved::PREFIXES;
+
+    fn prelude() -> String {
+        [include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
     }
 
-    fn allocate(body: &mut Body<'_, Host>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
-        match registers::width(buffer, inner, body.dialect.options) {
-            Some(width) => body.allocate_registers(buffer, width, inner),
-            None => body.allocate_memory(buffer, inner),
+    fn check_symbol(symbol: &Symbol) -> Result<()> {
+        let name = symbol.as_str();
+        // The loader looks for these names behind `__tvm_ffi_`.
+        if name.starts_with("_metadata_")
+            || name.starts_with("_doc_")
+            || name == "_library_ctx"
+            || name == "_library_bin"
+        {
+            bail!("ValueError", "function name `{name}` is reserved by the library convention");
         }
+        Ok(())
+    }
+
+    fn function(
+        symbol: &Symbol,
+        func: &PrimFunc,
+        interface: &Interface,
+        target: &Target,
+        out: &mut String,
+    ) -> Result<()> {
+        entry::function(symbol, func, interface, CodegenOptions::of(target), out)
+    }
+
+    fn type_of(dtype: DType) -> Option<&'static str> {
+        Some(match (dtype.0.code, dtype.0.bits) {
+            (kDLInt, 8) => "int8_t",
+            (kDLInt, 16) => "int16_t",
+            (kDLInt, 32) => "int32_t",
+            (kDLInt, 64) => "int64_t",
+            (kDLUInt, 8) => "uint8_t",
+            (kDLUInt, 16) => "uint16_t",
+            (kDLUInt, 32) => "uint32_t",
+            (kDLUInt, 64) => "uint64_t",
+            // Represented by their bits.
+            (kDLFloat | kDLBfloat, 16) => "uint16_t",
+            (kDLFloat, 32) => "float",
+            (kDLFloat, 64) => "double",
+            (kDLBool, 8) => "uint8_t",
+            (kDLOpaqueHandle, _) => "void*",
+            _ => return None,
+        })
+    }
+
+    fn has_type(dtype: DType) -> bool {
+        Host::type_of(dtype.element()).is_some()
+    }
+
+    fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String> {
+        let constness = if is_written { "" } else { "const " };
+        Ok(format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?))
+    }
+
+    fn float(body: &mut Body<'_, Host>, value: f64, dtype: DType) -> Result<String> {
+        if !dtype.is_half() {
+            return c::float::<Host>(value, dtype);
+        }
+        let value = c::float::<Host>(rounded(value, dtype), DType::FLOAT32)?;
+        body.host_half(&value, DType::FLOAT32, dtype)
+    }
+
+    fn string(text: &str) -> Result<String> {
+        Ok(Literal::c_str("a text", text)?.to_string())
+    }
+
+    fn cast(body: &mut Body<'_, Host>, value: &str, from: DType, to: DType) -> Result<String> {
+        if from.is_half() || to.is_half() {
+            body.host_half(value, from, to)
+        } else {
+            c::cast::<Host>(value, to)
+        }
+    }
+
+    fn is_eager(first: &Expr, second: &Expr) -> bool {
+        logic::is_eager(first, second)
+    }
+
+    fn math(name: &str, dtype: DType, args: &[String]) -> String {
+        math::call(name, dtype, args)
     }
 
     fn element(
@@ -78,6 +167,25 @@ impl Dialect for Host {
         body.registers(buffer).is_some().then(|| body.register(buffer, indices, lane)).transpose()
     }
 
+    fn call_extern(body: &mut Body<'_, Host>, call: &Call) -> Result<String> {
+        body.host_extern(call)
+    }
+
+    fn before_sum(body: &mut Body<'_, Host>) {
+        body.line("ANYFN_IN_ORDER;");
+    }
+
+    fn for_loop(body: &mut Body<'_, Host>, node: &For) -> Result<()> {
+        body.loop_of_any_kind(node)
+    }
+
+    fn allocate(body: &mut Body<'_, Host>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+        match registers::width(buffer, inner, body.dialect.options) {
+            Some(width) => body.allocate_registers(buffer, width, inner),
+            None => body.allocate_memory(buffer, inner),
+        }
+    }
+
     fn store_vector(body: &mut Body<'_, Host>, node: &BufferStore) -> Result<()> {
         body.store_lanes(node)
     }
@@ -86,24 +194,16 @@ impl Dialect for Host {
         body.bind_lanes(var, value)
     }
 
-    fn math(name: &str, dtype: DType, args: &[String]) -> String {
-        math::call(name, dtype, args)
-    }
-
-    fn convert_half(body: &mut Body<'_, Host>, value: &str, from: DType, to: DType) -> Result<String> {
-        body.host_half(value, from, to)
-    }
-
     fn call_packed(body: &mut Body<'_, Host>, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
+        if let Some((name, dtype)) = result {
+            body.line(&format!("{};", Host::variable(dtype, name)?));
+        }
         body.host_packed(call, result)
     }
 
-    fn call_extern(body: &mut Body<'_, Host>, call: &Call) -> Result<String> {
-        body.host_extern(call)
-    }
-
-    fn check(body: &Body<'_, Host>, condition: &str, kind: &Literal, message: &Message) -> String {
-        let fail = body.fail(&format!("anyfn_fail({kind}, {message})"));
-        format!("if (!({condition})) {fail}")
+    fn check(body: &mut Body<'_, Host>, condition: &str, kind: &str, message: &Message) -> Result<String> {
+        let kind = Literal::c_str("the kind of an error", kind)?;
+        let fail = body.fail(&format!("anyfn_fail({kind}, {})", message::printf(message)));
+        Ok(format!("if (!({condition})) {fail}"))
     }
 }

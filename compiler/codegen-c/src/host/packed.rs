@@ -13,8 +13,9 @@ use anyfn_ir::kind::is_int;
 use anyfn_ir::packed::{Arg, name_of};
 use anyfn_ir::{ExprKind, ops};
 
-use crate::family::{Body, Literal, Message, Symbol, c_type};
-use crate::host::Host;
+use crate::family::{Body, Literal, Symbol};
+use crate::host::message::printf_text;
+use crate::host::{Host, c_type};
 
 /// Name of the variable that is set if a task of a parallel loop fails. The loop's other tasks read it before they make
 /// calls.
@@ -107,7 +108,7 @@ impl Body<'_, Host> {
         Ok(match dtype.code {
             kDLBool => (kTVMFFIBool, "v_int64", format!("({text}) != 0")),
             kDLUInt if dtype.bits == 64 => {
-                let what = Message::text(&format!(
+                let what = printf_text(&format!(
                     "{}: argument {place} of `{name}` does not fit into int64",
                     self.symbol
                 ));

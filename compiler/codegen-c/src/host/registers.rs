@@ -9,10 +9,10 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind};
 
-use crate::family::{Body, c_type};
-use crate::host::Host;
+use crate::family::{Body, known_size};
+use crate::host::options::CodegenOptions;
 use crate::host::vector::statement_width;
-use crate::options::CodegenOptions;
+use crate::host::{Host, c_type};
 
 /// Maximum size in bytes of a buffer that is replaced by variables. `MOST_VARIABLES` is the maximum number of
 /// variables.
@@ -26,11 +26,6 @@ pub(crate) struct Registers {
     /// Names of the variables. Each variable holds `width` consecutive elements of the buffer, in the order of their
     /// offsets.
     pub(crate) names: Vec<String>,
-}
-
-/// Returns the number of elements of a buffer, or `None` if its shape is not constant.
-pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
-    buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }
 
 /// Returns the offset of an element, in elements, or `None` if it is not constant. For a contiguous vector, this is the

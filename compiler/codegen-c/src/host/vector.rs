@@ -15,10 +15,10 @@ use anyfn_ir::stmt::BufferStore;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, make};
 
-use crate::family::{Body, MATH_OF_TWO, c_type, check_wide, int_of, is_shift_of, uint_of};
-use crate::host::Host;
+use crate::family::{Body, MATH_OF_TWO, check_wide, int_of, is_shift_of, uint_of};
+use crate::host::options::CodegenOptions;
 use crate::host::registers::{Registers, known_place};
-use crate::options::CodegenOptions;
+use crate::host::{Host, c_type};
 
 /// Element type of a mask that is not used together with other values.
 const INT8: DType = DType::new(kDLInt, 8, 1);
@@ -259,7 +259,7 @@ impl Body<'_, Host> {
             return self.mask(expr, INT8, lanes);
         }
         if let ExprKind::Binary(op, _) = ExprKind::of(expr) {
-            check_wide(op.text(), element)?;
+            check_wide::<Host>(op.text(), element)?;
         }
         Ok(match ExprKind::of(expr) {
             ExprKind::Var(var) => {
@@ -380,7 +380,7 @@ impl Body<'_, Host> {
             let name = self.vector(dtype, lanes.count)?;
             Ok(match ExprKind::of(expr) {
                 ExprKind::Binary(op, node) if op.is_comparison() && !node.a.dtype.is_bool() => {
-                    check_wide(op.text(), node.a.dtype)?;
+                    check_wide::<Host>(op.text(), node.a.dtype)?;
                     let own = int_of(node.a.dtype);
                     let (a, b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
                     let own_name = self.vector(own, lanes.count)?;
@@ -406,7 +406,7 @@ impl Body<'_, Host> {
                     format!("(({name})(__builtin_convertvector({loaded}, {name}) != 0))")
                 }
                 ExprKind::Cast(node) if !node.value.dtype.is_bool() => {
-                    check_wide("bool", node.value.dtype)?;
+                    check_wide::<Host>("bool", node.value.dtype)?;
                     let own = int_of(node.value.dtype);
                     let value = self.lanes(&node.value, lanes)?;
                     let own_name = self.vector(own, lanes.count)?;

@@ -1,22 +1,21 @@
-//! Options of the C code generator.
+//! Options of the code generator of the host.
 
 use anyfn_ir::target::Target;
 
 /// Options that describe the C compiler and the processor for which code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CodegenOptions {
+pub(crate) struct CodegenOptions {
     /// Length in bytes of the processor's vectors: 64, 32 or 16. With 0, the generated code has no vectors and is
     /// accepted by any C11 compiler.
-    pub vector_bytes: u16,
+    pub(crate) vector_bytes: u16,
 }
 
 impl CodegenOptions {
     /// Options for code that any C11 compiler accepts.
-    pub const PORTABLE: CodegenOptions = CodegenOptions { vector_bytes: 0 };
+    pub(crate) const PORTABLE: CodegenOptions = CodegenOptions { vector_bytes: 0 };
 
     /// Returns the options for the C compiler and processor of a target.
-    #[must_use]
-    pub fn of(target: &Target) -> CodegenOptions {
+    pub(crate) fn of(target: &Target) -> CodegenOptions {
         let vector_bytes = match target.vector_bytes {
             64.. => 64,
             32.. => 32,

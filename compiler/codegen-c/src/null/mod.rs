@@ -1,0 +1,249 @@
+//! Dialect of an imaginary device: a template for the dialects of devices, and a test that `family` does not assume C.
+//!
+//! Its language has the properties in which languages of devices differ from C:
+//!
+//! - *Types follow names*, and conversions look like calls: `let x: i32 = i32(y);`. There are no vectors, no 16-bit
+//!   floating-point numbers, no strings and no addresses.
+//! - *Constants carry their type*: `1_i32`, `2.0_f32`, `true`. A constant without a type has that of the other operand.
+//! - *Arithmetic is defined for all operands.* Of two integers, the narrower one is converted to the type of the other.
+//!   Integers wrap around. A quotient and a remainder are 0 if the divisor is 0. `floor_div`, `floor_mod`, `min` and
+//!   `max` are operations of the language, and so are the mathematical functions.
+//! - *Memory has an address space*: `global` for parameters, `shared` for memory of all threads, `private` for memory of
+//!   one thread. The size of an allocation is constant.
+//! - *All threads execute a kernel.* The outermost parallel loops are distributed over them, followed by a `barrier`.
+//!   Outside of these loops, each thread would repeat every access to memory, so such an access is an error. All threads
+//!   therefore reach the same barriers: no condition around a loop depends on memory.
+//! - *Messages of errors are not strings of the kernel.* `error f.0(..)` declares a message with the types of the integers
+//!   in it, for the program that starts the kernel. `raise f.0(..)` ends the kernel and passes the integers.
+//!
+//! Calls of packed functions and of C functions are errors, as the defaults of [`Dialect`] are. The program that starts the
+//! kernel checks the arguments: [`Interface`] describes them.
+
+use std::fmt::Write as _;
+
+use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
+use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Expr};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::printer;
+use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::target::Target;
+
+use crate::family::{
+    Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size, type_name,
+};
+
+/// The dialect, with its state within one function.
+#[derive(Default)]
+pub(crate) struct Null {
+    /// Declarations of the error messages of the function, without their names.
+    errors: Vec<String>,
+    /// True while generating the body of a loop whose iterations are distributed over the threads.
+    is_in_thread: bool,
+}
+
+impl Dialect for Null {
+    const NAME: &'static str = "null";
+    const TYPES: &'static str = "bool, int8 to int64, uint8 to uint64, float32 and float64";
+    const RESERVED: &'static str = "kernel error raise let var for if else true false nan inf \
+        global shared private const bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 \
+        thread_index thread_count barrier select floor_div floor_mod min max \
+        exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh \
+        atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign";
+    const RESERVED_PREFIXES: &'static [&'static str] = &[];
+
+    fn prelude() -> String {
+        "dialect null 1;\n".to_owned()
+    }
+
+    fn function(
+        symbol: &Symbol,
+        func: &PrimFunc,
+        interface: &Interface,
+        _target: &Target,
+        out: &mut String,
+    ) -> Result<()> {
+        let mut names = Names::new::<Null>(symbol);
+        let scope = interface.declare::<Null>(&mut names)?;
+        let params: Vec<String> = scope.iter().map(|(declared, _)| declared.clone()).collect();
+        let mut body = Body::new(symbol, &mut names, 1, Null::default());
+        body.scope = scope;
+        body.stmt(&func.body)?;
+        for (number, error) in body.dialect.errors.iter().enumerate() {
+            let _ = writeln!(out, "error {symbol}.{number}({error});");
+        }
+        let _ = writeln!(out, "kernel {symbol}({}) {{\n{}}}", params.join(", "), body.out);
+        Ok(())
+    }
+
+    fn type_of(dtype: DType) -> Option<&'static str> {
+        Some(match (dtype.0.code, dtype.0.bits) {
+            (kDLInt, 8) => "i8",
+            (kDLInt, 16) => "i16",
+            (kDLInt, 32) => "i32",
+            (kDLInt, 64) => "i64",
+            (kDLUInt, 8) => "u8",
+            (kDLUInt, 16) => "u16",
+            (kDLUInt, 32) => "u32",
+            (kDLUInt, 64) => "u64",
+            (kDLFloat, 32) => "f32",
+            (kDLFloat, 64) => "f64",
+            (kDLBool, 8) => "bool",
+            _ => return None,
+        })
+    }
+
+    fn variable(dtype: DType, name: &str) -> Result<String> {
+        Ok(format!("{name}: {}", type_name::<Null>(dtype)?))
+    }
+
+    fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String> {
+        let constness = if is_written { "" } else { "const " };
+        Ok(format!("{name}: global {constness}{}[]", type_name::<Null>(buffer.dtype)?))
+    }
+
+    fn constant(dtype: DType, name: &str, value: &str) -> Result<String> {
+        Ok(format!("let {} = {value};", Null::variable(dtype, name)?))
+    }
+
+    fn int(value: i64, dtype: DType) -> Result<String> {
+        let of = type_name::<Null>(dtype)?;
+        Ok(match dtype.0.code {
+            kDLBool => (value != 0).to_string(),
+            kDLUInt => format!("{}_{of}", value as u64),
+            _ if value < 0 => format!("({value}_{of})"),
+            _ => format!("{value}_{of}"),
+        })
+    }
+
+    fn float(_body: &mut Body<'_, Null>, value: f64, dtype: DType) -> Result<String> {
+        let of = type_name::<Null>(dtype)?;
+        let value = if dtype == DType::FLOAT32 { f64::from(value as f32) } else { value };
+        let size = match value.abs() {
+            size if size.is_nan() => return Ok(format!("nan_{of}")),
+            size if size.is_infinite() => "inf".to_owned(),
+            // The shortest decimal number whose nearest `float32` it is.
+            size if dtype == DType::FLOAT32 => format!("{:?}", size as f32),
+            size => format!("{size:?}"),
+        };
+        Ok(if value.is_sign_negative() { format!("(-{size}_{of})") } else { format!("{size}_{of}") })
+    }
+
+    fn cast(_body: &mut Body<'_, Null>, value: &str, _from: DType, to: DType) -> Result<String> {
+        Ok(if to.is_bool() {
+            format!("({value} != 0)")
+        } else {
+            format!("{}({value})", type_name::<Null>(to)?)
+        })
+    }
+
+    fn wide_index(index: &str) -> String {
+        format!("i64({index})")
+    }
+
+    fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
+        Ok(match operation.op {
+            BinaryOp::FloorDiv => format!("floor_div({a}, {b})"),
+            BinaryOp::FloorMod => format!("floor_mod({a}, {b})"),
+            op @ (BinaryOp::Min | BinaryOp::Max) => format!("{}({a}, {b})", op.text()),
+            BinaryOp::Mod => format!("({a} % {b})"),
+            BinaryOp::And => format!("({a} && {b})"),
+            BinaryOp::Or => format!("({a} || {b})"),
+            op => format!("({a} {} {b})", op.text()),
+        })
+    }
+
+    fn select(condition: &str, a: &str, b: &str) -> String {
+        format!("select({condition}, {a}, {b})")
+    }
+
+    fn math(name: &str, _dtype: DType, args: &[String]) -> String {
+        format!("{name}({})", args.join(", "))
+    }
+
+    fn element(
+        body: &mut Body<'_, Null>,
+        buffer: &Ref<Buffer>,
+        indices: &Array<Expr>,
+        _lane: &str,
+    ) -> Result<Option<String>> {
+        if body.dialect.is_in_thread {
+            return Ok(None);
+        }
+        let indices: Vec<String> = indices.iter().map(|index| printer::brief(index.as_object())).collect();
+        bail!(
+            "ValueError",
+            "`{}[{}]` is accessed outside of a parallel loop, where each thread of a null kernel would repeat the access",
+            buffer.name,
+            indices.join(", ")
+        )
+    }
+
+    fn discard(value: &str) -> String {
+        format!("_ = {value};")
+    }
+
+    fn for_loop(body: &mut Body<'_, Null>, node: &For) -> Result<()> {
+        // A parallel loop in another one is executed by the thread of its iteration.
+        if node.kind != ForKind::Parallel || body.dialect.is_in_thread {
+            return body.plain_loop(node);
+        }
+        let head = |dtype: DType, name: &str, first: &str, end: &str| -> Result<String> {
+            let (declared, of) = (Null::variable(dtype, name)?, type_name::<Null>(dtype)?);
+            Ok(format!(
+                "for (var {declared} = {first} + {of}(thread_index()); {name} < {end}; {name} += {of}(thread_count())) {{"
+            ))
+        };
+        body.loop_with(node, head, |body| {
+            body.dialect.is_in_thread = true;
+            let result = body.inner(&node.body);
+            body.dialect.is_in_thread = false;
+            result
+        })?;
+        body.line("barrier();");
+        Ok(())
+    }
+
+    fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {
+        let declared = Null::variable(dtype, name)?;
+        Ok(format!("for (var {declared} = {first}; {name} < {end}; {name} += 1) {{"))
+    }
+
+    fn allocate(body: &mut Body<'_, Null>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+        let Some(count) = known_size(buffer) else {
+            bail!("ValueError", "the size of `{}` is not constant, which null memory requires", buffer.name);
+        };
+        let (name, of) = (body.names.buffer(buffer), type_name::<Null>(buffer.dtype)?);
+        let space = if body.dialect.is_in_thread { "private" } else { "shared" };
+        body.open("{");
+        body.line(&format!("var {name}: {space} {of}[{}];", count.max(1)));
+        body.scope.push((format!("{name}: {space} {of}[]"), name));
+        body.stmt(inner)?;
+        body.scope.pop();
+        body.close("}");
+        Ok(())
+    }
+
+    fn check(body: &mut Body<'_, Null>, condition: &str, kind: &str, message: &Message) -> Result<String> {
+        let mut declared = Literal::c_str("the kind of an error", kind)?.to_string();
+        let mut values = Vec::new();
+        for part in message.parts() {
+            declared.push_str(", ");
+            match part {
+                Part::Text(text) => declared.push_str(&Literal::message(text).to_string()),
+                Part::Integer { code, dtype } => {
+                    declared.push_str(type_name::<Null>(*dtype)?);
+                    values.push(code.as_str());
+                }
+            }
+        }
+        let errors = &mut body.dialect.errors;
+        let number = errors.iter().position(|known| *known == declared).unwrap_or(errors.len());
+        if number == errors.len() {
+            errors.push(declared);
+        }
+        Ok(format!("if (!({condition})) {{ raise {}.{number}({}); }}", body.symbol, values.join(", ")))
+    }
+}

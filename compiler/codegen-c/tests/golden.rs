@@ -1,0 +1,186 @@
+//! Source that is generated in each dialect, compared with the files in `tests/golden`.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p anyfn-codegen-c` writes the files.
+
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+mod expect_file;
+
+use anyfn::{Array, Error, Map, Result};
+use anyfn_codegen_c::generate;
+use anyfn_ir::func::IRModule;
+use anyfn_ir::target::Target;
+use anyfn_parser::parse_module;
+
+/// Functions that each dialect can express.
+const FUNCTIONS: &[(&str, &str)] = &[
+    (
+        "scale",
+        r#"
+def scale(A: Buffer((n,), "float32"), B: Buffer((n,), "float32"), factor: float32):
+    for i in parallel(n):
+        B[i] = A[i] * factor
+"#,
+    ),
+    (
+        "rows",
+        r#"
+def rows(A: Buffer((n, 4), "float32"), B: Buffer((n,), "float32")):
+    for i in parallel(n):
+        total = alloc((2,), "float32", scope="local")
+        total[0] = 0.0
+        total[1] = 0.0
+        for j in range(4):
+            total[j % 2] += exp(A[i, j])
+        B[i] = select(total[0] < total[1], total[0], sqrt(total[1])) / 2.0
+"#,
+    ),
+    (
+        "checked",
+        r#"
+def checked(A: Buffer((n,), "float32"), B: Buffer((n,), "float32"), k: int32):
+    assert k < n, ValueError("k is ", k, ", 100% of ", n)
+    for i in parallel(n):
+        B[i] = A[i // k]
+"#,
+    ),
+    (
+        "stages",
+        r#"
+def stages(A: Buffer((64,), "int32"), B: Buffer((64,), "bool")):
+    T = alloc((64,), "int64")
+    for i in parallel(64):
+        T[i] = int64(A[i]) * 3 - 1
+    for j in parallel(64):
+        B[j] = T[63 - j] > 0 and (not A[j] == 7)
+"#,
+    ),
+    (
+        "constants",
+        r#"
+def constants(A: Buffer((n,), "float64"), m: int32):
+    for i in parallel(1, extent=m):
+        x: float64 = A[i] + float64("inf")
+        if i < m:
+            A[i] = max(x, float64("nan"))
+        else:
+            A[i] = -1.5
+"#,
+    ),
+];
+
+/// Functions that only the host can express.
+const ON_HOST: &[(&str, &str)] = &[
+    (
+        "vectors",
+        r#"
+def vectors(A: Buffer((n,), "float32"), B: Buffer((n,), "float32")):
+    for i in range(n // 8):
+        B[ramp(i * 8, 1, 8)] = A[ramp(i * 8, 1, 8)] * broadcast(2.0, 8)
+"#,
+    ),
+    (
+        "calls",
+        r#"
+def calls(A: Buffer((8,), "float32"), B: Buffer((8,), "float32")):
+    for i in range(8):
+        B[i] = call_extern("sinf", A[i], dtype="float32")
+    call_packed("golden.twice", A, B)
+"#,
+    ),
+];
+
+/// Dialects: the kind of the target, the size of its vectors in bytes, and the extension of the golden files.
+const HOST: [(&str, i64, &str); 2] = [("c", 0, "portable.c"), ("c", 32, "vectors.c")];
+const NULL: (&str, i64, &str) = ("null", 0, "null");
+
+/// Returns a target. Its processor does not matter to code generators.
+fn target(kind: &str, vector_bytes: i64) -> Target {
+    Target {
+        kind: kind.into(),
+        arch: "x86_64".into(),
+        mcpu: "".into(),
+        features: Array::new(),
+        vector_bytes,
+        num_cores: 1,
+        cc: "cc".into(),
+        options: Array::new(),
+    }
+}
+
+/// Returns the source of the functions in `text`, without the source that precedes them.
+fn functions(text: &str, target: &Target) -> Result<String> {
+    let prelude = generate(&IRModule { functions: Map::new(), attrs: Map::new() }, target)?;
+    let source = generate(&*parse_module(text)?, target)?;
+    let functions = source.strip_prefix(&prelude).expect("the prelude precedes the functions");
+    Ok(functions.trim_start().to_owned())
+}
+
+#[test]
+fn functions_in_each_dialect() -> Result<()> {
+    let mut problems = Vec::new();
+    let mut check =
+        |name: &str, text: &str, (kind, vector_bytes, extension): (&str, i64, &str)| -> Result<()> {
+            let source = functions(text, &target(kind, vector_bytes))?;
+            problems
+                .extend(expect_file::check(&expect_file::path(&format!("{name}.{extension}")), &source).err());
+            Ok(())
+        };
+    for (name, text) in FUNCTIONS.iter().chain(ON_HOST) {
+        for dialect in HOST {
+            check(name, text, dialect)?;
+        }
+    }
+    for (name, text) in FUNCTIONS {
+        check(name, text, NULL)?;
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
+    Ok(())
+}
+
+#[test]
+fn a_missing_file_and_a_difference_are_errors() {
+    let missing = expect_file::compare(&expect_file::path("missing"), "").unwrap_err();
+    assert!(missing.contains("UPDATE_EXPECT=1"), "{missing}");
+    let different = expect_file::compare(&expect_file::path("scale.null"), "kernel").unwrap_err();
+    assert!(different.contains("\n+kernel\n"), "{different}");
+    let expected = "differs from line 2:\n a\n-b\n+x\n+y\n c\n";
+    assert_eq!(expect_file::difference("a\nb\nc\n", "a\nx\ny\nc\n"), expected);
+    assert_eq!(expect_file::difference("a\na\n", "a\n"), "differs from line 2:\n a\n-a\n");
+}
+
+/// Returns the error of generating source for a null target.
+fn refused(text: &str) -> Error {
+    functions(text, &target("null", 0)).expect_err(text)
+}
+
+#[test]
+fn errors_name_what_null_cannot_express() {
+    for (body, expected) in [
+        ("A[ramp(0, 1, 4)] = broadcast(1.0, 4)", "`broadcast(1.0, 4)` is float32x4, and null has no vectors"),
+        ("A[0] = float32(float16(A[1]))", "is float16, for which null has no type; it has bool,"),
+        ("A[0] = 1.0", "`A[0]` is accessed outside of a parallel loop"),
+        ("assert A[n - 1] > 0.0, ValueError()", "`A[n - 1]` is accessed outside of a parallel loop"),
+        (
+            "for i in parallel(n):\n        T = alloc((n,), \"float32\")\n        T[i] = 0.0",
+            "the size of `T` is not constant",
+        ),
+        ("call_packed(\"g\", A)", "the call of the packed function `g` has no null code"),
+        (
+            "for i in parallel(n):\n        A[i] = call_extern(\"sinf\", A[i], dtype=\"float32\")",
+            "the call of the C function `sinf` has no null code",
+        ),
+    ] {
+        let error = refused(&format!("def f(A: Buffer((n,), \"float32\")):\n    {body}\n"));
+        let message = error.message();
+        assert!(message.starts_with("function `f`: ") && message.contains(expected), "{body}: {message}");
+    }
+}
+
+#[test]
+fn a_target_of_another_kind_has_no_code() -> Result<()> {
+    let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
+    assert_eq!(error.message(), "no code is generated for targets of kind `cuda`; known kinds are `c`, `null`");
+    Ok(())
+}
