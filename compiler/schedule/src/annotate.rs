@@ -33,6 +33,12 @@ pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, An
     with(old, key, &Any::new(true)?)
 }
 
+/// Loop or block to which an annotation is attached.
+pub(crate) enum Target {
+    Loop(Ref<Var>),
+    Block(String),
+}
+
 pub(crate) fn with(old: &Map<String, Any>, key: &str, value: &Any) -> Result<Map<String, Any>> {
     if key.is_empty() {
         bail!("ValueError", "an annotation needs a key");
@@ -48,21 +54,24 @@ pub(crate) fn with(old: &Map<String, Any>, key: &str, value: &Any) -> Result<Map
     Map::try_from_iter(all)
 }
 
-/// Attaches an annotation to a loop.
+/// Attaches an annotation to a loop or a block.
 ///
 /// # Errors
-/// Returns `ValueError` if the loop does not exist, or if the key is empty.
-pub(crate) fn one_loop(func: &Func, var: &Ref<Var>, key: &str, value: &Any) -> Result<Func> {
+/// Returns `ValueError` if the loop or block does not exist, or if the key is empty.
+pub(crate) fn annotate(func: &Func, target: &Target, key: &str, value: &Any) -> Result<Func> {
+    match target {
+        Target::Loop(var) => one_loop(func, var, key, value),
+        Target::Block(name) => block(func, name, key, value),
+    }
+}
+
+fn one_loop(func: &Func, var: &Ref<Var>, key: &str, value: &Any) -> Result<Func> {
     let node = find_loop(func, var)?;
     let new = make::for_like(&node, node.kind, node.body.clone(), with(&node.annotations, key, value)?);
     tree::replace(func, &node.into_parent(), new)
 }
 
-/// Attaches an annotation to a block.
-///
-/// # Errors
-/// Returns `ValueError` if the block does not exist, or if the key is empty.
-pub(crate) fn block(func: &Func, name: &str, key: &str, value: &Any) -> Result<Func> {
+fn block(func: &Func, name: &str, key: &str, value: &Any) -> Result<Func> {
     let place = find_block(func, name)?;
     let block = make::annotated(place.block(), with(&place.block().annotations, key, value)?);
     let realize = &place.realize;

@@ -57,7 +57,7 @@ pub(crate) fn transform_layout(
     name: &str,
     wanted: &Any,
     map: &IndexMap,
-    pad: Option<&Expr>,
+    pad: &Option<Expr>,
 ) -> Result<Func> {
     let scope = Scope::of(func)?;
     let leaf = &scope.leaves[scope.find(name)?];

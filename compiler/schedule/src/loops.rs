@@ -361,13 +361,37 @@ fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
     })
 }
 
+/// Distributes the iterations of a loop over threads.
+///
+/// # Errors
+/// Returns the errors of [`set_kind`].
+pub(crate) fn parallel(func: &Func, var: &Ref<Var>) -> Result<Func> {
+    set_kind(func, var, ForKind::Parallel)
+}
+
+/// Executes the iterations of a loop with vector instructions.
+///
+/// # Errors
+/// Returns the errors of [`set_kind`].
+pub(crate) fn vectorize(func: &Func, var: &Ref<Var>) -> Result<Func> {
+    set_kind(func, var, ForKind::Vectorized)
+}
+
+/// Unrolls a loop.
+///
+/// # Errors
+/// Returns the errors of [`set_kind`].
+pub(crate) fn unroll(func: &Func, var: &Ref<Var>) -> Result<Func> {
+    set_kind(func, var, ForKind::Unrolled)
+}
+
 /// Sets the kind of a loop.
 ///
 /// # Errors
 /// Returns `ValueError` if the kind would change the result, naming the block and its axis. Also returns it if the loop
 /// is already scheduled, if a loop to be unrolled has an unknown or too large trip count, or if a loop to be vectorized
 /// contains another loop.
-pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
+fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
     let node = find_loop(func, var)?;
     check_serial(&node)?;
     let name = &node.loop_var.name;

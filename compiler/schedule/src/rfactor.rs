@@ -19,15 +19,15 @@ type Pairs = Vec<(Ref<Var>, Expr)>;
 
 /// Splits the reduction block `name` into two blocks. The new block, `{name}_rf`, is in new loops and computes a
 /// partial result for each iteration of the loop of `var`. The block `name` keeps its loops and combines the partial
-/// results.
+/// results. Returns the function and the name of the new block.
 ///
 /// # Errors
 /// Returns `ValueError` if the block is not a sum, product, minimum or maximum, if it has been decomposed, if the loop
 /// does not belong to a reduction axis, or if a condition could exclude all values of a partial result.
-pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
+pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, String)> {
     let place = find_block(func, name)?;
     let node = find_loop(func, var)?;
-    let refuse = |why: &str| -> Result<Func> {
+    let refuse = |why: &str| -> Result<(Func, String)> {
         bail!("ValueError", "loop `{}` cannot be taken out of the reduction of block `{name}`: {why}", var.name)
     };
     let block = place.block();
@@ -166,7 +166,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
         }
     }
     let func = tree::replace(func, &first.clone().into_parent(), make::seq([before, after]))?;
-    allocated(&func, &partial)
+    Ok((allocated(&func, &partial)?, new_name))
 }
 
 /// Description of a reduction block that is to be created: initialisation, update, and updated element.

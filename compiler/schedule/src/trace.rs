@@ -1,15 +1,10 @@
 //! Traces: recorded steps that can be replayed.
 
 use anyfn::{Any, Array, Object, Ref, Result, String, bail, methods};
-use anyfn_ir::expr::{PrimExpr, Var};
-use anyfn_ir::func::PrimFunc;
 use anyfn_ir::printer;
-use anyfn_ir::stmt::ForKind;
 
 use crate::index_map::IndexMap;
-use crate::{
-    annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
-};
+use crate::loops;
 
 /// Maximum length in bytes of one node when a trace is printed.
 const LONGEST: usize = 1 << 16;
@@ -46,20 +41,15 @@ pub struct Trace {
 }
 
 impl Step {
-    pub(crate) fn new(
-        name: &str,
-        loops: Vec<i64>,
-        block: Option<&str>,
-        numbers: &[Option<i64>],
-        args: &[Any],
-    ) -> Step {
+    /// Creates the record of the step `name`. The kinds of the parameters add the arguments.
+    pub(crate) fn new(name: &str) -> Step {
         Step {
             name: name.into(),
-            loops: loops.into_iter().collect(),
-            block: block.map(String::from),
-            numbers: numbers.iter().copied().collect(),
+            loops: Array::new(),
+            block: None,
+            numbers: Array::new(),
             results: 0,
-            args: args.iter().cloned().collect(),
+            args: Array::new(),
         }
     }
 }
@@ -112,66 +102,5 @@ fn text_of(value: &Any) -> std::string::String {
         (None, "int") => value.get::<i64>().unwrap_or(0).to_string(),
         (None, "float") => format!("{:?}", value.get::<f64>().unwrap_or(0.0)),
         _ => "None".to_owned(),
-    }
-}
-
-/// Applies the step `name`. Returns the new function and the loops that the step created. The step `get_loops` returns
-/// the loops around a block.
-pub(crate) fn apply(
-    func: &Ref<PrimFunc>,
-    name: &str,
-    loops: &[Ref<Var>],
-    block: Option<&str>,
-    numbers: &[Option<i64>],
-    args: &[Any],
-) -> Result<(Ref<PrimFunc>, Vec<Ref<Var>>)> {
-    let kinds =
-        [("parallel", ForKind::Parallel), ("vectorize", ForKind::Vectorized), ("unroll", ForKind::Unrolled)];
-    let name_of =
-        || block.ok_or_else(|| anyfn::Error::new("ValueError", &format!("step `{name}` needs a block")));
-    let arg = |place: usize| {
-        args.get(place).ok_or_else(|| {
-            anyfn::Error::new("ValueError", &format!("step `{name}` needs {} arguments", place + 1))
-        })
-    };
-    let text = |place: usize| arg(place)?.get::<&str>();
-    let one = || match loops {
-        [only] => Ok(only),
-        _ => bail!("ValueError", "step `{name}` needs one loop but got {}", loops.len()),
-    };
-    match name {
-        "get_loops" => {
-            let place = tree::find_block(func, name_of()?)?;
-            Ok((func.clone(), place.loops.iter().map(|node| node.loop_var.clone()).collect()))
-        }
-        "split" => loops::split(func, one()?, numbers),
-        "fuse" => loops::fuse(func, loops).map(|(func, fused)| (func, vec![fused])),
-        "reorder" => Ok((loops::reorder(func, loops)?, Vec::new())),
-        "decompose_reduction" => Ok((blocks::decompose_reduction(func, name_of()?, one()?)?.0, Vec::new())),
-        "cache_read" => Ok((cache::cache_read(func, name_of()?, arg(0)?, text(1)?)?.0, Vec::new())),
-        "cache_write" => Ok((cache::cache_write(func, name_of()?, arg(0)?, text(1)?)?.0, Vec::new())),
-        "transform_layout" => {
-            let map = arg(1)?.get::<Ref<IndexMap>>()?;
-            let pad = args.get(2).map(|pad| pad.get::<Ref<PrimExpr>>()).transpose()?;
-            Ok((layout::transform_layout(func, name_of()?, arg(0)?, &map, pad.as_ref())?, Vec::new()))
-        }
-        "annotate" => {
-            let value = arg(1)?;
-            let new = match block {
-                Some(name) => annotate::block(func, name, text(0)?, value)?,
-                None => annotate::one_loop(func, one()?, text(0)?, value)?,
-            };
-            Ok((new, Vec::new()))
-        }
-        "rfactor" => Ok((rfactor::rfactor(func, name_of()?, one()?)?, Vec::new())),
-        "compute_at" => Ok((compute_at::compute_at(func, name_of()?, one()?)?, Vec::new())),
-        "reverse_compute_at" => Ok((reverse::reverse_compute_at(func, name_of()?, one()?)?, Vec::new())),
-        "pad_axes" => Ok((pad_axes::pad_axes(func, name_of()?, numbers)?, Vec::new())),
-        "compute_inline" => Ok((blocks::compute_inline(func, name_of()?)?, Vec::new())),
-        "reverse_compute_inline" => Ok((reverse_inline::reverse_compute_inline(func, name_of()?)?, Vec::new())),
-        _ => match kinds.iter().find(|(known, _)| *known == name) {
-            Some((_, kind)) => Ok((loops::annotate(func, one()?, *kind)?, Vec::new())),
-            None => bail!("ValueError", "there is no step `{name}`"),
-        },
     }
 }

@@ -73,6 +73,15 @@ pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
 }
 
+/// Returns the unchanged function, and the variables of the loops around the block `name`, outermost first.
+///
+/// # Errors
+/// Returns `ValueError` if no block has that name.
+pub(crate) fn loops_around(func: &Ref<PrimFunc>, name: &str) -> Result<(Ref<PrimFunc>, Vec<Ref<Var>>)> {
+    let place = find_block(func, name)?;
+    Ok((func.clone(), place.loops.iter().map(|node| node.loop_var.clone()).collect()))
+}
+
 /// Returns the loop whose variable is `var`.
 pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     struct Find<'a>(&'a Ref<Var>, Option<Ref<For>>);

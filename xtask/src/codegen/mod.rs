@@ -1,11 +1,13 @@
-//! `codegen`: generates files from the declarations in `crates/abi`.
+//! `codegen`: generates files from the declarations in `crates/abi`, and parts of files from the table of schedule
+//! steps.
 //!
-//! The ABI crate is the single source. The files that other languages need are generated here and committed, so that a
-//! reader sees them and a build needs no generator. `codegen --check` (a step of `./x test`) fails if a file is stale.
+//! These are the single sources. The files that other languages need are generated here and committed, so that a reader
+//! sees them and a build needs no generator. `codegen --check` (a step of `./x test`) fails if a file is stale.
 
 mod c_header;
 mod ctype;
 mod layout_check;
+mod schedule;
 mod source;
 
 use std::fs;
@@ -22,10 +24,12 @@ pub(crate) struct Generated {
 /// Generates all files in memory.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let abi = source::read(&root.join("crates/abi"))?;
-    Ok(vec![
+    let mut files = vec![
         Generated { path: "bindings/c/include/anyfn/c_api.h".into(), text: c_header::write(&abi)? },
         Generated { path: "bindings/c/tests/layout_check.c".into(), text: layout_check::write() },
-    ])
+    ];
+    files.extend(schedule::generate(root)?);
+    Ok(files)
 }
 
 /// Returns the paths of the generated files whose content on disk differs from the sources.
@@ -70,7 +74,7 @@ mod tests {
     #[test]
     fn generated_files_are_fresh() {
         let root = crate::paths::root();
-        let stale = super::stale(&root).expect("the ABI crate can be read");
+        let stale = super::stale(&root).expect("the sources can be read");
         assert!(stale.is_empty(), "run `./x codegen`: {stale:?}");
     }
 }

@@ -175,7 +175,7 @@ fn is_repr_c(attrs: &[Attribute]) -> bool {
 }
 
 /// Returns the lines of a doc comment, without their leading blank.
-fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
+pub(crate) fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     let mut lines = Vec::new();
     for attr in attrs {
         let syn::Meta::NameValue(meta) = &attr.meta else { continue };
