@@ -1,17 +1,20 @@
 //! The project's tasks, behind the script `x`.
 //!
-//! Reading order: [`steps`] lists the steps of each command, [`runner`] runs such a list, and [`codegen`] and [`tidy`] are
-//! the two tasks that are implemented here; the others start programs.
+//! Reading order: [`steps`] lists the steps of each command, [`runner`] runs such a list, [`inputs`] decides which steps have
+//! to run again, and [`codegen`] and [`tidy`] are the two tasks that are implemented here; the others start programs.
 
 mod board;
 mod c_tests;
 mod codegen;
 mod dist;
 mod examples;
+mod inputs;
 mod packages;
 mod paths;
+mod planted;
 mod process;
 mod python;
+mod python_tests;
 mod runner;
 mod steps;
 mod tidy;
@@ -72,20 +75,28 @@ fn run(args: &[String]) -> Result<()> {
 
 fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     let (only, args): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--only="));
-    let given = flags(&args, &["--all", "--verbose", "--fail-fast", "--only=TEXT"])?;
+    let mut known = vec!["--all", "--verbose", "--fail-fast", "--only=TEXT"];
+    if command == "test" {
+        known.push("--quick");
+    }
+    let given = flags(&args, &known)?;
+    let quick = given.contains(&"--quick");
     let only: Vec<&str> = only.iter().filter_map(|arg| arg.strip_prefix("--only=")).collect();
     let wanted = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
-    let steps: Vec<&Step> = steps.iter().filter(wanted).collect();
+    let (steps, left_out): (Vec<&Step>, Vec<&Step>) =
+        steps.iter().filter(wanted).partition(|step| !quick || step.is_quick());
     if steps.is_empty() {
-        return Err(format!("no step of `{command}` has {} in its name", only.join(" or ")).into());
+        let quick = if quick { "quick " } else { "" };
+        return Err(format!("no {quick}step of `{command}` has {} in its name", only.join(" or ")).into());
     }
     let options = Options {
         all: given.contains(&"--all"),
         verbose: given.contains(&"--verbose"),
         // Later steps of these commands make no sense without the earlier ones.
         fail_fast: given.contains(&"--fail-fast") || command != "test" && command != "soak",
+        quick,
     };
-    runner::run(command, &steps, options)
+    runner::run(command, &steps, &left_out, options)
 }
 
 /// Returns the arguments, or an error if one of them is not a known flag.

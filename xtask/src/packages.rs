@@ -19,6 +19,37 @@ struct Package {
     test_dependencies: Vec<String>,
     /// True if it has a library, so that it may have documentation tests.
     has_library: bool,
+    targets: Vec<Target>,
+}
+
+/// A library or program of a package.
+pub(crate) struct Target {
+    /// Its root file, relative to the project's root.
+    pub(crate) file: String,
+    /// Option of Cargo that selects the targets of this kind.
+    option: &'static str,
+    /// True if Cargo builds it with its unit tests.
+    pub(crate) has_unit_tests: bool,
+}
+
+impl Target {
+    /// Returns `None` for a target that is neither a library nor a program, such as a file of tests.
+    fn parse(target: &Value, root: &Path) -> Option<Target> {
+        let kinds = || target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let option = if kinds().any(|kind| kind == "bin") {
+            "--bins"
+        } else if kinds().any(|kind| kind.ends_with("lib") || kind == "proc-macro") {
+            "--lib"
+        } else {
+            return None;
+        };
+        let file = Path::new(target["src_path"].as_str().unwrap_or_default());
+        Some(Target {
+            file: file.strip_prefix(root).unwrap_or(file).display().to_string(),
+            option,
+            has_unit_tests: target["test"].as_bool().unwrap_or(true),
+        })
+    }
 }
 
 /// The packages of the workspace by name.
@@ -48,13 +79,14 @@ impl Packages {
             let inside = dependencies.filter(|dependency| dependency["path"].is_string());
             let (of_tests, of_builds): (Vec<_>, Vec<_>) = inside.partition(|inside| inside["kind"] == "dev");
             let names = |list: Vec<&Value>| list.into_iter().map(|inside| text(&inside["name"])).collect();
-            let kinds = package["targets"].as_array().into_iter().flatten();
-            let mut kinds = kinds.flat_map(|target| target["kind"].as_array().into_iter().flatten());
+            let targets = || package["targets"].as_array().into_iter().flatten();
+            let mut kinds = targets().flat_map(|target| target["kind"].as_array().into_iter().flatten());
             let parsed = Package {
                 folder: folder.unwrap_or(root).display().to_string(),
                 dependencies: names(of_builds),
                 test_dependencies: names(of_tests),
                 has_library: kinds.any(|kind| kind == "lib" || kind == "proc-macro"),
+                targets: targets().filter_map(|target| Target::parse(target, root)).collect(),
             };
             (text(&package["name"]), parsed)
         });
@@ -71,13 +103,33 @@ impl Packages {
         self.0.get(name).is_some_and(|package| package.has_library)
     }
 
+    /// Returns true if a package has unit tests in the targets that an option of Cargo selects: `--lib` or `--bins`.
+    pub(crate) fn has_unit_tests(&self, name: &str, option: &str) -> bool {
+        self.targets(name).iter().any(|target| target.has_unit_tests && target.option == option)
+    }
+
+    /// Returns the libraries and programs of a package.
+    pub(crate) fn targets(&self, name: &str) -> &[Target] {
+        match self.0.get(name) {
+            Some(package) => &package.targets,
+            None => &[],
+        }
+    }
+
+    /// Returns the folder of a package, relative to the project's root.
+    ///
+    /// # Errors
+    /// Returns an error if the workspace has no package of that name.
+    pub(crate) fn folder(&self, name: &str) -> Result<&str> {
+        Ok(self.0.get(name).map(|package| &*package.folder).ok_or_else(|| absent(name))?)
+    }
+
     /// Returns the folders of packages, of what their tests use, and of everything in the workspace that these are built from.
     ///
     /// # Errors
     /// Returns an error if the workspace has no package of that name.
     pub(crate) fn folders<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<String>> {
-        let package =
-            |name: &str| self.0.get(name).ok_or_else(|| format!("no package `{name}` in the workspace"));
+        let package = |name: &str| self.0.get(name).ok_or_else(|| absent(name));
         let mut open: Vec<&str> = Vec::new();
         for name in names {
             let tested = package(name)?;
@@ -93,6 +145,10 @@ impl Packages {
         }
         Ok(folders)
     }
+}
+
+fn absent(name: &str) -> String {
+    format!("no package `{name}` in the workspace")
 }
 
 #[cfg(test)]
@@ -111,7 +167,10 @@ mod tests {
                 "name": name,
                 "manifest_path": format!("/p/{name}/Cargo.toml"),
                 "dependencies": dependencies,
-                "targets": [{"kind": ["lib"]}],
+                "targets": [
+                    {"kind": ["lib"], "src_path": format!("/p/{name}/src/lib.rs"), "test": name != "d"},
+                    {"kind": ["test"], "src_path": format!("/p/{name}/tests/all.rs"), "test": true},
+                ],
             })
         };
         // The tests of `c` use `d`, which is built from it.
@@ -130,6 +189,14 @@ mod tests {
         assert_eq!(folders("d"), ["c", "d"]);
         assert!(packages.folders(["f"]).is_err());
         assert!(packages.has_library("a") && !packages.has_library("f"));
+        assert_eq!(packages.folder("a").unwrap(), "a");
+        assert!(packages.folder("f").is_err());
+        assert_eq!(
+            packages.targets("a").iter().map(|target| &*target.file).collect::<Vec<_>>(),
+            ["a/src/lib.rs"]
+        );
+        assert!(packages.has_unit_tests("a", "--lib") && !packages.has_unit_tests("a", "--bins"));
+        assert!(!packages.has_unit_tests("d", "--lib"));
     }
 
     #[test]

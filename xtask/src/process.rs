@@ -50,6 +50,12 @@ impl Cmd {
         self
     }
 
+    /// Runs the command in another folder.
+    pub(crate) fn in_folder(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Returns the command line for display, with paths relative to the project's root.
     pub(crate) fn shown(&self) -> &str {
         &self.shown

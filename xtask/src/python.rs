@@ -3,14 +3,22 @@
 //! The package is in `bindings/python/anyfn`. A build puts the extension module and the libraries beside its sources, and
 //! `PYTHONPATH` makes it importable.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::Cmd;
-use crate::runner::Run;
+use crate::python_tests::{self, TestFile};
+use crate::runner::{Due, Run};
 use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
+
+/// Folder that makes the package importable.
+const PACKAGE_FOLDER: &str = "bindings/python";
+
+/// File name of the compiler's library in the package.
+const COMPILER: &str = "libanyfn_compiler.so";
 
 /// Arguments that run tests on all processors, with the tests of one file in one process. Skipped tests are listed with the
 /// reason.
@@ -79,15 +87,65 @@ pub(crate) fn unavailable() -> Option<String> {
     paths::python().is_none().then(|| "no Python environment; `./x setup` makes it".to_owned())
 }
 
-/// Runs the tests in a folder or a file, except those in the files `without`.
-pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
-    let ignored = without.iter().map(|file| format!("--ignore={file}"));
-    run.cmd(command()?.words(PYTEST).args(ignored).arg(tests))
+/// Runs the tests in a folder or a file.
+pub(crate) fn pytest(run: &Run, tests: &str) -> Result<()> {
+    run.cmd(command()?.words(PYTEST).arg(tests))
 }
 
-/// Runs the tests in some files with the Python of another environment.
-pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[String]) -> Result<()> {
-    run.cmd(command_of(python.to_path_buf()).words(PYTEST).args(tests))
+/// Runs test files of the package. Those that do not use the compiler run with a copy of the package that lacks its library, so
+/// a file that loads it in spite of that fails.
+pub(crate) fn test_files(run: &Run, due: &Due) -> Result<()> {
+    test_files_with(run, &paths::python().ok_or("no Python environment")?, due)
+}
+
+/// Does the same as [`test_files`] with the Python of another environment.
+pub(crate) fn test_files_with(run: &Run, python: &Path, due: &Due) -> Result<()> {
+    let (compiling, others): (Vec<&String>, Vec<&String>) =
+        due.parts.iter().partition(|name| python_tests::uses_compiler(name));
+    let pytest = |package: &Path, files: Vec<&String>| {
+        let files = files.into_iter().map(|name| Path::new(python_tests::FOLDER).join(name));
+        let command = command_of(python.to_path_buf()).words(PYTEST).args(files);
+        run.cmd(command.env("PYTHONPATH", package).env("ANYFN_PACKAGE", package))
+    };
+    let mut result = Ok(());
+    if !others.is_empty() {
+        result = package_without_compiler().and_then(|package| pytest(&package, others));
+        if result.is_err() {
+            run.say(
+                "These files ran without the compiler's library. A test file that loads it imports `te` or `tir`, or is \
+                 marked `pytest.mark.compiler`.",
+            )?;
+        }
+    }
+    if !compiling.is_empty() {
+        result = result.and(pytest(&paths::root().join(PACKAGE_FOLDER), compiling));
+    }
+    result
+}
+
+/// Copies the package without the compiler's library, and returns the folder that contains the copy.
+fn package_without_compiler() -> Result<PathBuf> {
+    let folder = paths::scratch_dir("python-without-compiler");
+    let _ = fs::remove_dir_all(&folder);
+    copy_folder(&paths::root().join(PACKAGE), &folder.join("anyfn"), &[COMPILER, "__pycache__"])?;
+    Ok(folder)
+}
+
+/// Copies a folder, except files and folders with some names.
+fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
+    fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
+    for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        if except.iter().any(|except| name == *except) {
+            continue;
+        }
+        if path.is_dir() {
+            copy_folder(&path, &to.join(name), except)?;
+        } else {
+            fs::copy(&path, to.join(name)).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs the tests in a folder with the peer's Python package on our library: with a copy of the package in which
@@ -123,7 +181,7 @@ pub(crate) fn command() -> Result<Cmd> {
 
 fn command_of(python: PathBuf) -> Cmd {
     Cmd::new(python)
-        .env("PYTHONPATH", paths::root().join("bindings/python"))
+        .env("PYTHONPATH", paths::root().join(PACKAGE_FOLDER))
         .env("PYTHONUNBUFFERED", "1")
         .env("ANYFN_LIB_DIR", paths::build_dir())
         .env("ANYFN_TESTING_LIB", paths::build_dir().join("libanyfn_testing.so"))
@@ -141,28 +199,30 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// Arguments for all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// Arguments for all tests except those that compile many functions, whose results do not depend on the version of Python.
-const MOST_TESTS: &[&str] = &[
-    "bindings/python/tests",
-    "--ignore=bindings/python/tests/test_default_schedule.py",
-    "--ignore=bindings/python/tests/test_codegen.py",
-    "--ignore=bindings/python/tests/test_schedule.py",
-    "--ignore=bindings/python/tests/test_compiler_fuzz.py",
-    "--ignore=bindings/python/tests/test_compiler_nonsense.py",
-    "--ignore=bindings/python/tests/test_compiler_limits.py",
-    "--ignore=bindings/python/tests/test_empty_reductions.py",
-    "--ignore=bindings/python/tests/test_golden.py",
+/// Test files that compile many functions, whose results do not depend on the version of Python.
+const OF_ONE_VERSION: &[&str] = &[
+    "test_default_schedule.py",
+    "test_codegen.py",
+    "test_schedule.py",
+    "test_compiler_fuzz.py",
+    "test_compiler_nonsense.py",
+    "test_compiler_limits.py",
+    "test_empty_reductions.py",
+    "test_golden.py",
 ];
 
-/// Returns the tests that a version of Python runs with the wheel in `./x test`. The oldest version runs most tests, unless
-/// it is the version of `.x/venv`, which runs all tests with the sources. The other versions run only the tests of the
-/// installation, the corpus and the calls.
-pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
+/// Returns a function that selects the test files that a version of Python runs with the wheel in `./x test`. The oldest
+/// version runs most tests, unless it is the version of `.x/venv`, which runs all tests with the sources. The other versions
+/// run only the tests of the installation, the corpus and the calls.
+pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
-    if VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}.")) {
-        MOST_TESTS
-    } else {
-        WHEEL_TESTS
+    let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));
+    move |file: &TestFile| {
+        if most {
+            !OF_ONE_VERSION.contains(&&*file.name)
+        } else {
+            WHEEL_TESTS.iter().any(|test| Path::new(test).file_name() == Some(OsStr::new(&file.name)))
+        }
     }
 }
 
@@ -188,7 +248,7 @@ pub(crate) fn test_wheel(
     version: &str,
     wheel: &Path,
     libraries: &Path,
-    tests: &[&str],
+    tests: &[impl AsRef<OsStr>],
 ) -> Result<()> {
     let python = paths::versioned_python(version).ok_or("no Python environment")?;
     let pip = || Cmd::new(&python).words("-m pip --disable-pip-version-check");

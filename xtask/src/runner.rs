@@ -2,23 +2,23 @@
 //!
 //! A step's output goes to a log in `.x/log`. It is shown if the step fails, or always with `--verbose`. A step may name its
 //! inputs: it is not run again while their content is the same as when it last passed, except with `--all`. A step of
-//! several parts, such as the tests of each package, does the same for each part ([`Run::parts`]).
+//! several parts, such as the tests of each package, does the same for each part ([`Step::in_parts`]).
+//!
+//! `--quick` runs the steps that are marked [`quick`](Step::quick), and less of those parts that only depend on something that
+//! has changed ([`Due::dependents`]). What passes in a quick run is not repeated by a whole run.
 //!
 //! Tests report that they were skipped, and why, as lines `test<tab>reason` of the file that `ANYFN_SKIPS` names
 //! (`testing/skip`, `bindings/python/tests/conftest.py`). They are listed below the table.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::packages::Packages;
+use crate::inputs::{Inputs, Sources};
 use crate::process::Cmd;
 
 /// Time limit of a command of `./x test`. No command takes that long, even on a slow machine that must build everything,
@@ -29,34 +29,55 @@ const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Function that returns the reason why a step cannot run here, or `None` if it can.
 type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
-type Action = Box<dyn Fn(&Run) -> Result<()> + Send + Sync>;
+type Action = Box<dyn Fn(&Run, &Due) -> Result<()> + Send + Sync>;
+type Parts = Box<dyn Fn() -> Result<Vec<Part>> + Send + Sync>;
 
 /// One step of a command.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     unavailable: Unavailable,
-    /// Sources that decide whether the step must run again; empty for a step that always runs.
-    inputs: Inputs,
+    when: When,
+    /// True if `./x test --quick` runs the step.
+    quick: bool,
     /// True if the step may run at the same time as neighbouring steps that also allow it.
     beside: bool,
     action: Action,
 }
 
-/// Sources that decide the result of a step.
-#[derive(Clone, Copy, Default)]
-struct Inputs {
-    /// Names of packages, including everything that they and their tests are built from.
-    packages: &'static [&'static str],
-    /// Paths of files and folders.
-    paths: &'static [&'static str],
+/// Condition under which a step runs.
+enum When {
+    Always,
+    /// These inputs have changed since the step last passed.
+    Changed(Inputs),
+    /// The inputs of some of these parts have changed since the part last passed.
+    PartsChanged(Parts),
+}
+
+/// Part of a step that is not repeated while its own inputs are unchanged.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    /// Everything that decides the result.
+    pub(crate) inputs: Inputs,
+    /// Those inputs that are not shared with parts on which this one depends. Without them, a change of any input counts.
+    own: Option<Inputs>,
+}
+
+/// Parts of a step that have to run.
+#[derive(Default)]
+pub(crate) struct Due {
+    /// Names of the parts.
+    pub(crate) parts: Vec<String>,
+    /// In a quick run, names of further parts: their own inputs are unchanged, but something that they depend on has changed.
+    /// The action may check less of them. A whole run runs them as ordinary parts.
+    pub(crate) dependents: Vec<String>,
+    /// Number of all parts of the step.
+    count: usize,
+    /// Files that are written when the parts have passed, with their contents.
+    stamps: Vec<(PathBuf, String)>,
 }
 
 /// Context in which an action runs its commands.
 pub(crate) struct Run {
-    /// Name of the step for file names.
-    name: String,
-    /// True if parts run even if their inputs have not changed.
-    all: bool,
     log: PathBuf,
     /// File in which tests report that they were skipped.
     skips: PathBuf,
@@ -80,6 +101,8 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
     /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
+    /// True to check less of the parts of a step that only depend on something that has changed.
+    pub(crate) quick: bool,
 }
 
 impl Step {
@@ -88,7 +111,25 @@ impl Step {
         Step {
             name,
             unavailable: Box::new(|| None),
-            inputs: Inputs::default(),
+            when: When::Always,
+            quick: false,
+            beside: false,
+            action: Box::new(move |run: &Run, _: &Due| action(run)),
+        }
+    }
+
+    /// Creates a step of several parts. It performs `action` with the parts whose inputs have changed since they last passed,
+    /// if there are any.
+    pub(crate) fn in_parts(
+        name: &'static str,
+        parts: impl Fn() -> Result<Vec<Part>> + Send + Sync + 'static,
+        action: impl Fn(&Run, &Due) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Step {
+            name,
+            unavailable: Box::new(|| None),
+            when: When::PartsChanged(Box::new(parts)),
+            quick: false,
             beside: false,
             action: Box::new(action),
         }
@@ -115,16 +156,46 @@ impl Step {
     }
 
     /// Runs the step only when one of these files or folders has changed since it last passed.
-    pub(crate) fn inputs(mut self, paths: &'static [&'static str]) -> Self {
-        self.inputs.paths = paths;
-        self
+    pub(crate) fn inputs(self, paths: &'static [&'static str]) -> Self {
+        self.with_inputs(|inputs| inputs.paths(paths))
     }
 
     /// Runs the step only when one of these packages, or something that it or its tests are built from, has changed since it
     /// last passed. Together with [`inputs`](Self::inputs), a change of either is enough.
-    pub(crate) fn packages(mut self, packages: &'static [&'static str]) -> Self {
-        self.inputs.packages = packages;
+    pub(crate) fn packages(self, packages: &'static [&'static str]) -> Self {
+        self.with_inputs(|inputs| inputs.packages(packages))
+    }
+
+    fn with_inputs(mut self, add: impl FnOnce(Inputs) -> Inputs) -> Self {
+        let inputs = match self.when {
+            When::Changed(inputs) => inputs,
+            When::Always | When::PartsChanged(_) => Inputs::default(),
+        };
+        self.when = When::Changed(add(inputs));
         self
+    }
+
+    /// Makes the step one of those that `./x test --quick` runs.
+    pub(crate) fn quick(mut self) -> Self {
+        self.quick = true;
+        self
+    }
+
+    /// Returns true if `./x test --quick` runs the step.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
+    }
+
+    /// Returns the parts of the step. A step without parts is one part without a name; a step that always runs has none.
+    ///
+    /// # Errors
+    /// Returns an error if the sources that define the parts cannot be read.
+    pub(crate) fn parts(&self) -> Result<Vec<Part>> {
+        match &self.when {
+            When::Always => Ok(Vec::new()),
+            When::Changed(inputs) => Ok(vec![Part::new("", inputs.clone())]),
+            When::PartsChanged(parts) => parts(),
+        }
     }
 
     /// Allows the step to run at the same time as neighbouring steps that also allow it, one per processor. This is for steps
@@ -132,6 +203,104 @@ impl Step {
     pub(crate) fn beside(mut self) -> Self {
         self.beside = true;
         self
+    }
+}
+
+impl Part {
+    /// Creates a part with everything that decides its result.
+    pub(crate) fn new(name: &str, inputs: Inputs) -> Self {
+        Part { name: name.to_owned(), inputs, own: None }
+    }
+
+    /// Sets the inputs that belong to this part alone. If only others have changed, a quick run may check less of the part
+    /// ([`Due::dependents`]).
+    pub(crate) fn own(mut self, inputs: Inputs) -> Self {
+        self.own = Some(inputs);
+        self
+    }
+}
+
+/// Relation of a part to its last pass.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Unchanged,
+    Changed,
+    /// Only inputs have changed that are not the part's own.
+    DependsOnChanged,
+}
+
+/// Hashes of the inputs of a part.
+struct Hashes {
+    all: String,
+    own: Option<String>,
+}
+
+impl Hashes {
+    fn of(part: &Part) -> Result<Hashes> {
+        let sources = Sources::of_project();
+        let own = part.own.as_ref().map(|own| sources.hash(own)).transpose()?;
+        Ok(Hashes { all: sources.hash(&part.inputs)?, own })
+    }
+
+    /// Returns the content of the stamp of a part that has passed with these inputs.
+    fn stamp(&self) -> String {
+        format!("{}\n{}\n", self.all, self.own.as_deref().unwrap_or_default())
+    }
+
+    /// Compares the inputs with those of the stamp of the last pass.
+    fn state(&self, stamp: &str) -> State {
+        let mut lines = stamp.lines();
+        if lines.next() == Some(&*self.all) {
+            State::Unchanged
+        } else if self.own.is_some() && lines.next() == self.own.as_deref() {
+            State::DependsOnChanged
+        } else {
+            State::Changed
+        }
+    }
+}
+
+impl Due {
+    /// Finds the parts of a step that have to run.
+    fn of(step: &Step, file_name: &str, options: Options) -> Result<Due> {
+        let mut due = Due::default();
+        for part in step.parts()? {
+            due.count += 1;
+            let name =
+                if part.name.is_empty() { file_name.to_owned() } else { format!("{file_name}-{}", part.name) };
+            let (stamp, quick_stamp) = (stamp_of(&name), stamp_of(&format!("{name}.quick")));
+            let hashes = Hashes::of(&part)?;
+            let state = if options.all { State::Changed } else { hashes.state(&read_stamp(&stamp)) };
+            match state {
+                State::Unchanged => {}
+                State::DependsOnChanged if options.quick => {
+                    if hashes.state(&read_stamp(&quick_stamp)) != State::Unchanged {
+                        due.dependents.push(part.name);
+                        due.stamps.push((quick_stamp, hashes.stamp()));
+                    }
+                }
+                State::DependsOnChanged | State::Changed => {
+                    due.parts.push(part.name);
+                    due.stamps.push((stamp, hashes.stamp()));
+                }
+            }
+        }
+        Ok(due)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.dependents.is_empty()
+    }
+
+    /// Returns a note for the table, if not all parts ran.
+    fn note(&self) -> String {
+        match (self.parts.len(), self.dependents.len()) {
+            (parts, 0) if parts == self.count => String::new(),
+            (parts, 0) => format!("{parts} of {} parts", self.count),
+            (parts, dependents) => {
+                format!("{parts} of {} parts, {dependents} dependent parts partly", self.count)
+            }
+        }
     }
 }
 
@@ -149,29 +318,6 @@ impl Run {
         }
     }
 
-    /// Runs `action` with the parts whose inputs have changed since they last passed, if there are any. Each part is the name of
-    /// a package; `paths` are inputs of all parts.
-    pub(crate) fn parts<'a>(
-        &self,
-        parts: impl IntoIterator<Item = &'a str>,
-        paths: &[&str],
-        action: impl FnOnce(&[&str]) -> Result<()>,
-    ) -> Result<()> {
-        let mut due = Vec::new();
-        for part in parts {
-            let stamp = stamp_of(&format!("{}-{part}", self.name));
-            let hash = hash_of(&[part], paths)?;
-            if self.all || !fs::read_to_string(&stamp).is_ok_and(|old| old == hash) {
-                due.push((part, stamp, hash));
-            }
-        }
-        if due.is_empty() {
-            return self.say("no part has changed since it last passed");
-        }
-        action(&due.iter().map(|(part, ..)| *part).collect::<Vec<_>>())?;
-        due.iter().try_for_each(|(_, stamp, hash)| write_stamp(stamp, hash))
-    }
-
     /// Writes a line to the step's log.
     pub(crate) fn say(&self, text: &str) -> Result<()> {
         if self.verbose {
@@ -181,8 +327,8 @@ impl Run {
     }
 }
 
-/// Runs the steps of a command and prints a table. Returns an error if a step failed.
-pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()> {
+/// Runs the steps of a command and prints a table, and the steps that a quick run leaves out. Returns an error if a step failed.
+pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: Options) -> Result<()> {
     let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
     for group in steps.chunk_by(|one, next| one.beside && next.beside) {
         let first = rows.len();
@@ -198,6 +344,11 @@ pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()
     // For a step that did not run because its inputs have not changed, the skipped tests are those of its last run.
     let ran = rows.iter().filter(|(_, outcome, _)| !matches!(outcome, Outcome::Skipped(_)));
     print_skips(ran.map(|(name, ..)| (*name, skipped_tests(&skips_file(command, name)))).collect());
+    if !left_out.is_empty() {
+        let names: Vec<_> = left_out.iter().map(|step| step.name).collect();
+        println!("\nleft out by --quick: {}", names.join(", "));
+        println!("`./x {command}` runs all steps completely");
+    }
     let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
 }
@@ -246,21 +397,17 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
         return Outcome::Skipped(reason);
     }
     let file_name = file_name(command, step.name);
-    let root = crate::paths::root();
-    let stamp = stamp_of(&file_name);
-    let Inputs { packages, paths } = step.inputs;
-    let always = packages.is_empty() && paths.is_empty();
-    let hash = match if always { Ok(None) } else { hash_of(packages, paths).map(Some) } {
-        Ok(hash) => hash,
+    let due = match Due::of(step, &file_name, options) {
+        Ok(due) => due,
         Err(e) => return Outcome::Failed(e.to_string()),
     };
-    if let Some(hash) = &hash
-        && !options.all
-        && fs::read_to_string(&stamp).is_ok_and(|old| old == *hash)
-    {
-        return Outcome::Passed("unchanged".to_owned());
+    match step.when {
+        When::Always => {}
+        _ if due.count == 0 => return Outcome::Failed("the step has no parts".to_owned()),
+        _ if due.is_empty() => return Outcome::Passed("unchanged".to_owned()),
+        _ => {}
     }
-    let log = root.join(".x/log").join(format!("{file_name}.log"));
+    let log = crate::paths::root().join(".x/log").join(format!("{file_name}.log"));
     let limit = if command == "test" { TEST_LIMIT } else { LIMIT };
     let skips = skips_file(command, step.name);
     for file in [&log, &skips] {
@@ -270,10 +417,9 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
             return Outcome::Failed(format!("{}: {e}", file.display()));
         }
     }
-    let (verbose, all) = (options.verbose, options.all);
-    match (step.action)(&Run { name: file_name, all, log: log.clone(), skips, verbose, limit }) {
-        Ok(()) => match hash.map_or(Ok(()), |hash| write_stamp(&stamp, &hash)) {
-            Ok(()) => Outcome::Passed(String::new()),
+    match (step.action)(&Run { log: log.clone(), skips, verbose: options.verbose, limit }, &due) {
+        Ok(()) => match due.stamps.iter().try_for_each(|(stamp, content)| write_stamp(stamp, content)) {
+            Ok(()) => Outcome::Passed(due.note()),
             Err(e) => Outcome::Failed(e.to_string()),
         },
         Err(e) => {
@@ -290,13 +436,18 @@ fn file_name(command: &str, step: &str) -> String {
     format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
 }
 
-/// Returns the file that stores the hash of the inputs with which a step or part last passed.
+/// Returns the file that stores the hashes of the inputs with which a step or part last passed.
 fn stamp_of(file_name: &str) -> PathBuf {
     crate::paths::root().join(".x/passed").join(file_name)
 }
 
-fn write_stamp(stamp: &Path, hash: &str) -> Result<()> {
-    let written = stamp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(stamp, hash));
+/// Returns the content of a stamp, which is empty if the step or part has not passed.
+fn read_stamp(stamp: &Path) -> String {
+    fs::read_to_string(stamp).unwrap_or_default()
+}
+
+fn write_stamp(stamp: &Path, content: &str) -> Result<()> {
+    let written = stamp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(stamp, content));
     written.map_err(|e| format!("{}: {e}", stamp.display()).into())
 }
 
@@ -377,65 +528,6 @@ fn append(log: &Path, text: &str) -> Result<()> {
     file.and_then(|mut f| f.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", log.display()).into())
 }
 
-/// Returns a hash of everything that decides a result: names and contents of all files of packages and below paths, this
-/// program, the versions of the compilers, and the environment variables that change builds.
-fn hash_of(packages: &[&str], paths: &[&str]) -> Result<String> {
-    const ALWAYS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "x"];
-    let root = crate::paths::root();
-    let mut hasher = DefaultHasher::new();
-    let folders = Packages::of_workspace()?.folders(packages.iter().copied())?;
-    let all = folders.iter().map(String::as_str).chain(paths.iter().copied()).chain(ALWAYS);
-    all.for_each(|path| hash_path(&root, path, &mut hasher));
-    for name in ["RUSTFLAGS", "CARGO_TARGET_DIR", "CC", "CXX", "CFLAGS"] {
-        hasher.write(std::env::var_os(name).unwrap_or_default().as_encoded_bytes());
-        hasher.write_u8(0);
-    }
-    hasher.write(compilers().as_bytes());
-    Ok(format!("{:016x}\n", hasher.finish()))
-}
-
-/// Returns the version information of the compilers.
-fn compilers() -> &'static str {
-    static COMPILERS: OnceLock<String> = OnceLock::new();
-    COMPILERS.get_or_init(|| {
-        let tools = [Cmd::new("rustc").arg("-V"), Cmd::new("cc").arg("--version")];
-        tools.into_iter().map(|tool| tool.output().unwrap_or_default()).collect()
-    })
-}
-
-/// Adds the names and contents of all files below a path to a hash. The hash of a path is computed once per process.
-fn hash_path(root: &Path, path: &str, hasher: &mut DefaultHasher) {
-    static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
-    let hash = known.unwrap_or_else(|| {
-        let mut own = DefaultHasher::new();
-        hash_files(&root.join(path), &mut own);
-        own.finish()
-    });
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), hash);
-    hasher.write(path.as_bytes());
-    hasher.write_u64(hash);
-}
-
-fn hash_files(path: &Path, hasher: &mut DefaultHasher) {
-    const NO_SOURCES: [&str; 6] = ["target", ".git", ".x", "__pycache__", "dist", ".pytest_cache"];
-    if path.is_dir() {
-        let mut entries: Vec<_> =
-            fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect();
-        entries.sort();
-        for entry in entries {
-            let name = entry.file_name().unwrap_or_default().to_string_lossy();
-            if !NO_SOURCES.contains(&&*name) && !name.ends_with(".so") && !name.ends_with(".pyc") {
-                hash_files(&entry, hasher);
-            }
-        }
-    } else if let Ok(content) = fs::read(path) {
-        hasher.write(path.as_os_str().as_encoded_bytes());
-        hasher.write_usize(content.len());
-        hasher.write(&content);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -462,6 +554,47 @@ mod tests {
         let rows = run_group("runner-test", &[&one, &two], Options::default(), |_, _| {});
         assert_eq!(rows.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["one", "two"]);
         assert!(rows.iter().all(|(_, outcome, _)| matches!(outcome, Outcome::Passed(_))));
+    }
+
+    #[test]
+    fn a_part_runs_if_its_inputs_have_changed() {
+        let hashes = |all: &str, own: Option<&str>| Hashes { all: all.to_owned(), own: own.map(str::to_owned) };
+        let passed = hashes("1", Some("a")).stamp();
+        assert_eq!(hashes("1", Some("a")).state(&passed), State::Unchanged);
+        assert_eq!(hashes("2", Some("b")).state(&passed), State::Changed);
+        assert_eq!(hashes("2", Some("a")).state(&passed), State::DependsOnChanged);
+        assert_eq!(hashes("2", Some("a")).state(""), State::Changed);
+        let passed = hashes("1", None).stamp();
+        assert_eq!(hashes("1", None).state(&passed), State::Unchanged);
+        assert_eq!(hashes("2", None).state(&passed), State::Changed);
+    }
+
+    /// A quick run does not repeat what it has checked of a dependent part; a whole run checks all of it.
+    #[test]
+    fn a_quick_run_checks_less_of_parts_that_depend_on_changes() {
+        let name = format!("runner-test-{}", std::process::id());
+        let part = Part::new("part", Inputs::default().paths(["docs"])).own(Inputs::default());
+        let hashes = Hashes::of(&part).unwrap();
+        let parts = || Ok(vec![Part::new("part", Inputs::default().paths(["docs"])).own(Inputs::default())]);
+        let step = Step::in_parts("runner test", parts, |_, _| Ok(()));
+        let due = |options| Due::of(&step, &name, options).unwrap();
+        let (whole, quick) = (Options::default(), Options { quick: true, ..Options::default() });
+        assert_eq!((due(whole).parts.len(), due(quick).parts.len()), (1, 1), "it has never passed");
+        let before = Hashes { all: "of other docs".to_owned(), own: hashes.own.clone() };
+        write_stamp(&stamp_of(&format!("{name}-part")), &before.stamp()).unwrap();
+        assert_eq!(due(whole).parts, ["part"]);
+        let first = due(quick);
+        assert!(first.parts.is_empty() && first.dependents == ["part"]);
+        first.stamps.iter().for_each(|(stamp, content)| write_stamp(stamp, content).unwrap());
+        assert!(due(quick).is_empty());
+        assert_eq!(due(Options { all: true, ..quick }).parts, ["part"]);
+        let last = due(whole);
+        assert_eq!(last.parts, ["part"]);
+        last.stamps.iter().for_each(|(stamp, content)| write_stamp(stamp, content).unwrap());
+        assert!(due(whole).is_empty() && due(quick).is_empty());
+        for suffix in ["", ".quick"] {
+            fs::remove_file(stamp_of(&format!("{name}-part{suffix}"))).unwrap();
+        }
     }
 
     #[test]

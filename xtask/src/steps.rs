@@ -1,15 +1,15 @@
 //! Lists of steps, one list for each command of `./x`. To add a step, add a line here.
 //!
 //! `needs(path)` skips a step, and reports that, until the path exists. `inputs(paths)` runs a long step only when
-//! something below these paths has changed since it last passed.
-
-use std::fs;
+//! something below these paths has changed since it last passed; `Step::in_parts` does that for each part of a step.
+//! `quick()` makes a step one of those that `./x test --quick` runs.
 
 use crate::c_tests::{self, Mode};
+use crate::inputs::{Inputs, Sources};
 use crate::packages::Packages;
 use crate::process::{Cmd, which};
-use crate::runner::{Run, Step};
-use crate::{Result, board, codegen, dist, examples, paths, python, tidy};
+use crate::runner::{Due, Part, Run, Step};
+use crate::{Result, board, codegen, dist, examples, paths, planted, python, python_tests, tidy};
 
 /// All sources of Rust code.
 const ALL_RUST: &[&str] = &[
@@ -25,9 +25,18 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths that Rust tests use in addition to their packages.
-const BESIDE_RUST: &[&str] =
-    &["bindings/c/include", "conformance/saved", "testing/compiled", "xtask/lsan.supp"];
+/// Paths outside of their packages that Rust tests use, each after a string that only the packages contain that use it.
+const BESIDE_RUST: [(&str, &str); 6] = [
+    ("bindings/c/include", "bindings/c/include"),
+    ("conformance/saved", "conformance/saved"),
+    ("examples/kernels", "examples/kernels"),
+    ("testing/compiled", "testing/compiled"),
+    ("venv-peer", ".x/setup/peer"),
+    ("venv-tvm", ".x/setup/tvm"),
+];
+
+/// Folders in packages that contain no Rust code.
+const NOT_RUST: &[&str] = &["bindings/python/anyfn", "bindings/python/tests"];
 
 /// Paths that documentation tests use in addition to their packages.
 const DOCS: &[&str] = &["README.md", "docs"];
@@ -41,27 +50,8 @@ const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", "
 /// Paths that determine the public items of the crate `anyfn`.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-/// Packages from which the libraries in the Python package, and the library and the command that its tests use, are built.
-const PYTHON_LIBRARIES: &[&str] =
-    &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
-
-/// Paths that the tests of the Python package use in addition to [`PYTHON_LIBRARIES`].
-const BESIDE_PYTHON: &[&str] = &[
-    "bindings/python",
-    "bindings/c/include",
-    "conformance",
-    "docs",
-    "examples",
-    "testing",
-    "README.md",
-    "xtask/src/python.rs",
-    ".x/setup",
-];
-
-/// Test file that runs the conformance corpus. It has its own step, so the step of the other tests excludes it.
+/// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
-
-const PYTHON_TESTS: &str = "bindings/python/tests";
 
 /// Test files that, like `test_peer*.py`, run in an environment with both packages, to test them beside each other.
 const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
@@ -86,38 +76,45 @@ pub(crate) fn build() -> Vec<Step> {
     ]
 }
 
-/// Returns the steps of `./x test`.
+/// Returns the steps of `./x test`. The cheapest come first.
 pub(crate) fn test() -> Vec<Step> {
-    let mut steps = build();
-    steps.extend([
-        Step::new("format", |run| cargo(run, "fmt --all --check")),
-        Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings"))
-            .inputs(ALL_RUST),
-        Step::new("generated files", |_| codegen::run(&paths::root(), true)),
+    let mut steps = vec![
+        Step::new("format", |run| cargo(run, "fmt --all --check")).quick(),
+        Step::new("tidy", |run| tidy::check_sources(&paths::root(), &|line| run.say(line))).quick(),
+        Step::new("generated files", |_| codegen::run(&paths::root(), true)).quick(),
+        Step::in_parts("clippy", clippy_parts, clippy).quick(),
         Step::new("public api", |run| cargo(run, "run -q -p anyfn-public-api -- --check"))
             .skip_if(no_nightly)
             .inputs(PUBLIC_API),
-        Step::new("tidy", |run| tidy::run(&paths::root(), &|line| run.say(line))),
+    ];
+    steps.extend(build().into_iter().map(Step::quick));
+    steps.extend([
+        Step::new("symbols of the libraries", |run| tidy::check_libraries(&|line| run.say(line))).quick(),
         Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
-        Step::new("rust tests", rust_tests),
+        Step::in_parts("rust tests", rust_test_parts, rust_tests).quick(),
         Step::new("worker threads in all orders", |run| {
             let dir = paths::target_dir().join("loom");
             let test = cargo_cmd("test -p anyfn-runtime --lib threads::pool");
             run.cmd(test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", dir))
         })
         .packages(&["anyfn-runtime"]),
-        Step::new("rust doc tests", rust_doc_tests),
+        Step::in_parts("rust doc tests", rust_doc_test_parts, |run, due| {
+            run.cmd(of_packages(cargo_cmd("test --doc"), &due.parts))
+        }),
         Step::new("rust documentation", |run| {
             run.cmd(cargo_cmd("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
         })
         .inputs(ALL_RUST),
-        Step::new("rust with address sanitizer", rust_asan).skip_if(no_nightly).needs("crates/core/src/lib.rs"),
-        Step::new("c headers", c_tests::headers).inputs(HEADERS),
+        Step::in_parts("rust with address sanitizer", rust_asan_parts, rust_asan)
+            .skip_if(no_nightly)
+            .needs("crates/core/src/lib.rs"),
+        Step::new("c headers", c_tests::headers).inputs(HEADERS).quick(),
         Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain))
             .skip_if(c_tests::unavailable)
             .packages(LIBRARIES)
-            .inputs(C_SOURCES),
+            .inputs(C_SOURCES)
+            .quick(),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
             .skip_if(c_tests::unavailable)
             .skip_if(|| which("valgrind").is_none().then(|| "no valgrind".into()))
@@ -128,22 +125,34 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(c_tests::no_address_sanitizer)
             .packages(LIBRARIES)
             .inputs(C_SOURCES),
-        Step::new("python tests", |run| python::pytest(run, PYTHON_TESTS, &[CORPUS_IN_PYTHON]))
-            .needs(PYTHON_TESTS)
-            .skip_if(python::unavailable)
-            .packages(PYTHON_LIBRARIES)
-            .inputs(BESIDE_PYTHON),
-        Step::new("benchmark report", |run| python::pytest(run, "benches", &[]))
+        Step::in_parts(
+            "python tests",
+            || python_tests::parts(|file| !file.uses_compiler && file.name != python_tests::CORPUS),
+            python::test_files,
+        )
+        .needs(python_tests::FOLDER)
+        .skip_if(python::unavailable)
+        .quick(),
+        Step::in_parts(
+            "python tests of the compiler",
+            || python_tests::parts(|file| file.uses_compiler && file.name != python_tests::CORPUS),
+            python::test_files,
+        )
+        .needs(python_tests::FOLDER)
+        .skip_if(python::unavailable)
+        .quick(),
+        Step::new("benchmark report", |run| python::pytest(run, "benches"))
             .needs("benches/test_report.py")
             .skip_if(python::unavailable)
-            .inputs(&["benches", "docs"]),
-        Step::new("python tests beside the peer", |run| {
-            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, &tests_beside_peer()?)
-        })
-        .needs(PYTHON_TESTS)
-        .skip_if(no_peer)
-        .packages(PYTHON_LIBRARIES)
-        .inputs(BESIDE_PYTHON),
+            .inputs(&["benches", "docs"])
+            .quick(),
+        Step::in_parts(
+            "python tests beside the peer",
+            || python_tests::parts(|file| is_beside_peer(&file.name)),
+            |run, due| python::test_files_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, due),
+        )
+        .needs(python_tests::FOLDER)
+        .skip_if(no_peer),
         Step::new("the peer's python package on our library", |run| python::peer_package(run, PEER_PACKAGE))
             .needs(PEER_PACKAGE)
             .skip_if(no_peer)
@@ -152,28 +161,35 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("conformance, c", c_tests::conformance)
             .needs_member("conformance")
             .packages(&["anyfn-conformance", "anyfn-lib"])
-            .inputs(C_SOURCES),
+            .inputs(C_SOURCES)
+            .quick(),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
             .needs_member("conformance")
             .skip_if(no_peer)
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/dist.rs", ".x/setup"]),
-        Step::new("conformance, python", |run| python::pytest(run, CORPUS_IN_PYTHON, &[]))
-            .needs(CORPUS_IN_PYTHON)
-            .skip_if(python::unavailable)
-            .packages(PYTHON_LIBRARIES)
-            .inputs(BESIDE_PYTHON),
+        Step::in_parts(
+            "conformance, python",
+            || python_tests::parts(|file| file.name == python_tests::CORPUS),
+            python::test_files,
+        )
+        .needs(CORPUS_IN_PYTHON)
+        .skip_if(python::unavailable)
+        .quick(),
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
             .skip_if(python::unavailable),
     ]);
     steps.extend(python::VERSIONS.map(|(version, name)| {
-        Step::new(name, move |run| {
-            let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
-            python::test_wheel(run, version, &wheel, &paths::build_dir(), python::tests_of_wheel(version))
-        })
+        Step::in_parts(
+            name,
+            move || python_tests::parts(python::files_of_wheel(version)),
+            move |run, due| {
+                let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
+                let files = due.parts.iter().map(|file| format!("{}/{file}", python_tests::FOLDER));
+                python::test_wheel(run, version, &wheel, &paths::build_dir(), &files.collect::<Vec<_>>())
+            },
+        )
         .skip_if(move || python::version_unavailable(version))
-        .packages(PYTHON_LIBRARIES)
-        .inputs(BESIDE_PYTHON)
     }));
     steps
 }
@@ -341,6 +357,17 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .skip_if(move || python::version_unavailable(version))
     }));
+    // Each fault is followed by a build and by the tests of everything that depends on its file, which takes hours in all.
+    steps.push(
+        Step::new("planted faults", planted::run)
+            .skip_if(|| {
+                let is_selected = std::env::var_os("ANYFN_FAULTS").is_some();
+                (!is_selected).then(|| {
+                    "takes hours; `ANYFN_FAULTS=` plants all, `ANYFN_FAULTS=core` those in such paths".into()
+                })
+            })
+            .skip_if(python::unavailable),
+    );
     steps.push(
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
@@ -358,37 +385,85 @@ fn cargo(run: &Run, words: &str) -> Result<()> {
     run.cmd(cargo_cmd(words))
 }
 
-/// Returns the test files that need the peer. They are found by their names, so that none is forgotten.
-fn tests_beside_peer() -> Result<Vec<String>> {
-    let folder = paths::root().join(PYTHON_TESTS);
-    let files = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
-    let of_peer = |name: &String| name.starts_with("test_peer") && name.ends_with(".py");
-    let mut names: Vec<String> = names.filter(of_peer).collect();
-    names.extend(BESIDE_PEER.map(str::to_owned));
-    names.sort();
-    Ok(names.into_iter().map(|name| format!("{PYTHON_TESTS}/{name}")).collect())
+/// Returns true if a test file needs the peer. Such files are found by their names, so that none is forgotten.
+fn is_beside_peer(file: &str) -> bool {
+    file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Runs the tests of the packages that have changed, or that are built from or tested with something that has changed.
-fn rust_tests(run: &Run) -> Result<()> {
-    let runner = match which("cargo-nextest") {
-        Some(_) => "nextest run --no-fail-fast --no-tests=pass",
-        None => "test --lib --bins --tests --no-fail-fast",
+/// Returns a part for each package. Its own inputs are its folder and what `inputs` returns for its name and its folder.
+fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
+    let packages = Packages::of_workspace()?;
+    let part = |name: &str| -> Result<Part> {
+        let folder = packages.folder(name)?;
+        let own = inputs(name, folder).paths([folder]);
+        Ok(Part::new(name, own.clone().packages([name])).own(own))
+    };
+    packages.names().map(part).collect()
+}
+
+/// Returns the paths outside of a package that its tests use.
+fn beside_rust(folder: &str) -> Vec<&'static str> {
+    let text = Sources::of_project().text(folder);
+    BESIDE_RUST.into_iter().filter(|(name, _)| text.contains(name)).map(|(_, path)| path).collect()
+}
+
+fn clippy_parts() -> Result<Vec<Part>> {
+    package_parts(|_, _| Inputs::default().except(NOT_RUST))
+}
+
+/// Checks the packages that have changed, or that depend on something that has changed. A quick run checks the former only.
+fn clippy(run: &Run, due: &Due) -> Result<()> {
+    if due.parts.is_empty() {
+        return run.say("only packages that depend on changed ones are due");
+    }
+    run.cmd(of_packages(cargo_cmd("clippy"), &due.parts).words("--all-targets -- -D warnings"))
+}
+
+/// Returns the packages as parts. The tests of this package look at all files of the project.
+fn rust_test_parts() -> Result<Vec<Part>> {
+    package_parts(|name, folder| match name {
+        "anyfn-xtask" => Inputs::default().paths(["."]),
+        _ => Inputs::default().paths(beside_rust(folder)).except(NOT_RUST),
+    })
+}
+
+/// Runs the tests of the packages that have changed, or that are built from or tested with something that has changed. Of the
+/// latter, a quick run runs only the unit tests.
+fn rust_tests(run: &Run, due: &Due) -> Result<()> {
+    let (runner, all) = match which("cargo-nextest") {
+        Some(_) => ("nextest run --no-fail-fast --no-tests=pass", ""),
+        // Without `--tests`, Cargo would also run documentation tests.
+        None => ("test --no-fail-fast", "--tests"),
     };
     let packages = Packages::of_workspace()?;
-    run.parts(packages.names(), BESIDE_RUST, |due| run.cmd(of_packages(cargo_cmd(runner), due)))
+    let mut result = Ok(());
+    if !due.parts.is_empty() {
+        result = run.cmd(of_packages(cargo_cmd(runner).words(all), &due.parts));
+    }
+    for targets in ["--lib", "--bins"] {
+        let dependents = due.dependents.iter().filter(|name| packages.has_unit_tests(name, targets));
+        let dependents: Vec<String> = dependents.cloned().collect();
+        if !dependents.is_empty() {
+            result = result.and(run.cmd(of_packages(cargo_cmd(runner).arg(targets), &dependents)));
+        }
+    }
+    result
 }
 
-/// Runs the documentation tests of the packages that have changed, or that are built from something that has changed.
-fn rust_doc_tests(run: &Run) -> Result<()> {
+/// Returns the packages that may have documentation tests, as parts.
+fn rust_doc_test_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let with_library = packages.names().filter(|name| packages.has_library(name));
-    run.parts(with_library, DOCS, |due| run.cmd(of_packages(cargo_cmd("test --doc"), due)))
+    Ok(with_library.map(|name| Part::new(name, Inputs::default().packages([name]).paths(DOCS))).collect())
 }
 
-/// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
-fn rust_asan(run: &Run) -> Result<()> {
+/// Returns the packages of the runtime as parts.
+fn rust_asan_parts() -> Result<Vec<Part>> {
+    let packages = Packages::of_workspace()?;
+    let part = |name: &str| -> Result<Part> {
+        let inputs = Inputs::default().packages([name]).paths(beside_rust(packages.folder(name)?));
+        Ok(Part::new(name, inputs.paths(["xtask/lsan.supp"])))
+    };
     const CHECKED: [&str; 7] = [
         "anyfn",
         "anyfn-core",
@@ -398,25 +473,25 @@ fn rust_asan(run: &Run) -> Result<()> {
         "anyfn-bundle",
         "anyfn-doctor",
     ];
-    run.parts(CHECKED, BESIDE_RUST, |due| {
-        let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
-        run.cmd(
-            of_packages(test, due)
-                // Tests request allocations that must fail with an error.
-                .env("ASAN_OPTIONS", "allocator_may_return_null=1")
-                .env("RUSTFLAGS", "-Zsanitizer=address")
-                .env(
-                    "LSAN_OPTIONS",
-                    format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()),
-                )
-                .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
-        )
-    })
+    CHECKED.into_iter().map(part).collect()
+}
+
+/// Runs the tests of the runtime with the address sanitizer, which does not cover the standard library.
+fn rust_asan(run: &Run, due: &Due) -> Result<()> {
+    let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
+    run.cmd(
+        of_packages(test, &due.parts)
+            // Tests request allocations that must fail with an error.
+            .env("ASAN_OPTIONS", "allocator_may_return_null=1")
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
+            .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
+    )
 }
 
 /// Adds the names of packages to a command of Cargo.
-fn of_packages(cargo: Cmd, packages: &[&str]) -> Cmd {
-    cargo.args(packages.iter().flat_map(|package| ["-p", package]))
+fn of_packages(cargo: Cmd, packages: &[String]) -> Cmd {
+    cargo.args(packages.iter().flat_map(|package| ["-p", package.as_str()]))
 }
 
 const HOST: &str =

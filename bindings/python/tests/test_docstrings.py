@@ -10,6 +10,7 @@ import anyfn.testing
 import anyfn.typing
 import pytest
 
+pytestmark = pytest.mark.compiler  # All modules are imported.
 # Not `anyfn.testing`: its attributes are functions of the library of samples.
 MODULES = sorted(path.stem for path in Path(anyfn.__file__).parent.glob("*.py") if path.stem not in ("__main__", "testing"))
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyfn
 import pytest
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
@@ -36,7 +37,7 @@ def test_the_example(tmp_path):
 
 def test_stubs_of_the_types_in_rust(tmp_path):
     stubs = [sys.executable, "-m", "anyfn", "stubs", "types", "--prefix", "graph.", "-o", tmp_path]
-    package = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python")}
+    package = {**os.environ, "PYTHONPATH": str(Path(anyfn.__file__).parent.parent)}
     subprocess.run([*stubs, "--load", BUILT / "libanyfn_example_graph.so"], check=True, env=package, capture_output=True)
     text = (tmp_path / "graph.pyi").read_text()
     assert "class TensorNode(Object):" in text and "    def op(self) -> Optional[Operation]:" in text

@@ -12,10 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyfn
 import pytest
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 SOURCES = ROOT / "testing/hosts"
+PACKAGE = str(Path(anyfn.__file__).parent.parent)
 BUILT = Path(os.environ.get("ANYFN_LIB_DIR", ROOT / "target/debug"))
 PEER = ROOT / ".x/venv-peer/bin/python"
 
@@ -225,7 +227,7 @@ def test_a_plugin_in_a_host(host, plugin, name, kind, answer, tmp_path):
     path = tmp_path / "plugin.so"
     shutil.copy(plugin(kind), path)
     command = [*host(name), path, *([ORDER[name]] if name in ORDER else [])]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path if name == "python" else [str(ROOT / "bindings/python")])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path if name == "python" else [PACKAGE])}
     found = run(command, env=env)
     check(found, WORKS[kind] if answer is None else f"refused {answer}")
 
@@ -274,7 +276,7 @@ for module, cell in ((ours, two), (theirs, one)):
 def test_each_runtime_has_its_own_copy_of_a_cpp_plugin(host, plugin, tmp_path):
     """g++ makes the types of both copies one for the process, unless that is prevented."""
     copies = [shutil.copy(plugin("c++"), tmp_path / f"{name}.so") for name in ("ours", "theirs")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python")}
+    env = {**os.environ, "PYTHONPATH": PACKAGE}
     run([*host("python, tvm_ffi imported later")[:-1], "-c", BOTH, *copies], env=env)
 
 

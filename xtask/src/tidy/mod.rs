@@ -11,24 +11,46 @@ use crate::Result;
 use crate::codegen;
 use crate::process::Cmd;
 
-/// Returns all violations of rules, one line each.
-pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
-    let metadata = Cmd::new("cargo").words("metadata --format-version 1 --no-deps").output()?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-    let mut found = edges::check(root, &metadata)?;
+/// Returns the violations of the rules for sources, one line each.
+fn in_sources(root: &Path) -> Result<Vec<String>> {
+    let mut found = edges::check(root, &metadata()?)?;
     found.extend(text::check(root)?);
     found.extend(words::check(root)?);
-    found.extend(symbols::check(&metadata)?);
     for path in codegen::stale(root)? {
         found.push(format!("{}: stale, run `./x codegen`", path.display()));
     }
     Ok(found)
 }
 
-/// Runs the command and passes a line for each violation to `say`.
+/// Returns the violations of the rules for the libraries that have been built, one line each.
+fn in_libraries() -> Result<Vec<String>> {
+    symbols::check(&metadata()?)
+}
+
+fn metadata() -> Result<serde_json::Value> {
+    let metadata = Cmd::new("cargo").words("metadata --format-version 1 --no-deps").output()?;
+    Ok(serde_json::from_str(&metadata)?)
+}
+
+/// Checks all rules and passes a line for each violation to `say`.
 pub(crate) fn run(root: &Path, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
-    let found = findings(root)?;
-    for line in &found {
+    let mut found = in_sources(root)?;
+    found.extend(in_libraries()?);
+    report(&found, say)
+}
+
+/// Checks the rules for sources, which needs no build.
+pub(crate) fn check_sources(root: &Path, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
+    report(&in_sources(root)?, say)
+}
+
+/// Checks the rules for the libraries that have been built.
+pub(crate) fn check_libraries(say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
+    report(&in_libraries()?, say)
+}
+
+fn report(found: &[String], say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
+    for line in found {
         say(line)?;
     }
     if found.is_empty() {

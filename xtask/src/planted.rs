@@ -1,0 +1,380 @@
+//! Planted faults: a fault in any input is found, although everything passed before.
+//!
+//! A step that is skipped because its inputs seem unchanged cannot find a fault. The tests of this module check for every file
+//! of the project that a change of it makes the right steps run again. [`run`] also plants faults, in a copy of the project.
+
+use std::fs;
+use std::path::Path;
+
+use crate::packages::Packages;
+use crate::process::Cmd;
+use crate::runner::Run;
+use crate::{Result, paths};
+
+/// A fault: text that is appended to a file.
+struct Fault {
+    /// Path of the file, relative to the project's root.
+    file: String,
+    text: &'static str,
+    /// Name of the step that has to find it.
+    step: &'static str,
+}
+
+/// Text that makes the unit tests of a Rust target fail.
+const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
+
+/// Returns a fault for each package and for each kind of other source.
+fn faults() -> Result<Vec<Fault>> {
+    let packages = Packages::of_workspace()?;
+    let mut faults = Vec::new();
+    for name in packages.names() {
+        let targets = packages.targets(name);
+        let tested = targets.iter().find(|target| target.has_unit_tests);
+        let target =
+            tested.or(targets.first()).ok_or_else(|| format!("{name} has neither a library nor a program"))?;
+        // Plugins cannot be linked as test programs. Tests of other packages and languages load them.
+        let (text, step) = match tested {
+            Some(_) => (FAILING_TEST, "rust tests"),
+            None => ("\ncompile_error!(\"planted fault\");\n", "clippy"),
+        };
+        faults.push(Fault { file: target.file.clone(), text, step });
+    }
+    let test = "\n\ndef test_planted_fault():\n    raise RuntimeError(\"planted fault\")\n";
+    let raise = "\nraise RuntimeError(\"planted fault\")\n";
+    let sample = "\n```python\nraise RuntimeError(\"planted fault\")\n```\n";
+    for (file, text, step) in [
+        ("bindings/python/anyfn/_values.py", raise, "python tests"),
+        ("bindings/python/anyfn/tir.py", raise, "python tests of the compiler"),
+        ("bindings/python/tests/test_values.py", test, "python tests"),
+        ("bindings/python/tests/test_te.py", test, "python tests of the compiler"),
+        ("bindings/python/tests/test_conformance.py", test, "conformance, python"),
+        ("bindings/python/tests/conftest.py", raise, "python tests"),
+        ("docs/python.md", sample, "python tests"),
+        ("benches/test_report.py", test, "benchmark report"),
+        ("bindings/c/include/anyfn/anyfn.h", "\n#error planted fault\n", "c headers"),
+        ("bindings/c/tests/memory.c", "\n#error planted fault\n", "c tests"),
+        ("conformance/c/support.h", "\n#error planted fault\n", "conformance, c"),
+        ("conformance/cases/values.json", "\nplanted fault\n", "conformance, c"),
+    ] {
+        faults.push(Fault { file: file.to_owned(), text, step });
+    }
+    Ok(faults)
+}
+
+/// Plants one fault after another in a copy of the project in which `./x test --quick` has passed, and checks that the same
+/// command finds it.
+pub(crate) fn run(run: &Run) -> Result<()> {
+    let selected = std::env::var("ANYFN_FAULTS").unwrap_or_default();
+    let copy = paths::scratch_dir("planted");
+    copy_project(run, &copy)?;
+    let test = |options: &[&str]| {
+        let command =
+            Cmd::new("cargo").in_folder(&copy).words("run -q -p anyfn-xtask -- test --quick").args(options);
+        run.cmd(command.env("CARGO_TARGET_DIR", paths::target_dir().join("planted")))
+    };
+    test(&[]).map_err(|e| format!("without a fault: {e}"))?;
+    let mut missed = Vec::new();
+    for fault in faults()?.iter().filter(|fault| fault.file.contains(&selected)) {
+        let path = copy.join(&fault.file);
+        let write = |text: &str| fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
+        let before = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        write(&(before.clone() + fault.text))?;
+        let only = format!("--only={}", fault.step);
+        let found = test(&[only.as_str()]).is_err();
+        write(&before)?;
+        run.say(&format!("{}: {}", fault.file, if found { "found" } else { "MISSED" }))?;
+        if !found {
+            missed.push(fault.file.clone());
+        }
+    }
+    // Otherwise the faults may have been found by accident.
+    test(&[]).map_err(|e| format!("after the last fault: {e}"))?;
+    if missed.is_empty() { Ok(()) } else { Err(format!("missed faults in {}", missed.join(", ")).into()) }
+}
+
+/// Copies the files that git tracks or would add to an empty folder. The copy uses the Python environment of the project.
+fn copy_project(run: &Run, copy: &Path) -> Result<()> {
+    let root = paths::root();
+    let _ = fs::remove_dir_all(copy);
+    for name in tracked()? {
+        let (from, to) = (root.join(&name), copy.join(&name));
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        fs::copy(&from, &to).map_err(|e| format!("{}: {e}", from.display()))?;
+    }
+    let (from, to) = (root.join(".x/venv"), copy.join(".x/venv"));
+    let linked = fs::create_dir_all(copy.join(".x")).and_then(|()| std::os::unix::fs::symlink(from, &to));
+    linked.map_err(|e| format!("{}: {e}", to.display()))?;
+    // Some checks ask git for the list of files.
+    run.cmd(Cmd::new("git").in_folder(copy).words("init -q"))
+}
+
+/// Returns the paths of the files that git tracks or would add.
+fn tracked() -> Result<Vec<String>> {
+    let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
+    // A tracked file may be missing from the working tree.
+    Ok(list.lines().filter(|name| paths::root().join(name).exists()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::inputs::Sources;
+    use crate::steps;
+
+    /// Files that only steps read which always run (`tidy` and `python wheel`), and the command of CI, which starts the steps.
+    const READ_EVERY_TIME: [&str; 7] = [
+        ".ci/run",
+        ".gitignore",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "SECURITY.md",
+    ];
+
+    /// Packages from which everything that C programs load is built, and that of Python programs.
+    const FOR_C: [&str; 2] = ["anyfn-lib", "anyfn-testing"];
+    const FOR_PYTHON: [&str; 4] = ["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
+
+    /// A part of a step of `./x test`, and the files that make it run again when they change.
+    struct Checked {
+        step: &'static str,
+        part: String,
+        files: BTreeSet<Arc<str>>,
+    }
+
+    /// The parts of all steps of `./x test` that do not always run.
+    struct All(Vec<Checked>);
+
+    impl All {
+        fn new() -> All {
+            let mut all = Vec::new();
+            for step in steps::test() {
+                for part in step.parts().unwrap() {
+                    let files = Sources::of_project().files(&part.inputs).unwrap();
+                    all.push(Checked { step: step.name, part: part.name, files });
+                }
+            }
+            All(all)
+        }
+
+        /// Returns the parts of a step.
+        fn parts(&self, step: &str) -> BTreeSet<&str> {
+            let parts: BTreeSet<&str> =
+                self.0.iter().filter(|checked| checked.step == step).map(|checked| &*checked.part).collect();
+            assert!(!parts.is_empty(), "no step `{step}`, or it always runs");
+            parts
+        }
+
+        /// Returns the parts of a step that run again after a change of a file.
+        fn rerun(&self, step: &str, file: &str) -> BTreeSet<&str> {
+            assert!(self.0.iter().any(|checked| checked.step == step), "no step `{step}`, or it always runs");
+            let of_step = self.0.iter().filter(|checked| checked.step == step);
+            of_step.filter(|checked| checked.files.contains(file)).map(|checked| &*checked.part).collect()
+        }
+
+        /// Checks that all parts of some steps run again after a change of a file.
+        fn expect(&self, steps: &[&str], file: &str) {
+            for step in steps {
+                assert_eq!(self.rerun(step, file), self.parts(step), "{step} after a change of {file}");
+            }
+        }
+    }
+
+    /// The packages by name, as `cargo metadata` lists them.
+    struct Graph(BTreeMap<String, Package>);
+
+    struct Package {
+        folder: String,
+        /// Names of the packages on which it depends, each with true if only its tests use it.
+        dependencies: Vec<(String, bool)>,
+    }
+
+    impl Graph {
+        fn new() -> Graph {
+            let metadata = Cmd::new("cargo").words("metadata --format-version 1 --no-deps").output().unwrap();
+            let metadata: Value = serde_json::from_str(&metadata).unwrap();
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let package = |package: &Value| {
+                let manifest = text(&package["manifest_path"]);
+                let folder = Path::new(&manifest).parent().unwrap().strip_prefix(paths::root()).unwrap();
+                let dependencies = package["dependencies"].as_array().unwrap().iter();
+                let inside = dependencies.filter(|dependency| dependency["path"].is_string());
+                let edges = inside.map(|inside| (text(&inside["name"]), inside["kind"] == "dev"));
+                let parsed = Package { folder: folder.display().to_string(), dependencies: edges.collect() };
+                (text(&package["name"]), parsed)
+            };
+            Graph(metadata["packages"].as_array().unwrap().iter().map(package).collect())
+        }
+
+        /// Returns packages and everything that they are built from.
+        fn built_from<'a>(&'a self, packages: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+            let mut found = BTreeSet::new();
+            let mut open: Vec<&str> = packages.into_iter().collect();
+            while let Some(name) = open.pop() {
+                if found.insert(name) {
+                    let built = self.0[name].dependencies.iter().filter(|(_, only_tests)| !only_tests);
+                    open.extend(built.map(|(name, _)| name.as_str()));
+                }
+            }
+            found
+        }
+
+        /// Returns the packages whose tests a change of a package can affect.
+        fn tested_with(&self, package: &str) -> BTreeSet<&str> {
+            let mut users = BTreeSet::new();
+            for (name, user) in &self.0 {
+                let used = user.dependencies.iter().map(|(name, _)| name.as_str());
+                if self.built_from(used.chain([name.as_str()])).contains(package) {
+                    users.insert(name.as_str());
+                }
+            }
+            users
+        }
+
+        /// Returns the package to which a file belongs.
+        fn package_of(&self, file: &str) -> Option<&str> {
+            let contains = |folder: &str| file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+            let of_file = self.0.iter().filter(|(_, package)| contains(&package.folder));
+            of_file.max_by_key(|(_, package)| package.folder.len()).map(|(name, _)| name.as_str())
+        }
+    }
+
+    #[test]
+    fn a_fault_in_any_package_makes_its_tests_and_those_of_its_users_run() {
+        let (all, graph) = (All::new(), Graph::new());
+        let manifest = fs::read_to_string(paths::root().join("Cargo.toml")).unwrap();
+        let members = manifest.split_once("members = [").unwrap().1.split_once(']').unwrap().0;
+        assert_eq!(graph.0.len(), members.matches('"').count() / 2);
+        let for_c = graph.built_from(FOR_C);
+        let for_python = graph.built_from(FOR_PYTHON);
+        let for_compiler = graph.built_from(["anyfn-compiler-lib"]);
+        let corpus = graph.built_from(["anyfn-conformance", "anyfn-lib"]);
+        let files = tracked().unwrap();
+        let is_rust = |file: &&String| file.ends_with(".rs") || file.ends_with("/Cargo.toml");
+        for package in graph.0.keys().map(String::as_str) {
+            let users = graph.tested_with(package);
+            let own = files.iter().filter(is_rust).filter(|file| graph.package_of(file) == Some(package));
+            let own: Vec<&str> = own.map(String::as_str).collect();
+            assert!(own.len() > 1, "{package} has the files {own:?}");
+            for file in own {
+                for step in ["rust tests", "clippy"] {
+                    let rerun = all.rerun(step, file);
+                    assert!(rerun.is_superset(&users), "{step} after a change of {file}: {rerun:?}");
+                }
+                if for_c.contains(package) {
+                    all.expect(&["c tests", "c tests under valgrind", "c tests with address sanitizer"], file);
+                }
+                if corpus.contains(package) {
+                    all.expect(&["conformance, c"], file);
+                }
+                if for_python.contains(package) {
+                    all.expect(&["python tests", "python tests of the compiler", "conformance, python"], file);
+                } else if for_compiler.contains(package) {
+                    all.expect(&["python tests of the compiler"], file);
+                    let others = [all.rerun("python tests", file), all.rerun("conformance, python", file)];
+                    assert!(others.iter().all(BTreeSet::is_empty), "{file}: {others:?}");
+                }
+            }
+        }
+        assert!(for_compiler.difference(&for_python).count() > 5, "the compiler is a part of the runtime");
+    }
+
+    #[test]
+    fn a_fault_in_other_sources_makes_their_tests_run() {
+        const C_TESTS: &[&str] = &["c tests", "c tests under valgrind", "c tests with address sanitizer"];
+        const PYTHON: &[&str] = &["python tests", "python tests of the compiler", "conformance, python"];
+        let all = All::new();
+        let mut counts = BTreeMap::new();
+        for file in tracked().unwrap() {
+            let mut is_below = |folder: &'static str| {
+                let below = file.starts_with(folder);
+                *counts.entry(folder).or_insert(0) += usize::from(below);
+                below
+            };
+            if is_below("bindings/c/include/") {
+                all.expect(C_TESTS, &file);
+                all.expect(PYTHON, &file);
+                all.expect(&["c headers", "conformance, c"], &file);
+                assert!(all.rerun("rust tests", &file).contains("anyfn-example-bundle"), "{file}");
+            }
+            if is_below("bindings/c/tests/") {
+                all.expect(C_TESTS, &file);
+            }
+            if is_below("bindings/python/anyfn/") {
+                all.expect(PYTHON, &file);
+            }
+            if is_below("bindings/python/tests/test_") {
+                let name = file.rsplit('/').next().unwrap();
+                let steps = PYTHON.iter().filter(|step| all.parts(step).contains(name));
+                assert_eq!(steps.filter(|step| all.rerun(step, &file).contains(name)).count(), 1, "{file}");
+            } else if is_below("bindings/python/tests/") {
+                all.expect(PYTHON, &file);
+            }
+            if is_below("conformance/cases/") {
+                all.expect(&["conformance, c", "conformance, python"], &file);
+                assert!(all.rerun("rust tests", &file).contains("anyfn-conformance"), "{file}");
+            }
+            if is_below("conformance/c/") {
+                all.expect(&["conformance, c"], &file);
+            }
+            if is_below("conformance/saved/") {
+                assert!(all.rerun("rust tests", &file).contains("anyfn-reflect"), "{file}");
+                assert!(all.rerun("python tests", &file).contains("test_saved_files.py"), "{file}");
+            }
+            if is_below("docs/") || is_below("README.md") {
+                all.expect(&["rust doc tests", "c headers"], &file);
+                assert!(all.rerun("python tests of the compiler", &file).contains("test_guides.py"), "{file}");
+            }
+            if is_below("examples/board/") {
+                assert!(all.rerun("python tests of the compiler", &file).contains("test_board.py"), "{file}");
+            }
+            if is_below("benches/") {
+                all.expect(&["benchmark report"], &file);
+            }
+            if is_below("testing/peer_package/") {
+                all.expect(&["the peer's python package on our library"], &file);
+            }
+        }
+        assert!(counts.values().all(|count| *count > 0), "{counts:?}");
+    }
+
+    /// A file that is missing here is one whose faults only some run with `--all` would find.
+    #[test]
+    fn every_file_is_an_input() {
+        let all = All::new();
+        let of_this_package =
+            |checked: &&Checked| checked.step == "rust tests" && checked.part == "anyfn-xtask";
+        let own = all.0.iter().find(of_this_package).unwrap();
+        let files = tracked().unwrap();
+        assert!(files.len() > 500, "{files:?}");
+        for file in &files {
+            let file = file.as_str();
+            assert!(own.files.contains(file), "{file}");
+            let mut others = all.0.iter().filter(|checked| !of_this_package(checked));
+            let is_input = others.any(|checked| checked.files.contains(file));
+            assert!(is_input != READ_EVERY_TIME.contains(&file), "{file}: is an input: {is_input}");
+        }
+    }
+
+    #[test]
+    fn a_quick_run_finds_the_planted_faults() {
+        let (all, steps) = (All::new(), steps::test());
+        let left_out: Vec<_> = steps.iter().filter(|step| !step.is_quick()).map(|step| step.name).collect();
+        for name in ["c tests under valgrind", "rust with address sanitizer", "python wheel"] {
+            assert!(left_out.contains(&name), "{left_out:?}");
+        }
+        for Fault { file, step, .. } in faults().unwrap() {
+            assert!(paths::root().join(&file).is_file(), "{file}");
+            assert!(!left_out.contains(&step), "{step} has to find a fault in {file}");
+            assert!(!all.rerun(step, &file).is_empty(), "{step} has to find a fault in {file}");
+        }
+    }
+}
