@@ -1,77 +1,86 @@
 //! Conversion of Python objects whose class alone does not determine the native value. They are converted according
-//! to what they support, such as DLPack, the buffer protocol or `__index__`.
+//! to what they support, such as DLPack, the buffer protocol or `__index__`. Some represent another Python object, such as
+//! a member of an enumeration its value; the caller converts that object.
 
 use anyfn::Any;
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
 use pyo3_ffi as ffi;
 
+use crate::at::At;
 use crate::buffer::{self, Content};
-use crate::lower::{At, int, lower_owned, plain};
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
-use crate::{callback, cancel, containers, convert, dlpack, error, ndarray, words};
+use crate::scalars::{int, plain};
+use crate::{cancel, dlpack, error, ndarray, python_function, words};
 
 /// The class `enum.Enum`; set once the process has imported the module `enum`.
 static ENUM: Global = Global::new();
 
-/// Converts an object to a native value by the first conversion that it supports, such as a registered converter,
-/// DLPack, the buffer protocol or `__index__`. An object that supports no conversion is passed as an opaque reference
-/// to the Python object.
-pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    if let Some(value) = convert::to_native(arg, at)? {
-        return Ok(value);
-    }
+/// Result of a conversion.
+pub(crate) enum Ability {
+    /// The native value of the object.
+    Native(Any),
+    /// The Python object that is converted instead.
+    Python(Own),
+    /// The Python object that is converted instead, as one level of nesting, because it may be an object of the same kind.
+    Nested(Own),
+}
+
+/// Converts an object by the first conversion that it supports, such as DLPack, the buffer protocol or `__index__`. An
+/// object that supports no conversion is passed as an opaque reference to the Python object.
+pub(crate) fn of(arg: Obj<'_>, at: &At<'_>) -> Res<Ability> {
     if let Some(scalar) = ndarray::scalar(arg, at)? {
         return match scalar {
-            ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),
-            ndarray::Scalar::Float(value) => Ok(plain(kTVMFFIFloat, value.to_bits())),
-            ndarray::Scalar::Int(value) => int(value.obj()),
+            ndarray::Scalar::Bool(value) => Ok(Ability::Native(plain(kTVMFFIBool, value.into()))),
+            ndarray::Scalar::Float(value) => Ok(Ability::Native(plain(kTVMFFIFloat, value.to_bits()))),
+            ndarray::Scalar::Int(value) => int(value.obj()).map(Ability::Native),
         };
     }
     if is_enum_member(arg) {
-        let value = arg.attr(names::VALUE.get())?;
-        return py::nested(|| lower_owned(value.obj(), at));
+        return arg.attr(names::VALUE.get()).map(Ability::Nested);
     }
     if ndarray::is_dtype(arg) {
-        return word(words::DTYPE.get(), arg, kTVMFFIDataType);
+        return word(words::DTYPE.get(), arg, kTVMFFIDataType).map(Ability::Native);
     }
     if let Some(tensor) = dlpack::tensor(arg, at)? {
-        return Ok(tensor.into());
+        return Ok(Ability::Native(tensor.into()));
     }
     if let Some(address) = words::address_of(arg)? {
-        return Ok(plain(kTVMFFIOpaquePtr, address));
+        return Ok(Ability::Native(plain(kTVMFFIOpaquePtr, address)));
     }
     match buffer::content(arg)? {
-        Some(Content::Bytes(bytes)) => return Ok(bytes),
-        Some(Content::Elements(export)) => return buffer::tensor(arg, export, at).map(Any::from),
+        Some(Content::Bytes(bytes)) => return Ok(Ability::Native(bytes)),
+        Some(Content::Elements(export)) => {
+            return buffer::tensor(arg, export, at).map(|tensor| Ability::Native(tensor.into()));
+        }
         None => {}
     }
     let class = arg.class();
     if class.attr_opt(names::INDEX.get())?.is_some() {
         // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let value = py::unsafe_new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
-        return int(value.obj());
+        return int(value.obj()).map(Ability::Native);
     }
     if class.attr_opt(names::FSPATH.get())?.is_some() {
-        return path(arg, at);
+        return path(arg).map(Ability::Python);
     }
     if class.is((&raw mut ffi::PyRange_Type).cast()) {
-        let items = list_of(arg)?;
-        return containers::lower_sequence(items.obj(), true, at);
+        return list_of(arg).map(Ability::Python);
     }
     if arg.is_callable() {
-        return callback::function_object(arg);
+        return python_function::function_object(arg).map(Ability::Native);
     }
     if let (At::Result { .. }, Some(result)) = (at, cancel::finish(arg)?) {
-        return lower_owned(result.obj(), at);
+        return Ok(Ability::Python(result));
     }
-    match foreign_class(arg)? {
-        Some((b"torch", b"dtype")) => word(words::DTYPE.get(), arg, kTVMFFIDataType),
+    let value = match foreign_class(arg)? {
+        Some((b"torch", b"dtype")) => word(words::DTYPE.get(), arg, kTVMFFIDataType)?,
         Some((b"torch", b"device")) => {
             let text = arg.str()?;
-            word(words::DEVICE.get(), text.obj(), kTVMFFIDevice)
+            word(words::DEVICE.get(), text.obj(), kTVMFFIDevice)?
         }
-        _ => error::make_opaque(arg).map(Any::from),
-    }
+        _ => error::make_opaque(arg)?.into(),
+    };
+    Ok(Ability::Native(value))
 }
 
 /// Returns true if an object is a member of a Python enumeration. Such a member is passed as its `value`.
@@ -100,13 +109,11 @@ fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     Ok(plain(type_index, words::bits(made.obj())))
 }
 
-/// Converts a path object to a native string: the result of `os.fsdecode`, which also accepts a path that consists of
-/// bytes.
-fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
+/// Returns the string of a path object: the result of `os.fsdecode`, which also accepts a path that consists of bytes.
+fn path(object: Obj<'_>) -> Res<Own> {
     let os = py::import(c"os")?;
     let decode = py::intern(c"fsdecode")?;
-    let text = os.obj().attr(decode.obj())?.obj().call(&[object])?;
-    lower_owned(text.obj(), at)
+    os.obj().attr(decode.obj())?.obj().call(&[object])
 }
 
 fn list_of(object: Obj<'_>) -> Res<Own> {

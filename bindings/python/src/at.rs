@@ -3,9 +3,9 @@
 use anyfn::__private::{Detail, shorten, with_detail};
 use anyfn::Error;
 
-use crate::containers::Memo;
+use crate::memo::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
-use crate::{error, function};
+use crate::{error, packed, signature};
 
 /// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one of
 /// these. Error messages begin with the position. The position of an element refers to the position of its container,
@@ -74,7 +74,7 @@ impl At<'_> {
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
-            At::Argument { function, index } => function::argument_is_read_only(*function, *index),
+            At::Argument { function, index } => signature::argument_is_read_only(*function, *index),
             _ => false,
         }
     }
@@ -86,7 +86,7 @@ impl At<'_> {
         let root = self.root(&mut path);
         let (place, argument, function) = match root {
             At::Argument { function, index } => {
-                let (of, name) = (function::name_of(*function), function::argument_name(*function, *index));
+                let (of, name) = (packed::name_of(*function), signature::argument_name(*function, *index));
                 let place = match &name {
                     Some(name) => format!("argument '{name}' (#{index}){path} of {of}"),
                     None => format!("argument #{index}{path} of {of}"),
@@ -94,7 +94,7 @@ impl At<'_> {
                 (place, name.unwrap_or_else(|| index.to_string()), of)
             }
             At::Result { function } => {
-                let of = function::name_of(*function);
+                let of = packed::name_of(*function);
                 (format!("result{path} of {of}"), String::from("result"), of)
             }
             At::Field { class, name } => {

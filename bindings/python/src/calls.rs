@@ -18,8 +18,8 @@ use anyfn::abi::{DLTensor, TVMFFIAny, kTVMFFIDLTensorPtr};
 use anyfn::{Tensor, TensorView};
 
 use crate::kept::{self, Lender};
-use crate::lower::{Scratch, WORDS};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, raw};
+use crate::scratch::{Scratch, WORDS};
 use crate::{dlpack, ndarray, tensor};
 
 /// Entry of the list: one array that is an argument of a call in progress.

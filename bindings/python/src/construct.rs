@@ -7,16 +7,16 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
 use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, kTVMFFIStaticObjectBegin};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
-use crate::lower::{Frame, WORDS, lower};
-use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
-use crate::{define, error, function, gil, object, plan, types};
+use crate::lower::{Frame, lower};
+use crate::py::{self, Obj, Own, PyObject, Res, names};
+use crate::scratch::WORDS;
+use crate::{classes, error, function, gil, object, packed, plan, record, types};
 
 /// Maximum number of arguments with which a constructor is called directly. With more arguments it is called like any
 /// Python callable.
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
             };
             take(this, made)?;
         } else {
-            define::made_already(this)?;
+            made_already(this)?;
         }
         Ok(py::none())
     });
@@ -170,7 +170,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     // SAFETY: the function, the `count` views and the result, which holds no value, are valid.
     let code = gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) });
     if code != 0 {
-        return Err(error::raise_from_call(code, constructor, args));
+        return Err(function::raise_from_call(code, constructor, args));
     }
     if result.type_index < kTVMFFIStaticObjectBegin {
         return no_object(constructor, anyfn::type_key(result.type_index));
@@ -194,14 +194,14 @@ fn native(result: Obj<'_>, constructor: Obj<'_>) -> Res<ObjectRef> {
 
 #[cold]
 fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
-    let message = format!("the constructor {} returned {got}, not an object", function::name_of(constructor));
+    let message = format!("the constructor {} returned {got}, not an object", packed::name_of(constructor));
     py::raise(py::exceptions::type_error(), &message)
 }
 
 /// Stores `made` as the native object of an instance. Raises an exception if the instance already has a native
 /// object, or if its class must not represent objects of this type.
 fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
-    if !fits(this.type_ptr(), made.type_index())? {
+    if !classes::fits(this.type_ptr(), made.type_index())? {
         return misfit(this, &made);
     }
     // The check is repeated here, since the constructor may have run Python code: a handle that is already set must
@@ -224,64 +224,13 @@ fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Cache of [`fits`]: for each type index below the length of the table, the class that was found to fit most
-/// recently. Each entry owns a reference. Read and written under the GIL.
-static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
-
-/// Returns true if instances of a class may represent objects of a type: the class is registered for the type or one
-/// of its ancestors, or is not registered at all.
-#[inline]
-fn fits(class: *mut ffi::PyTypeObject, type_index: i32) -> Res<bool> {
-    let slot = FITTED.get(usize::try_from(type_index).unwrap_or(usize::MAX));
-    match slot {
-        Some(slot) if ptr::eq(slot.load(Ordering::Relaxed), class.cast()) => Ok(true),
-        _ => find_fit(class, type_index, slot),
-    }
-}
-
+/// Raises `RuntimeError` if the class of an initialised instance is defined in Python, because the constructor of
+/// such an instance must not be called again. Does nothing for an instance of another class.
 #[cold]
-fn find_fit(class: *mut ffi::PyTypeObject, type_index: i32, slot: Option<&AtomicPtr<PyObject>>) -> Res<bool> {
-    // SAFETY: the caller's instance keeps its class alive.
-    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
-    let fits = match object::type_of_class(class)? {
-        Some(own) => i32::try_from(own).is_ok_and(|own| anyfn::is_instance(type_index, own)),
-        // A class that is not registered for a type accepts objects of any type.
-        None => true,
-    };
-    if let Some(slot) = slot.filter(|_| fits) {
-        let old = slot.swap(class.to_own().into_ptr(), Ordering::Relaxed);
-        // SAFETY: the slot owned this reference.
-        drop(unsafe { Own::from_nullable(old) });
+fn made_already(this: Obj<'_>) -> Res<()> {
+    if record::record_of_object(object::handle_unchecked(this)).is_none() {
+        return Ok(());
     }
-    Ok(fits)
-}
-
-/// Clears the cache of [`fits`], because another class was registered.
-pub(crate) fn forget_fits() {
-    for slot in &FITTED {
-        let old = slot.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the slot owned this reference.
-        drop(unsafe { Own::from_nullable(old) });
-    }
-}
-
-/// Raises `ValueError` for an instance without a native object: its `__init__` has not made one, or the object is
-/// being rewritten in place.
-#[cold]
-pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
-    let message = format!(
-        "{} object is not initialised: its __init__ made no native object, or it is changed in place",
-        object.class_name()
-    );
-    match at {
-        Some(at) => at.raise(py::exceptions::value_error(), &message),
-        None => py::raise(py::exceptions::value_error(), &message),
-    }
-}
-
-/// Raises the error of [`uninitialised`] and returns NULL, for use in a C function.
-#[cold]
-pub(crate) fn uninitialised_c(object: Obj<'_>) -> *mut PyObject {
-    let Err(Raised) = uninitialised::<()>(object, None) else { return ptr::null_mut() };
-    ptr::null_mut()
+    let message = format!("{} object is initialised already", this.class_name());
+    py::raise(py::exceptions::runtime_error(), &message)
 }

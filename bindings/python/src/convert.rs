@@ -2,14 +2,14 @@
 //!
 //! An instance of a Python class with a converter is passed as the result of the converter. An object of a native
 //! type with a converter is returned as the result of that converter. Without registered converters, the cost is one
-//! comparison in the conversion of less common values.
+//! comparison in the conversion of less common values. This module has the tables: [`crate::owned`] applies converters
+//! to native values, [`crate::classes`] those to Python values.
 
 use std::cell::Cell;
 
-use anyfn::{Any, ObjectRef};
+use anyfn::ObjectRef;
 use pyo3_ffi as ffi;
 
-use crate::lower::{At, lower_owned};
 use crate::object;
 use crate::py::{self, Global, Obj, Own, Res};
 
@@ -35,14 +35,28 @@ pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     py::dict_set(TO_NATIVE.get(), class, entry)
 }
 
-/// Returns the native value of an instance whose class has a converter, or `None` if the class has no converter.
+/// Converter of the instances of a class to native values.
+pub(crate) struct ToNative {
+    function: Own,
+    /// Index of the type that the native value must have.
+    pub(crate) promised: i32,
+}
+
+impl ToNative {
+    /// Calls the converter. Returns the Python object whose native value is the native value of `arg`.
+    pub(crate) fn call(&self, arg: Obj<'_>) -> Res<Own> {
+        lowering(|| self.function.obj().call(&[arg]))
+    }
+}
+
+/// Returns the converter of an instance to native values, or `None` if the instance's class has no converter.
 #[inline]
-pub(crate) fn to_native(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
-    if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg, at) }
+pub(crate) fn to_native(arg: Obj<'_>) -> Res<Option<ToNative>> {
+    if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg) }
 }
 
 #[cold]
-fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
+fn find(arg: Obj<'_>) -> Res<Option<ToNative>> {
     let order = arg.class().attr(py::names::MRO.get())?;
     for index in 0..order.obj().tuple_len() {
         let Some(class) = py::tuple_item(order.obj(), index) else { break };
@@ -57,24 +71,7 @@ fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
                 );
             };
             let promised = index.obj().int().ok().and_then(|index| i32::try_from(index).ok()).unwrap_or(-1);
-            return py::nested(|| {
-                let made = lowering(|| function.obj().call(&[arg]))?;
-                if made.obj().is(arg.as_ptr()) {
-                    let message = format!("the converter of {} gave its own argument", arg.class_name());
-                    return at.raise(py::exceptions::type_error(), &message);
-                }
-                let lowered = lower_owned(made.obj(), at)?;
-                if !anyfn::is_instance(lowered.type_index(), promised) {
-                    let message = format!(
-                        "expected an object of type `{}` from the converter of {} but got {}",
-                        anyfn::type_key(promised),
-                        arg.class_name(),
-                        made.obj().class_name()
-                    );
-                    return at.raise(py::exceptions::type_error(), &message);
-                }
-                Ok(Some(lowered))
-            });
+            return Ok(Some(ToNative { function, promised }));
         }
     }
     Ok(None)
@@ -92,14 +89,13 @@ fn lowering<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Registers `function` as the converter of native objects whose Python class is `class`. None removes the converter.
+/// Stores `function` as the converter of native objects whose Python class is `class`. None removes the converter. The
+/// caller must clear the cache of classes: see [`crate::classes::set_from_native`].
 pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     if FROM_NATIVE.try_get().is_none() {
         FROM_NATIVE.set(py::dict()?);
     }
-    py::dict_set(FROM_NATIVE.get(), class, function)?;
-    object::forget_classes();
-    Ok(())
+    py::dict_set(FROM_NATIVE.get(), class, function)
 }
 
 /// Returns true if a converter to Python values is registered for native objects whose Python class is `class`.

@@ -14,51 +14,20 @@ use anyfn::{Any, AnyView, Array, Map, registry};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
-use crate::lower::lower_owned;
+use crate::owned::lower_owned;
 use crate::plan::{self, Fallback, Passed, Plan, plan_of};
 use crate::py::{self, Obj, Own, Raised, Res, names};
-use crate::record::{Record, keep, record_of, record_of_object};
-use crate::{callback, construct, error, gil, object};
+use crate::record::{Record, keep, record_of};
+use crate::{classes, error, gil, object, packed, python_function};
 
 fn fail<T>(message: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), message)
 }
 
-/// Makes the native object of an instance with default field values. This is necessary if the instance's `__init__`
-/// sets a field before the object exists. Does nothing if the class is not defined in Python.
-#[cold]
-pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
-    let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };
-    let Some(plan) = plan_of(constructor.obj()) else { return Ok(()) };
-    let object = plan.default_object()?;
-    if object::handle_unchecked(this).is_null() {
-        object::set_handle(this, object);
-    }
-    Ok(())
-}
-
-/// Ensures that an instance has a native object. Makes one with the defaults if the class is defined in Python, and
-/// raises an exception otherwise.
-pub(crate) fn ensure(this: Obj<'_>) -> Res<()> {
-    begin(this)?;
-    if object::handle_unchecked(this).is_null() { construct::uninitialised(this, None) } else { Ok(()) }
-}
-
-/// Raises `RuntimeError` if the class of an initialised instance is defined in Python, because the constructor of
-/// such an instance must not be called again. Does nothing for an instance of another class.
-#[cold]
-pub(crate) fn made_already(this: Obj<'_>) -> Res<()> {
-    if record_of_object(object::handle_unchecked(this)).is_none() {
-        return Ok(());
-    }
-    let message = format!("{} object is initialised already", this.class_name());
-    py::raise(py::exceptions::runtime_error(), &message)
-}
-
 /// Returns the index and key of the type for which a class or its nearest base is registered, or None. Called from
 /// the Python code of the package.
 pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
-    match object::type_of_class(class)? {
+    match classes::type_of_class(class)? {
         Some(index) => {
             let key = anyfn::type_key(i32::try_from(index).unwrap_or(-1));
             py::pair(py::int(index)?, py::string(key.as_bytes())?)
@@ -75,7 +44,7 @@ fn parent_of(class: Obj<'_>) -> Res<i32> {
     for index in 1..order.obj().tuple_len() {
         let Some(base) = py::tuple_get(order.obj(), index) else { break };
         if base.is_subclass_of(object::CLASS.ptr())
-            && let Some(known) = object::type_of_class(base)?
+            && let Some(known) = classes::type_of_class(base)?
         {
             return Ok(i32::try_from(known).unwrap_or(kTVMFFIObject));
         }
@@ -127,7 +96,7 @@ fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>
     for field in &parent.fields {
         // A value made by a factory belongs to one object, so the factory is called for each object.
         let default = match field.info.factory().map_err(error::raise)? {
-            Some(factory) => Fallback::Factory(crate::function::wrap(factory.into_object(), None, false)?),
+            Some(factory) => Fallback::Factory(packed::wrap(factory.into_object(), None, false)?),
             None => match field.info.default().map_err(error::raise)? {
                 Some(value) => Fallback::Value(value),
                 None => Fallback::Required,
@@ -293,7 +262,7 @@ fn tell(told: &Told<'_>, default: &Fallback, frozen: bool) -> Res<Any> {
         Fallback::Required => {}
         Fallback::Value(value) => pairs.push(("default", value.clone())),
         Fallback::Factory(factory) => {
-            pairs.push(("default_factory", callback::function_object(factory.obj())?));
+            pairs.push(("default_factory", python_function::function_object(factory.obj())?));
         }
     }
     Map::<Any, Any>::try_from_iter(pairs).map(Any::from).map_err(error::raise)
@@ -318,7 +287,7 @@ fn type_define(key: &str, parent: i32, fields: Vec<Any>, doc: &str, structural: 
 
 /// Registers a Python function as a method of a type.
 pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, is_static: bool) -> Res<()> {
-    let function = callback::function_object(function)?;
+    let function = python_function::function_object(function)?;
     let info = TVMFFIMethodInfo {
         name: TVMFFIByteArray::from_slice(name.as_bytes()),
         doc: TVMFFIByteArray::from_slice(doc.as_bytes()),

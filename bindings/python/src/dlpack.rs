@@ -21,9 +21,11 @@ use anyfn::access::Region;
 use anyfn::{ObjectRef, Tensor, TensorView};
 use pyo3_ffi as ffi;
 
+use crate::at::At;
 use crate::kept::{self, Lender};
-use crate::lower::{At, Scratch};
+use crate::lift::lift_object;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
+use crate::scratch::Scratch;
 use crate::{error, ndarray, tensor};
 
 /// Names of one kind of DLPack capsule: `fresh` while the capsule holds a tensor, and `used` once the tensor has been
@@ -484,7 +486,7 @@ unsafe extern "C" fn import_own(managed: *mut DLManagedTensorVersioned, out: *mu
             unsafe { kept::release_managed(managed) };
             error::raise(error)
         })?;
-        let object = crate::lift::lift_object(tensor.into_object())?;
+        let object = lift_object(tensor.into_object())?;
         // SAFETY: the caller passes a writable pointer.
         unsafe { out.write(object.into_ptr()) };
         Ok(())

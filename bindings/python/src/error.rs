@@ -22,7 +22,7 @@ use anyfn::{Any, Array, Error, Map, ObjectRef};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
-use crate::{function, gil, object, trace};
+use crate::{classes, gil, object, trace};
 
 /// Dictionary from each kind encountered so far to its exception class.
 static CLASSES: Global = Global::new();
@@ -73,19 +73,9 @@ pub(crate) fn raise_from_native(code: c_int) -> Raised {
     }
 }
 
-/// Raises the error of a failed function call as a Python exception, with the function in the traceback.
-#[cold]
-pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) -> Raised {
-    if let Some(error) = take_native(code) {
-        raise(with_python_type(&error, callable, args).unwrap_or(error));
-    }
-    trace::add_call(callable);
-    Raised
-}
-
 /// Takes the error that a failed call has raised. Returns `None` if a Python exception is set instead. If neither
 /// exists, raises `SystemError` and returns `None`.
-fn take_native(code: c_int) -> Option<Error> {
+pub(crate) fn take_native(code: c_int) -> Option<Error> {
     let mut handle: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: `handle` is writable.
     unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
@@ -102,35 +92,6 @@ fn take_native(code: c_int) -> Option<Error> {
         }
         error => error,
     }
-}
-
-/// Rewrites a native `TypeError` about an argument of `callable` so that its message names the Python class of the
-/// argument, which native code cannot distinguish. Returns `None` for any other error.
-fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
-    if error.kind() != "TypeError" {
-        return None;
-    }
-    let rest = error.message().strip_suffix('`')?;
-    let rest = rest.strip_suffix("Python object").or_else(|| rest.strip_suffix("DLTensor*"))?;
-    let (_, place) = rest.strip_suffix("but got `")?.split_once(" on argument #")?;
-    // The same message may come from a function that this function has called.
-    let of_callable = match place.split_once(" when calling: `") {
-        Some((_, shown)) => {
-            shown.strip_prefix(&*function::name_of(callable)).is_some_and(|rest| rest.starts_with('('))
-        }
-        None => place.contains(". Expected `"),
-    };
-    let digits = place.find(|c: char| !c.is_ascii_digit())?;
-    let arg = args.get(place[..digits].parse::<usize>().ok()?).filter(|_| of_callable)?;
-    let class = arg.class_name();
-    let mut context = error.context();
-    if let Some(Ok(mut detail)) = context.clone().map(Map::<Any, Any>::try_from_object) {
-        let got = Any::new("got").and_then(|key| detail.insert(key, Any::new(&*class)?));
-        context = got.ok().map(|()| detail.into_object());
-    }
-    let message = format!("{rest}{class}`");
-    let cause = error.cause().map(Error::into_object);
-    Error::try_from_texts(b"TypeError", message.as_bytes(), error.backtrace().as_bytes(), cause, context)
 }
 
 /// Raises an error as a Python exception.
@@ -390,7 +351,7 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     if error.context().is_some() {
         add_notes(exception.obj(), &error)?;
     }
-    let handle = object::wrap(error.into_object())?;
+    let handle = classes::wrap(error.into_object())?;
     exception.obj().set_attr(names::ERROR.get(), handle.obj())?;
     Ok(exception)
 }
@@ -527,7 +488,7 @@ fn native_error(exception: Obj<'_>) -> Option<Error> {
 pub(crate) fn make(kind: &[u8], message: &[u8], trace: &[u8], context: Obj<'_>) -> Res<Own> {
     let context = object::reference_of(context);
     match Error::try_from_texts(kind, message, trace, None, context) {
-        Some(error) => object::wrap(error.into_object()),
+        Some(error) => classes::wrap(error.into_object()),
         None => py::raise(py::exceptions::memory_error(), "out of memory"),
     }
 }
@@ -539,11 +500,10 @@ pub(crate) fn texts(error: Obj<'_>) -> Res<Own> {
     py::tuple(vec![text(kind(&error))?, text(message(&error))?, trace])
 }
 
-/// Returns cause and context of an error object; called from the Python code of the package.
-pub(crate) fn objects(error: Obj<'_>) -> Res<Own> {
+/// Returns cause and context of an error object.
+pub(crate) fn objects(error: Obj<'_>) -> Res<[Option<ObjectRef>; 2]> {
     let error = error_argument(error)?;
-    let wrap = |object: Option<ObjectRef>| object.map_or_else(|| Ok(py::none()), crate::lift::lift_object);
-    py::tuple(vec![wrap(error.cause().map(Error::into_object))?, wrap(context_of(&error))?])
+    Ok([error.cause().map(Error::into_object), context_of(&error)])
 }
 
 fn error_argument(object: Obj<'_>) -> Res<Error> {

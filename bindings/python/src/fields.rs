@@ -14,9 +14,10 @@ use anyfn::reflection::{self, TypeInfo};
 use anyfn::{AnyView, ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
-use crate::lower::{At, lower_owned};
+use crate::at::At;
+use crate::owned::lower_owned;
 use crate::py::{self, Global, Obj, PyObject, Raised, Res};
-use crate::{construct, define, error, gil, lift, method, object, record};
+use crate::{error, gil, lift, method, object, plan, record};
 
 /// Closure of a field descriptor: a field of a type. It lives as long as the process, like the descriptors that point
 /// to it.
@@ -54,6 +55,18 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
+/// Adds to a class an attribute for each field and method of a type and of its ancestors.
+pub(crate) fn add_all(type_index: i64, class: Obj<'_>) -> Res<()> {
+    let Some(info) = i32::try_from(type_index).ok().and_then(TypeInfo::from_index) else { return Ok(()) };
+    for owner in info.lineage().rev() {
+        add(class, owner)?;
+    }
+    for owner in info.lineage().rev() {
+        method::add(class, owner)?;
+    }
+    Ok(())
+}
+
 /// Returns the name of a field and the definition of its descriptor. Returns `None` if the field cannot be read.
 fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
     let settable = told.is_writable();
@@ -84,7 +97,7 @@ fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ff
 fn place(this: Obj<'_>, field: &Field) -> Res<*mut c_void> {
     let handle: *mut TVMFFIObject = object::handle_unchecked(this);
     if handle.is_null() {
-        return construct::uninitialised(this, None);
+        return object::uninitialised(this);
     }
     // SAFETY: the instance keeps its object alive.
     let type_index = unsafe { (*handle).type_index };
@@ -136,7 +149,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
             );
         };
         if object::handle_unchecked(this).is_null() {
-            define::ensure(this)?;
+            plan::ensure(this)?;
         }
         // The conversion of the value may run Python code, and the address of the field is used after that.
         let _use = gil::Use::begin();

@@ -8,42 +8,27 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
-use anyfn::__private::shorten;
-use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
-use anyfn::observe::{self, Watched};
-use anyfn::{ObjectRef, PackedFunc};
+use anyfn::abi::{
+    DLTensor, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIDLTensorPtr, kTVMFFIInt, kTVMFFINone, kTVMFFITensor,
+};
+use anyfn::observe::Watched;
+use anyfn::{Any, Error, Map};
 use pyo3_ffi as ffi;
 
-use crate::containers::collect;
+use crate::at::At;
 use crate::lent::Loans;
-use crate::lower::{At, Frame, WORDS, lower, lower_result};
-use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
-use crate::signature::{self, Known};
+use crate::lift::lift_owned;
+use crate::lower::{Frame, lower};
+use crate::owned::lower_result;
+use crate::packed::{self, CLASS, Entries, Layout, layout};
+use crate::py::{self, Obj, Own, PyObject, Raised, Res, names, raw};
+use crate::scratch::WORDS;
+use crate::signature::{self, known};
 use crate::types::{self, Class};
-use crate::{callback, error, gil, lift, object, place};
-
-/// Memory layout of an instance of `PackedFunc`.
-#[repr(C)]
-struct Layout {
-    object: object::Layout,
-    vectorcall: ffi::vectorcallfunc,
-    /// Value of `__name__`: an owned reference or NULL.
-    name: *mut PyObject,
-    /// Global name under which the function was found or registered: an owned reference or NULL.
-    key: *mut PyObject,
-    /// Parsed signature, read on first use: an owned pointer from `Box`, or NULL.
-    known: *mut Known,
-    /// The instance's `__dict__`, managed by Python.
-    dict: *mut PyObject,
-    /// List of weak references, managed by Python.
-    weak: *mut PyObject,
-}
+use crate::{collect, error, gil, object, observe, params, place, python_function, trace};
 
 /// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
 const INLINE: usize = 8;
-
-/// The class `PackedFunc`.
-pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
@@ -110,31 +95,9 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Makes the Python object of a native function.
-///
-/// `name` is used for messages and `__name__`. If `releases` is true, calls of a function that is not implemented in
-/// Python release the GIL. Calls of a function that declares itself long-running or blocking always release it.
-pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -> Res<Own> {
-    let releases = (releases && !callback::is_python(&function)) || asks_for_release(&function);
-    let own = object::wrap_as(CLASS.ptr().cast(), function)?;
-    let layout: *mut Layout = own.as_ptr().cast();
-    // SAFETY: the instance is new and not shared.
-    let layout = unsafe { &mut *layout };
-    layout.vectorcall = entry(releases);
-    layout.name = name.map_or(ptr::null_mut(), |name| name.to_own().into_ptr());
-    Ok(own)
-}
-
-/// Returns the function through which Python calls an instance. It releases the GIL during a call if `releases` is
-/// true, and records the location of a call if a record of live objects (a ledger) exists.
-fn entry(releases: bool) -> ffi::vectorcallfunc {
-    match (releases, anyfn::has_ledger()) {
-        (true, false) => vectorcall::<true>,
-        (false, false) => vectorcall::<false>,
-        (true, true) => noted::<true>,
-        (false, true) => noted::<false>,
-    }
-}
+/// The functions through which Python calls instances of `PackedFunc`.
+pub(crate) static ENTRIES: Entries =
+    Entries { plain: [vectorcall::<false>, vectorcall::<true>], noted: [noted::<false>, noted::<true>] };
 
 /// Calls a native function, and notes the location of the call in Python code for the record of live objects.
 ///
@@ -148,23 +111,6 @@ unsafe extern "C" fn noted<const RELEASE: bool>(
 ) -> *mut PyObject {
     // SAFETY: guaranteed by the caller.
     place::noted(|| unsafe { vectorcall::<RELEASE>(callable, args, nargsf, kwnames) })
-}
-
-/// Returns true if the function declares that it runs long or blocks.
-fn asks_for_release(function: &ObjectRef) -> bool {
-    let header: *const TVMFFIObject = function.as_handle().cast();
-    // SAFETY: the reference keeps the object alive.
-    if unsafe { (*header).flags } & OBJECT_FLAG_FUNCTION_EXT == 0 {
-        return false;
-    }
-    // SAFETY: a function has its cell behind the header.
-    let cell: *const TVMFFIFunctionCell = unsafe { header.add(1) }.cast();
-    // SAFETY: the flag shows that a pointer to the extension follows the cell.
-    let ext: *const *const AnyfnFunctionExt = unsafe { cell.add(1) }.cast();
-    // SAFETY: code that creates a function with this flag initialises the pointer.
-    let ext = unsafe { *ext };
-    // SAFETY: the pointer is NULL or refers to static data of the library that made the function.
-    unsafe { ext.as_ref() }.is_some_and(|ext| ext.size >= 16 && ext.flags & 1 != 0)
 }
 
 /// Calls a native function: the implementation of `function(*args)`.
@@ -203,23 +149,6 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
             call_many::<RELEASE>(callable, args)
         }
     })
-}
-
-/// Calls a `PackedFunc` in the way in which Python calls it.
-///
-/// # Safety
-/// The conditions of [`vectorcall`] apply.
-#[inline(always)]
-pub(crate) unsafe fn call_as_it_is(
-    callable: *mut PyObject,
-    args: *const *mut PyObject,
-    nargsf: usize,
-    kwnames: *mut PyObject,
-) -> *mut PyObject {
-    // SAFETY: this is an instance of `PackedFunc`, which the caller keeps alive.
-    let entry = unsafe { (*callable.cast::<Layout>()).vectorcall };
-    // SAFETY: guaranteed by the caller.
-    unsafe { entry(callable, args, nargsf, kwnames) }
 }
 
 /// Returns true if an object is a `PackedFunc` that is called with the GIL held.
@@ -278,7 +207,7 @@ fn call<const RELEASE: bool>(
     // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
-    let code = if observe::is_on() {
+    let code = if anyfn::observe::is_on() {
         // SAFETY: `callable` is a `PackedFunc`, with `count` valid views, which the caller's references keep alive.
         unsafe { watched::<RELEASE>(callable, data, count, &mut result) }
     } else if RELEASE {
@@ -291,9 +220,96 @@ fn call<const RELEASE: bool>(
         gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
     };
     if code != 0 {
-        return Err(error::raise_from_call(code, callable, args));
+        return Err(raise_from_call(code, callable, args));
     }
-    lift::lift_result(result, &frame)
+    lift_result(result, &frame)
+}
+
+/// Converts the result of a call to a Python value, and takes ownership of the result.
+#[inline(always)]
+fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+    match result.type_index {
+        kTVMFFINone => Ok(py::none()),
+        // SAFETY: the value is valid, and all of its bytes are initialised.
+        kTVMFFIInt => py::int(unsafe { result.bits() } as i64),
+        kTVMFFIDLTensorPtr => {
+            // SAFETY: tensor views have their value in `v_ptr`.
+            let view: *const DLTensor = unsafe { result.value.v_ptr }.cast_const().cast();
+            // A function may return the view that it received, which is the caller's array.
+            match frame.argument_of(view) {
+                Some(array) => Ok(array.to_own()),
+                None => lift_owned(result),
+            }
+        }
+        kTVMFFITensor if frame.has_arrays() => lift_tensor(result, frame),
+        _ => lift_owned(result),
+    }
+}
+
+/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of the
+/// call, the result is that argument.
+#[cold]
+fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+    // SAFETY: tensor objects have their value in `v_obj`.
+    let handle = unsafe { result.value.v_obj };
+    let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
+    // SAFETY: the value is owned; the argument replaces it.
+    drop(unsafe { Any::from_raw(result) });
+    Ok(argument.to_own())
+}
+
+/// Raises the error of a failed function call as a Python exception, with the function in the traceback.
+#[cold]
+pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) -> Raised {
+    if let Some(error) = error::take_native(code) {
+        error::raise(with_python_type(&error, callable, args).unwrap_or(error));
+    }
+    add_call(callable);
+    Raised
+}
+
+/// Adds a frame for the call of `callable` to the traceback of the current exception. Does nothing for a function
+/// that is written in Python, which has its own frame.
+#[cold]
+fn add_call(callable: Obj<'_>) {
+    if python_function::python_callable(object::handle_unchecked(callable)).is_some() {
+        return;
+    }
+    let name = packed::key(callable).or_else(|| packed::name_object(callable));
+    // Looking up names of other classes would run their code.
+    let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
+    // An owned reference is needed: making a frame runs Python code, which may rename the function.
+    let plain = plain.unwrap_or_else(|| names::NATIVE.get()).to_own();
+    trace::add(plain.obj());
+}
+
+/// Rewrites a native `TypeError` about an argument of `callable` so that its message names the Python class of the
+/// argument, which native code cannot distinguish. Returns `None` for any other error.
+fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
+    if error.kind() != "TypeError" {
+        return None;
+    }
+    let rest = error.message().strip_suffix('`')?;
+    let rest = rest.strip_suffix("Python object").or_else(|| rest.strip_suffix("DLTensor*"))?;
+    let (_, place) = rest.strip_suffix("but got `")?.split_once(" on argument #")?;
+    // The same message may come from a function that this function has called.
+    let of_callable = match place.split_once(" when calling: `") {
+        Some((_, shown)) => {
+            shown.strip_prefix(&*packed::name_of(callable)).is_some_and(|rest| rest.starts_with('('))
+        }
+        None => place.contains(". Expected `"),
+    };
+    let digits = place.find(|c: char| !c.is_ascii_digit())?;
+    let arg = args.get(place[..digits].parse::<usize>().ok()?).filter(|_| of_callable)?;
+    let class = arg.class_name();
+    let mut context = error.context();
+    if let Some(Ok(mut detail)) = context.clone().map(Map::<Any, Any>::try_from_object) {
+        let got = Any::new("got").and_then(|key| detail.insert(key, Any::new(&*class)?));
+        context = got.ok().map(|()| detail.into_object());
+    }
+    let message = format!("{rest}{class}`");
+    let cause = error.cause().map(Error::into_object);
+    Error::try_from_texts(b"TypeError", message.as_bytes(), error.backtrace().as_bytes(), cause, context)
 }
 
 /// Calls a function and reports the call to the observer.
@@ -313,7 +329,7 @@ unsafe fn watched<const RELEASE: bool>(
     let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
     // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
-    let call = crate::observe::call_of(callable, handle.cast(), data, count);
+    let call = observe::call_of(callable, handle.cast(), data, count);
     // SAFETY: `call` describes the call below. Finding the name needs the GIL; the measured time excludes waiting for the GIL.
     let watched = unsafe { Watched::begin(&call) };
     let body = || {
@@ -334,11 +350,11 @@ fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: O
 
 #[inline(always)]
 fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
-    if let Some(python) = callback::python_callable(object::handle_unchecked(callable)) {
+    if let Some(python) = python_function::python_callable(object::handle_unchecked(callable)) {
         return call_python(callable, python, args, names);
     }
     let known = known(callable)?;
-    let mut ordered = [None; signature::INLINE];
+    let mut ordered = [None; params::INLINE];
     if let Some(count) = known.arrange(args, names, &mut ordered) {
         // SAFETY: the first `count` elements are set, and an element that is set has the representation of the object.
         let args: &[Obj<'_>] = unsafe { std::slice::from_raw_parts(ordered.as_ptr().cast(), count) };
@@ -373,131 +389,25 @@ fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<
     let views: &[TVMFFIAny] = unsafe { std::slice::from_raw_parts(data, count as usize) };
     // An array is lifted to the same array again, unless it has changed in the meantime.
     let mut loans = Loans::new();
-    let lifted = views.iter().map(|view| lift::lift_view(view, &mut loans)).collect::<Res<Vec<Own>>>()?;
+    let lifted = views.iter().map(|view| loans.lift(view)).collect::<Res<Vec<Own>>>()?;
     // The loans end while references to their arguments are held.
     let held: Vec<Own> =
         if loans.is_empty() { Vec::new() } else { lifted.iter().map(|arg| arg.obj().to_own()).collect() };
     let args: Vec<*mut PyObject> = held.iter().map(Own::as_ptr).collect();
     let result = loans.end(&args, python.call_with(lifted, names))?;
-    lift::lift_result(lower_result(result.obj(), python)?, &frame)
-}
-
-/// Returns the native function of a Python object, or `None` if it has none.
-pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
-    let object = object::reference_of(callable)?;
-    PackedFunc::try_from_object(object).ok()
-}
-
-/// Borrows the name of a function as a Python object. `callable` must be an instance of `PackedFunc`.
-pub(crate) fn name_object(callable: Obj<'_>) -> Option<Obj<'_>> {
-    // SAFETY: the instance owns the object, or the pointer is NULL.
-    unsafe { Obj::from_nullable(layout(callable).name) }
-}
-
-/// Returns the name of a function, for messages.
-#[cold]
-pub(crate) fn name_of(callable: Obj<'_>) -> String {
-    let is_packed = callable.is_instance_of(CLASS.ptr());
-    if let Some(Ok(key)) = is_packed.then(|| key(callable)).flatten().map(Obj::to_text) {
-        return shorten(&key).into_owned();
-    }
-    let named = |name: Obj<'static>| {
-        let name = callable.attr(name).ok()?;
-        let is_str = name.obj().type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0;
-        is_str.then(|| name.obj().to_text().ok()).flatten().filter(|name| !name.is_empty())
-    };
-    let name = if is_packed {
-        named(py::names::NAME.get())
-    } else {
-        let name = named(py::names::QUALNAME.get()).or_else(|| named(py::names::NAME.get()));
-        Some(name.map_or_else(
-            || format!("{} object", shorten(&callable.class_name())),
-            |name| format!("function '{}'", shorten(&name)),
-        ))
-    };
-    py::clear_error();
-    name.map_or_else(|| "PackedFunc".into(), |name| shorten(&name).into_owned())
-}
-
-/// Returns the name of the parameter at `index`, if the signature of the function contains it.
-#[cold]
-pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
-    if !callable.is_instance_of(CLASS.ptr()) {
-        return None;
-    }
-    match known(callable) {
-        Ok(known) => known.name(index).map(String::from),
-        Err(Raised) => {
-            py::clear_error();
-            None
-        }
-    }
-}
-
-/// Returns true if a function declares that it only reads the tensor that it receives as the argument at `index`.
-#[cold]
-pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
-    if !callable.is_instance_of(CLASS.ptr()) {
-        return false;
-    }
-    known(callable).map(|known| known.is_read_only(index)).unwrap_or_else(|Raised| {
-        py::clear_error();
-        false
-    })
-}
-
-/// Returns the parsed signature of a function. It is read when this function is first called, and then stored in the
-/// instance.
-#[inline]
-pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
-    // SAFETY: the instance owns the signature, which is never replaced once it is set.
-    match unsafe { layout(callable).known.as_ref() } {
-        Some(known) => Ok(known),
-        None => read_known(callable),
-    }
-}
-
-#[cold]
-fn read_known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
-    let known = Box::new(Known::read(callable)?);
-    let place = callable.as_ptr().cast::<Layout>();
-    // Reading may have run other code that has set the signature in the meantime.
-    if layout(callable).known.is_null() {
-        // SAFETY: this is a field of the instance, the GIL is held, and no reference to the instance is in use.
-        unsafe { (*place).known = Box::into_raw(known) };
-    }
-    // SAFETY: the instance owns the signature, which is not NULL at this point and is never replaced.
-    Ok(unsafe { &*layout(callable).known })
-}
-
-/// Returns the global name under which a function was found or registered.
-pub(crate) fn key<'a>(callable: Obj<'a>) -> Option<Obj<'a>> {
-    // SAFETY: the instance owns the object, or the pointer is NULL.
-    unsafe { Obj::from_nullable(layout(callable).key) }
-}
-
-/// Sets the global name of a function. A name that is already set does not change.
-pub(crate) fn set_key(callable: Obj<'_>, name: Obj<'_>) {
-    if key(callable).is_none() {
-        replace(callable, offset_of!(Layout, key), name);
-    }
-}
-
-fn layout<'a>(object: Obj<'a>) -> &'a Layout {
-    // SAFETY: only called for instances of `PackedFunc`; the GIL is held, so no other code changes the instance meanwhile.
-    unsafe { &*object.as_ptr().cast() }
+    lift_result(lower_result(result.obj(), python)?, &frame)
 }
 
 unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    if let Some(name) = name_object(object) {
+    if let Some(name) = packed::name_object(object) {
         return name.to_own().into_ptr();
     }
-    let name = callback::python_callable(object::handle_unchecked(object))
-        .and_then(|callable| callable.attr_opt(py::names::NAME.get()).ok().flatten());
+    let name = python_function::python_callable(object::handle_unchecked(object))
+        .and_then(|callable| callable.attr_opt(names::NAME.get()).ok().flatten());
     py::clear_error();
-    match name.or_else(|| key(object).map(Obj::to_own)) {
+    match name.or_else(|| packed::key(object).map(Obj::to_own)) {
         Some(name) => name.into_ptr(),
         None => object::to_c(py::string(b"PackedFunc")),
     }
@@ -513,7 +423,7 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
         let _ = py::raise::<()>(py::exceptions::type_error(), "__name__ must be set to a string object");
         return -1;
     };
-    replace(object, offset_of!(Layout, name), value)
+    packed::replace(object, offset_of!(Layout, name), value)
 }
 
 /// Getter of the lazily computed attributes. Returns the value that was set for the attribute, or else the value that
@@ -568,21 +478,10 @@ unsafe extern "C" fn descr_get(
     object.to_own().into_ptr()
 }
 
-/// Stores `value` in the field of an instance at the offset `offset`, in bytes, and releases the previous value.
-fn replace(object: Obj<'_>, offset: usize, value: Obj<'_>) -> c_int {
-    // SAFETY: this is the offset of a field of `Layout`.
-    let slot: *mut *mut PyObject = unsafe { object.as_ptr().byte_add(offset) }.cast();
-    // SAFETY: this is a field of the instance, and the GIL is held.
-    let old = unsafe { slot.replace(value.to_own().into_ptr()) };
-    // SAFETY: the instance owned the old value, which is released only after it has been replaced.
-    drop(unsafe { Own::from_nullable(old) });
-    0
-}
-
 unsafe extern "C" fn get_signature(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    match handle_as_packed(object).and_then(|function| function.signature()) {
+    match packed::handle_as_packed(object).and_then(|function| function.signature()) {
         Some(text) => object::to_c(py::string(text.as_bytes())),
         None => py::none().into_ptr(),
     }
@@ -604,7 +503,7 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
         None => false,
     };
     // SAFETY: Python passes an instance and holds the GIL; a call in progress does not read this field again.
-    unsafe { (*object.cast::<Layout>()).vectorcall = entry(releases) };
+    unsafe { (*object.cast::<Layout>()).vectorcall = ENTRIES.entry(releases) };
     0
 }
 
@@ -633,7 +532,7 @@ unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: the instance owned the dictionary.
     drop(unsafe { Own::from_nullable(dict) });
     if collect::owns_function(this) {
-        drop(callback::break_up(object::handle_unchecked(this)));
+        drop(python_function::break_up(object::handle_unchecked(this)));
     }
     0
 }

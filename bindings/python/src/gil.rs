@@ -4,18 +4,23 @@
 //! compiled function runs without the GIL, and after the interpreter has ended. [`enter`] distinguishes these cases.
 
 use std::cell::Cell;
-use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
 
-use crate::cancel;
 use crate::py::{PyObject, raw};
 
 /// Guard that keeps the GIL held by the current thread.
 pub(crate) struct Held(Option<ffi::PyGILState_STATE>);
+
+impl Held {
+    /// Leaves the GIL held. Returns the state by which it is to be released, or `None` if the thread held the GIL before.
+    pub(crate) fn keep(self) -> Option<ffi::PyGILState_STATE> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
 
 impl Drop for Held {
     #[inline(always)]
@@ -56,7 +61,7 @@ pub(crate) fn enter() -> Option<Held> {
 
 /// Returns true if this thread holds the GIL.
 #[inline(always)]
-fn holds() -> bool {
+pub(crate) fn holds() -> bool {
     let current = raw::current_thread();
     // SAFETY: the function may be called at any time; it returns NULL if Python does not know this thread.
     !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() }
@@ -152,8 +157,8 @@ fn release_rest() {
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Guard for a use of native objects that Python objects own, without counted references to them. While a guard
-/// exists on any thread, cycles are not collected and graphs are not rewritten in place: see `containers/collect.rs`
-/// and `rewrite.rs`.
+/// exists on any thread, cycles are not collected and graphs are not rewritten in place: see `collect.rs` and
+/// `rewrite.rs`.
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {
@@ -194,91 +199,4 @@ pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: the state was saved above, on the same thread. If the interpreter is ending, the call blocks permanently.
     unsafe { ffi::PyEval_RestoreThread(state) };
     result
-}
-
-/// Registers with the runtime the functions by which it checks for signals, acquires and releases the GIL, and finds
-/// the owners of arrays. They remain safe to call after the interpreter has ended.
-pub(crate) fn register_functions() {
-    let functions: [(&std::ffi::CStr, *mut std::ffi::c_void); 4] = [
-        (c"AnyfnTensorOwner", crate::lower::own_view as *mut _),
-        (c"PyErr_CheckSignals", check_signals as *mut _),
-        (c"PyGILState_Ensure", ensure as *mut _),
-        (c"PyGILState_Release", unensure as *mut _),
-    ];
-    for (name, function) in functions {
-        // SAFETY: the runtime copies the name and calls the function with the type that the function of this name has
-        // in Python.
-        let code = unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(name.as_ptr(), function) };
-        if code != 0 {
-            // Native loops then do not check for signals; nothing else depends on it.
-            drop(anyfn::Error::take_raised());
-        }
-    }
-    // A runtime without worker threads has no use for these hooks.
-    // SAFETY: the function receives functions of the types that it expects.
-    if let Some(set) = unsafe { anyfn::registry::find_unsafe("anyfn.set_wait_hooks") } {
-        let hooks = [unlock as *mut std::ffi::c_void, lock as *mut std::ffi::c_void];
-        // SAFETY: the functions belong to the extension, which is never unloaded; only the function above receives them.
-        let [unlock, lock] = hooks.map(|hook| unsafe { anyfn::OpaquePtr::from_ptr(hook) });
-        drop(set.call((unlock, lock)));
-    }
-}
-
-/// Releases the GIL before this thread waits for other threads. Returns the state for [`lock`], or NULL if the thread
-/// does not hold the GIL.
-extern "C" fn unlock() -> *mut std::ffi::c_void {
-    if !holds() {
-        return ptr::null_mut();
-    }
-    // SAFETY: the GIL is held.
-    unsafe { ffi::PyEval_SaveThread() }.cast()
-}
-
-/// Acquires the GIL again with the state that [`unlock`] returned.
-extern "C" fn lock(state: *mut std::ffi::c_void) {
-    // SAFETY: `unlock` returned this state on the same thread. If the interpreter is ending, the call blocks permanently.
-    unsafe { ffi::PyEval_RestoreThread(state.cast()) };
-}
-
-/// Result of [`ensure`] if the GIL is unavailable or not needed.
-const NOT_TAKEN: c_int = -1;
-
-extern "C" fn ensure() -> c_int {
-    // A thread of `call_async` handles no signals, and it can check without the GIL whether its call was stopped.
-    if cancel::is_running() && !holds() {
-        return NOT_TAKEN;
-    }
-    match enter() {
-        None => NOT_TAKEN,
-        Some(held) => {
-            let state = held.0;
-            std::mem::forget(held);
-            match state {
-                Some(ffi::PyGILState_STATE::PyGILState_UNLOCKED) => 1,
-                Some(ffi::PyGILState_STATE::PyGILState_LOCKED) => 0,
-                None => 2,
-            }
-        }
-    }
-}
-
-extern "C" fn unensure(state: c_int) {
-    let state = match state {
-        0 => ffi::PyGILState_STATE::PyGILState_LOCKED,
-        1 => ffi::PyGILState_STATE::PyGILState_UNLOCKED,
-        _ => return,
-    };
-    // SAFETY: `ensure` obtained this state on the same thread.
-    unsafe { raw::PyGILState_Release(state) };
-}
-
-extern "C" fn check_signals() -> c_int {
-    if let Some(code) = cancel::check() {
-        return code;
-    }
-    if !holds() {
-        return 0;
-    }
-    // SAFETY: the GIL is held.
-    unsafe { raw::PyErr_CheckSignals() }
 }

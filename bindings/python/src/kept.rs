@@ -13,7 +13,7 @@ use anyfn::abi::{
 };
 use anyfn::{ObjectRef, Tensor};
 
-use crate::buffer::Export;
+use crate::export::Export;
 use crate::gil;
 use crate::py::{self, Obj, Own, PyObject, Res};
 

@@ -14,12 +14,15 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use anyfn::abi::{DLTensor, kDLCPU, kDLCUDAHost, kDLROCMHost};
+use anyfn::abi::{
+    DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, kDLCPU, kDLCUDAHost, kDLROCMHost, kTVMFFIDLTensorPtr,
+};
 use anyfn::access::{Access, Mode};
 use anyfn::{PackedFunc, Tensor, TensorView, bail, registry};
 use pyo3_ffi as ffi;
 
 use crate::kept::{self, Lender};
+use crate::lift::lift_borrowed;
 use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
@@ -48,13 +51,31 @@ impl Loans {
         self.0.is_empty()
     }
 
+    /// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument. Borrowed
+    /// tensors are added to the list, because work remains for them when the callback returns.
+    #[inline(always)]
+    pub(crate) fn lift(&mut self, value: &TVMFFIAny) -> Res<Own> {
+        if value.type_index != kTVMFFIDLTensorPtr {
+            return lift_borrowed(value);
+        }
+        // SAFETY: tensor views have their value in `v_ptr`.
+        let view: *const DLTensor = unsafe { value.value.v_ptr }.cast_const().cast();
+        // SAFETY: native code passes NULL or a valid description; NULL belongs to no array.
+        if let Some(array) = unsafe { calls::array_of_view(view) } {
+            return Ok(array);
+        }
+        let is_read_only = value.small_str_len & TENSOR_VIEW_READ_ONLY != 0;
+        // SAFETY: the view is NULL or a description that is valid until the callback returns.
+        unsafe { self.lend(view, is_read_only) }
+    }
+
     /// Makes the Python tensor for a borrowed tensor that native code passes to a callback. If `is_read_only` is
     /// true, the memory of the tensor must not be written.
     ///
     /// # Safety
     /// `view` must be NULL or valid until [`Loans::end`].
     #[cold]
-    pub(crate) unsafe fn lend(&mut self, view: *const DLTensor, is_read_only: bool) -> Res<Own> {
+    unsafe fn lend(&mut self, view: *const DLTensor, is_read_only: bool) -> Res<Own> {
         // SAFETY: guaranteed by the caller.
         let Some(described) = (unsafe { view.as_ref() }) else { return Ok(py::none()) };
         // SAFETY: guaranteed by the caller.

@@ -1,53 +1,16 @@
 //! Conversion of native values to Python values: results, and arguments of callbacks, are *lifted*.
 
 use anyfn::abi::{
-    DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject,
-    kTVMFFIBigInt, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType,
-    kTVMFFIDevice, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone,
-    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes,
-    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
+    TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool,
+    kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError,
+    kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr,
+    kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
+    kTVMFFIStr, kTVMFFITensor,
 };
 use anyfn::{Any, Error, ObjectRef};
 
-use crate::lent::Loans;
-use crate::lower::Frame;
 use crate::py::{self, Own, Res};
-use crate::{bigint, calls, error, function, object, tensor, words};
-
-/// Converts the result of a call to a Python value, and takes ownership of the result.
-#[inline(always)]
-pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
-    match result.type_index {
-        kTVMFFINone => Ok(py::none()),
-        kTVMFFIInt => py::int(bits(&result) as i64),
-        kTVMFFIDLTensorPtr => {
-            // A function may return the view that it received, which is the caller's array.
-            match frame.argument_of(view_pointer(&result)) {
-                Some(array) => Ok(array.to_own()),
-                None => lift_owned(result),
-            }
-        }
-        kTVMFFITensor if frame.has_arrays() => lift_tensor(result, frame),
-        _ => lift_owned(result),
-    }
-}
-
-/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of the
-/// call, the result is that argument.
-#[cold]
-fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
-    // SAFETY: tensor objects have their value in `v_obj`.
-    let handle = unsafe { result.value.v_obj };
-    let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
-    // SAFETY: the value is owned; the argument replaces it.
-    drop(unsafe { Any::from_raw(result) });
-    Ok(argument.to_own())
-}
-
-fn view_pointer(value: &TVMFFIAny) -> *const DLTensor {
-    // SAFETY: only called for tensor views, which have their value in `v_ptr`.
-    unsafe { value.value.v_ptr }.cast()
-}
+use crate::{bigint, classes, error, object, packed, tensor, words};
 
 /// Converts an owned native value to a Python value, and takes ownership of it.
 #[inline]
@@ -74,10 +37,10 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument. Borrowed
-/// tensors are added to `loans`, because work remains for them when the callback returns.
+/// Converts a value to a Python value. The caller keeps its ownership of the value. A tensor view (`DLTensor*`), which
+/// belongs to a call, has no Python value here: see `Loans::lift`.
 #[inline(always)]
-pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
+pub(crate) fn lift_borrowed(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
         kTVMFFIInt => py::int(bits(value) as i64),
         kTVMFFINone => Ok(py::none()),
@@ -91,16 +54,6 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
                 None => Ok(py::none()),
             }
         }
-        kTVMFFIDLTensorPtr => {
-            let view = view_pointer(value);
-            // SAFETY: native code passes NULL or a valid description; NULL belongs to no array.
-            if let Some(array) = unsafe { calls::array_of_view(view) } {
-                return Ok(array);
-            }
-            let is_read_only = value.small_str_len & TENSOR_VIEW_READ_ONLY != 0;
-            // SAFETY: the view is NULL or a description that is valid until the callback returns.
-            unsafe { loans.lend(view, is_read_only) }
-        }
         kTVMFFIObjectRValueRef => lift_moved(value),
         _ => lift_plain(value),
     }
@@ -110,7 +63,7 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
 #[inline]
 pub(crate) fn lift_object(object: ObjectRef) -> Res<Own> {
     match object.type_index() {
-        kTVMFFIFunction => function::wrap(object, None, false),
+        kTVMFFIFunction => packed::wrap(object, None, false),
         kTVMFFITensor => object::wrap_as(tensor::CLASS.ptr().cast(), object),
         _ => lift_rarer_object(object),
     }
@@ -121,14 +74,14 @@ fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
     match object.type_index() {
         kTVMFFIError => match Error::try_from_object(object) {
             Ok(error) => error::to_exception(error),
-            Err(object) => object::wrap(object),
+            Err(object) => classes::wrap(object),
         },
         kTVMFFIOpaquePyObject => {
             let header: *const TVMFFIObject = object.as_handle().cast();
             Ok(error::opaque_object(header).to_own())
         }
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => lift_plain(Any::from(object).as_view().as_raw()),
-        _ => object::wrap(object),
+        _ => classes::wrap(object),
     }
 }
 

@@ -1,31 +1,27 @@
-//! Conversion of Python values to native values: arguments, and results of callbacks, are *lowered*.
+//! Conversion of the arguments of a call to native values: they are *lowered*.
 //!
 //! [`lower`] fills the argument list of a call. It decides by the exact type first and only then checks what else the
 //! object supports. Arrays become views on the stack that live for the call ([`crate::ndarray`]). Where a value must
 //! outlive the call ([`lower_owned`]), they become tensors that keep the array alive.
 
-use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIBool,
-    kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt,
-    kTVMFFIStaticObjectBegin, kTVMFFITensor,
+    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, kTVMFFIBool, kTVMFFIByteArrayPtr,
+    kTVMFFIDLTensorPtr, kTVMFFIFloat, kTVMFFIInt, kTVMFFIStaticObjectBegin, kTVMFFITensor,
 };
-use anyfn::access::ReadOnly;
-use anyfn::{Any, Tensor, TensorView};
+use anyfn::{Any, Tensor};
 use pyo3_ffi as ffi;
 
-pub(crate) use crate::at::At;
+use crate::at::At;
 use crate::calls::Listed;
 use crate::dlpack::{Environment, Exchange};
-use crate::py::{self, IntError, Obj, Raised, Res};
-use crate::{
-    ability, bigint, callback, calls, construct, containers, dlpack, error, function, gil, kept, ndarray,
-    object, tensor, words,
-};
+use crate::owned::lower_owned;
+use crate::py::{self, Obj, Raised, Res};
+use crate::scalars::{bad_text, string, true_ptr};
+use crate::scratch::{Scratch, Words};
+use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
 /// Arguments of a call in progress: the values, which of them are owned, and memory for array views.
 pub(crate) struct Frame<'a> {
@@ -51,66 +47,6 @@ pub(crate) struct Frame<'a> {
 
 /// Maximum length in bytes of a string or bytes object that is stored in the value itself.
 const SMALL_MAX: usize = 7;
-
-/// Number of words on the stack for array views: enough for eight arrays of four dimensions.
-const SCRATCH: usize = 112;
-
-/// Memory on the stack for array views. It must be a separate variable of the calling function: the compiler would
-/// clear a field of a struct that also has constant fields in each call.
-pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
-
-/// Uninitialised memory for array views.
-pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
-
-/// Allocator for array views, whose addresses do not change. It uses memory on the stack first and then the heap.
-pub(crate) struct Scratch<'a> {
-    words: &'a mut Words,
-    used: usize,
-    /// Rarely needed members, boxed so that most calls have little to drop.
-    rest: Option<Box<Rest>>,
-}
-
-#[derive(Default)]
-struct Rest {
-    words: Vec<Box<[u64]>>,
-    /// Guards for the regions of described memory that must not be written.
-    read_only: Vec<ReadOnly>,
-}
-
-impl<'a> Scratch<'a> {
-    #[inline(always)]
-    pub(crate) fn new(words: &'a mut Words) -> Scratch<'a> {
-        Scratch { words, used: 0, rest: None }
-    }
-
-    /// Prevents callbacks from writing to the memory of a tensor, for as long as `self` lives.
-    #[cold]
-    pub(crate) fn protect(&mut self, tensor: &TensorView<'_>) -> Res<()> {
-        if let Some(region) = tensor.host_region() {
-            let protected = ReadOnly::begin(region).map_err(error::raise)?;
-            self.rest.get_or_insert_default().read_only.push(protected);
-        }
-        Ok(())
-    }
-
-    /// Allocates `count` words, which stay valid as long as `self`. The caller must write them before it reads them.
-    #[inline(always)]
-    pub(crate) fn take(&mut self, count: usize) -> *mut u64 {
-        if count <= SCRATCH - self.used {
-            let start = self.used;
-            self.used += count;
-            return self.words[start..].as_mut_ptr().cast();
-        }
-        self.take_more(count)
-    }
-
-    #[cold]
-    fn take_more(&mut self, count: usize) -> *mut u64 {
-        let words = &mut self.rest.get_or_insert_default().words;
-        words.push(vec![0; count].into_boxed_slice());
-        words.last_mut().map_or(ptr::null_mut(), |words| words.as_mut_ptr())
-    }
-}
 
 impl<'a> Frame<'a> {
     #[inline(always)]
@@ -184,7 +120,7 @@ impl<'a> Frame<'a> {
     /// the array views.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> (*const TVMFFIAny, i32) {
-        if self.busy && (self.views.used > 0 || self.views.rest.is_some()) {
+        if self.busy && self.views.is_used() {
             self.enlist();
         }
         (self.values.as_ptr().cast(), self.count as i32)
@@ -268,34 +204,6 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// Makes a tensor for a view that native code is about to keep, from the array that the view describes. Leaves `out`
-/// unchanged unless a call in progress on this thread has that array among its arguments.
-///
-/// # Safety
-/// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.
-pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
-    let Some(_held) = gil::enter() else { return 0 };
-    // SAFETY: the runtime passes a valid view.
-    let made = catch_unwind(AssertUnwindSafe(|| match unsafe { calls::array_of_view(view) } {
-        None => Ok(None),
-        Some(array) => tensor::from_any(array.obj(), &At::Value).map(Some),
-    }));
-    match made {
-        Ok(Ok(tensor)) => {
-            if let Some(tensor) = tensor {
-                // SAFETY: the runtime passes a writable pointer.
-                unsafe { out.write(tensor.into_object().into_handle()) };
-            }
-            0
-        }
-        Ok(Err(Raised)) => error::raise_to_native(),
-        Err(payload) => {
-            error::raise_panic(&*payload);
-            error::raise_to_native()
-        }
-    }
-}
-
 /// Converts an argument to a native value and appends it to the arguments of a call.
 #[inline(always)]
 pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
@@ -331,7 +239,7 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
             frame.push_handle(handle);
             return Ok(());
         }
-    } else if ptr::eq(class.cast(), function::CLASS.ptr()) {
+    } else if ptr::eq(class.cast(), packed::CLASS.ptr()) {
         frame.push_handle(object::handle_unchecked(arg));
         return Ok(());
     }
@@ -351,29 +259,12 @@ impl Frame<'_> {
     }
 }
 
-#[cold]
-fn bad_text<T>(at: &At<'_>) -> Res<T> {
-    py::clear_error();
-    at.raise(py::exceptions::value_error(), "the str holds lone surrogates and cannot be encoded as UTF-8")
-}
-
-#[inline]
-fn string(bytes: &[u8]) -> Any {
-    // SAFETY: Python returns UTF-8.
-    anyfn::String::from(unsafe { std::str::from_utf8_unchecked(bytes) }).into()
-}
-
-fn true_ptr() -> *mut py::PyObject {
-    // SAFETY: this only takes the address of True.
-    unsafe { ffi::Py_True() }
-}
-
 /// Converts an argument of a less common type to a native value and appends it to the arguments of a call.
 #[inline(never)]
 fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     if let Some(handle) = object::handle_of(arg) {
         if handle.is_null() {
-            return construct::uninitialised(arg, Some(at));
+            return at.raise(py::exceptions::value_error(), &object::uninitialised_message(arg));
         }
         // SAFETY: the object is valid.
         if unsafe { (*handle).type_index } == kTVMFFITensor && kept::is_read_only(handle) {
@@ -456,92 +347,4 @@ impl Frame<'_> {
         }
         Ok(())
     }
-}
-
-/// Converts a Python object to an owned native value, which may outlive the call.
-#[inline]
-pub(crate) fn lower_owned(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    if arg.is_none() {
-        return Ok(Any::NONE);
-    }
-    let class = arg.type_ptr();
-    if class == &raw mut ffi::PyLong_Type {
-        return int(arg);
-    }
-    lower_owned_rest(arg, at)
-}
-
-#[inline]
-pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
-    match arg.int() {
-        Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
-        Err(IntError::Raised) => Err(Raised),
-        Err(IntError::Overflow) => bigint::lower(arg),
-    }
-}
-
-#[inline]
-pub(crate) fn plain(type_index: i32, bits: u64) -> Any {
-    // SAFETY: only called with types that own nothing, and with valid bits of these types.
-    unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
-}
-
-#[inline(never)]
-fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    let class = arg.type_ptr();
-    let flags = arg.type_flags();
-    let is = |flag| flags & flag != 0;
-    if class == &raw mut ffi::PyBool_Type {
-        return Ok(plain(kTVMFFIBool, u64::from(arg.is(true_ptr()))));
-    }
-    if class == &raw mut ffi::PyFloat_Type {
-        return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
-    }
-    if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
-        return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));
-    }
-    let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
-    if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
-        return containers::lower_sequence(arg, is_list, at);
-    }
-    if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
-        return containers::lower_mapping(arg, at);
-    }
-    if object::handle_of(arg).is_some() {
-        return match object::reference_of(arg) {
-            Some(object) => Ok(object.into()),
-            None => construct::uninitialised(arg, Some(at)),
-        };
-    }
-    if is(ffi::Py_TPFLAGS_BYTES_SUBCLASS) {
-        return Ok(anyfn::Bytes::from(arg.bytes()?).into());
-    }
-    if is(ffi::Py_TPFLAGS_LONG_SUBCLASS) {
-        return int(arg);
-    }
-    if arg.is_float() {
-        return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
-    }
-    if ndarray::is_array(arg) {
-        return ndarray::tensor(arg, at).map(Any::from);
-    }
-    if ptr::eq(class.cast(), words::DTYPE.ptr()) {
-        return Ok(plain(kTVMFFIDataType, words::bits(arg)));
-    }
-    if ptr::eq(class.cast(), words::DEVICE.ptr()) {
-        return Ok(plain(kTVMFFIDevice, words::bits(arg)));
-    }
-    if is(ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS) {
-        return Ok(error::of_exception(arg).into_object().into());
-    }
-    if callback::is_plain_function(class) {
-        return callback::function_object(arg);
-    }
-    ability::lower(arg, at)
-}
-
-/// Converts the result of a Python function that native code has called to a native value.
-#[inline(always)]
-pub(crate) fn lower_result(result: Obj<'_>, callable: Obj<'_>) -> Res<TVMFFIAny> {
-    Ok(lower_owned(result, &At::Result { function: callable })?.into_raw())
 }

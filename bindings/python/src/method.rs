@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
 use crate::types::{self, Class};
-use crate::{callback, error, function, object};
+use crate::{classes, error, packed, python_function};
 
 /// Memory layout of a `Method`, which is an attribute of the class.
 #[repr(C)]
@@ -69,7 +69,7 @@ unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mu
     let this: Option<Obj<'_>> = unsafe { Obj::from_nullable(this) };
     match this.filter(|this| !this.is_none()) {
         None => function.to_own().into_ptr(),
-        Some(this) => error::catch(|| callback::PLAIN[1].get().call(&[function, this])),
+        Some(this) => error::catch(|| python_function::PLAIN[1].get().call(&[function, this])),
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
             continue;
         }
         let Ok(made) = method.function() else { continue };
-        let function = function::wrap(made.into_object(), None, false)?;
+        let function = packed::wrap(made.into_object(), None, false)?;
         function.obj().set_attr(names::NAME.get(), name.obj())?;
         if !method.doc().is_empty() {
             let doc = py::intern(c"__doc__")?;
@@ -110,7 +110,7 @@ fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
         let Some(base) = py::tuple_get(order.obj(), index) else { break };
         let has = base.attr(dict.obj())?.obj().attr(contains.obj())?.obj().call(&[name])?;
         if has.obj().is_true()? {
-            let owner = object::own_type(base).and_then(TypeInfo::from_index);
+            let owner = classes::own_type(base).and_then(TypeInfo::from_index);
             return Ok(owner.is_some_and(|owner| owner.index() != info.index() && info.is_a(owner)));
         }
     }

@@ -7,14 +7,16 @@ use std::ptr;
 
 use anyfn::__private::{nearest, shorten};
 use anyfn::abi::{TVMFFIByteArray, TVMFFIDataTypeFromString, TVMFFIFunctionSetGlobal};
-use anyfn::{DType, Module, PackedFunc, Shape, registry};
+use anyfn::{DType, Module, ObjectRef, PackedFunc, Shape, registry};
 use pyo3_ffi as ffi;
 
-use crate::lower::{At, lower_owned};
+use crate::at::At;
+use crate::owned::lower_owned;
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, fields, function, gil, greenlets, lift,
-    method, module_class, object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
+    arrays, call_token, callback, cancel, classes, containers, convert, define, dlpack, error, fields,
+    function, gil, greenlets, lift, method, module_class, object, object_class, observe, packed, place, plan,
+    python_function, reflect, rewrite, runtime_hooks, signature, tensor, trace, words,
 };
 
 /// Entry point by which CPython loads the module.
@@ -94,26 +96,30 @@ fn start(module: Obj<'_>) -> Res<()> {
         return import_error(&format!("anyfn needs the function {name}, which this Python does not have"));
     }
     py::names::init()?;
-    object::init()?;
+    // The functions of higher layers that objects of lower layers contain.
+    python_function::init(callback::safe_call);
+    packed::init(&function::ENTRIES);
+    object_class::init()?;
+    classes::init(fields::make_class)?;
     function::init()?;
     module_class::init()?;
     words::init()?;
     error::init()?;
-    cancel::init()?;
+    call_token::init()?;
     plan::init()?;
     method::init()?;
     containers::init()?;
-    gil::register_functions();
+    runtime_hooks::register();
     greenlets::register_hooks();
     place::init();
     observe::init();
     for (name, class) in [
         (c"Object", &object::CLASS),
         (c"BuiltinObject", &object::BUILTIN),
-        (c"PackedFunc", &function::CLASS),
+        (c"PackedFunc", &packed::CLASS),
         (c"Module", &module_class::CLASS),
         (c"Word", &words::CLASS),
-        (c"CallToken", &cancel::CLASS),
+        (c"CallToken", &call_token::CLASS),
         (c"Constructor", &plan::CLASS),
     ] {
         let name = py::intern(name)?;
@@ -235,7 +241,7 @@ fn int(object: Obj<'_>) -> Res<i64> {
 }
 
 fn function(object: Obj<'_>) -> Res<PackedFunc> {
-    match function::handle_as_packed(object) {
+    match packed::handle_as_packed(object) {
         Some(function) => Ok(function),
         None => py::raise(
             py::exceptions::type_error(),
@@ -260,8 +266,8 @@ functions! {
             None if allow_missing.is_true()? => return Ok(py::none()),
             None => native(registry::get(&key))?,
         };
-        let wrapped = function::wrap(found.into_object(), None, false)?;
-        function::set_key(wrapped.obj(), name);
+        let wrapped = packed::wrap(found.into_object(), None, false)?;
+        packed::set_key(wrapped.obj(), name);
         Ok(wrapped)
     }
 
@@ -276,7 +282,7 @@ functions! {
         if code != 0 {
             return Err(error::raise_from_native(code));
         }
-        function::set_key(func, name);
+        packed::set_key(func, name);
         Ok(py::none())
     }
 
@@ -304,7 +310,7 @@ functions! {
 
     #[doc = "from_dlpack(array) -> Tensor: a tensor that shares the memory of an array"]
     fn from_dlpack[array] {
-        lift::lift_object(tensor::from_any(array, &At::Value)?.into_object())
+        lift::lift_object(arrays::from_any(array, &At::Value)?.into_object())
     }
 
     #[doc = "tensor_with_dtype(tensor, bits) -> Tensor: a tensor of the same memory with another data type of the same size"]
@@ -328,7 +334,7 @@ functions! {
         };
         match native(module.find_function(&key, query_imports.is_true()?))? {
             // Compiled code may run for long, so other threads continue meanwhile.
-            Some(found) => function::wrap(found.into_object(), Some(name), true),
+            Some(found) => packed::wrap(found.into_object(), Some(name), true),
             None => Ok(py::none()),
         }
     }
@@ -336,25 +342,25 @@ functions! {
     #[doc = "function_key(function) -> str or None: the global name under which a function was found or registered"]
     fn function_key[func] {
         function(func)?;
-        Ok(function::key(func).map_or_else(py::none, Obj::to_own))
+        Ok(packed::key(func).map_or_else(py::none, Obj::to_own))
     }
 
     #[doc = "function_signature(function) -> tuple or None: (params, variadic, result, doc, named) of a signature"]
     fn function_signature[func] {
         function(func)?;
-        function::known(func)?.describe()
+        signature::known(func)?.describe()
     }
 
     #[doc = "python_callable(function): the Python object that a function calls, or None"]
     fn python_callable[func] {
         let native = function(func)?;
-        let callable = callback::python_callable(native.as_object().as_handle().cast());
+        let callable = python_function::python_callable(native.as_object().as_handle().cast());
         Ok(callable.map_or_else(py::none, Obj::to_own))
     }
 
     #[doc = "set_describe(describe, attribute): sets the functions behind signatures and attributes of functions"]
     fn set_describe[describe, attribute] {
-        signature::DESCRIBE.set(describe.to_own());
+        python_function::DESCRIBE.set(describe.to_own());
         signature::ATTRIBUTE.set(attribute.to_own());
         Ok(py::none())
     }
@@ -418,7 +424,9 @@ functions! {
 
     #[doc = "error_objects(error) -> (cause, context)"]
     fn error_objects[error] {
-        error::objects(error)
+        let wrap = |object: Option<ObjectRef>| object.map_or_else(|| Ok(py::none()), lift::lift_object);
+        let [cause, context] = error::objects(error)?;
+        py::tuple(vec![wrap(cause)?, wrap(context)?])
     }
 
     #[doc = "use_count(object) -> int: current number of references to the native object"]
@@ -460,7 +468,7 @@ functions! {
         if !class.is_subclass_of(object::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
         }
-        object::add_fields(int(index)?, class)?;
+        fields::add_all(int(index)?, class)?;
         Ok(py::none())
     }
 
@@ -476,15 +484,15 @@ functions! {
 
     #[doc = "registered_class(type_index): the class whose instances represent objects of a type"]
     fn registered_class[index] {
-        object::class_of_type(int(index)?)
+        classes::class_of_type(int(index)?)
     }
 
     #[doc = "register_class(type_index, class): sets the class whose instances represent objects of a type"]
     fn register_class[index, class] {
-        if class.is(function::CLASS.ptr()) {
+        if class.is(packed::CLASS.ptr()) {
             return py::raise(py::exceptions::type_error(), "PackedFunc is the class of functions only");
         }
-        object::register(int(index)?, class)?;
+        classes::register(int(index)?, class)?;
         Ok(py::none())
     }
 
@@ -529,7 +537,7 @@ functions! {
         if native.is_true()? {
             convert::set_to_native(class, function)?;
         } else {
-            convert::set_from_native(class, function)?;
+            classes::set_from_native(class, function)?;
         }
         Ok(py::none())
     }
@@ -577,10 +585,10 @@ functions! {
         words::DTYPE.set(dtype.to_own());
         words::DEVICE.set(device.to_own());
         tensor::CLASS.set(tensor.to_own());
-        callback::PLAIN[0].set(class_of_kind.class().to_own());
-        callback::PLAIN[1].set(method_class.to_own());
+        python_function::PLAIN[0].set(class_of_kind.class().to_own());
+        python_function::PLAIN[1].set(method_class.to_own());
         error::set_class_of_kind(class_of_kind);
-        object::register(anyfn::abi::kTVMFFITensor.into(), tensor)?;
+        classes::register(anyfn::abi::kTVMFFITensor.into(), tensor)?;
         Ok(py::none())
     }
 

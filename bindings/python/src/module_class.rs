@@ -8,7 +8,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
-use crate::{function, object};
+use crate::{object, packed};
 
 /// Memory layout of an instance of `Module`.
 #[repr(C)]
@@ -75,7 +75,7 @@ fn entry_of(module: Obj<'_>) -> Res<Own> {
     let kind = module.attr(py::intern(c"kind")?.obj())?;
     // SAFETY: the object is an instance of `Module`, and the GIL is held.
     let is_new = unsafe { (*layout).entry.is_null() };
-    if is_new && entry.obj().is_instance_of(function::CLASS.ptr()) && kind.obj().to_text()? == "library" {
+    if is_new && entry.obj().is_instance_of(packed::CLASS.ptr()) && kind.obj().to_text()? == "library" {
         // SAFETY: the object is an instance of `Module`, and the GIL is held; the field is NULL, so no reference is lost.
         unsafe { (*layout).entry = entry.obj().to_own().into_ptr() };
         // SAFETY: the object is an instance of `Module`, and the GIL is held.
@@ -94,7 +94,7 @@ unsafe extern "C" fn call_entry(
     // SAFETY: the object is an instance of `Module`, which keeps its entry until it is destroyed.
     let entry = unsafe { (*module.cast::<Layout>()).entry };
     // SAFETY: the entry is a `PackedFunc`, and the arguments come from Python.
-    unsafe { function::call_as_it_is(entry, args, nargsf, names) }
+    unsafe { packed::call_as_it_is(entry, args, nargsf, names) }
 }
 
 unsafe extern "C" fn dealloc(module: *mut PyObject) {

@@ -12,9 +12,10 @@ use anyfn::abi::{DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU, kDLComplex, kD
 
 use pyo3_ffi as ffi;
 
+use crate::at::At;
 use crate::kept::{self, Lender};
-use crate::lower::{At, Scratch, WORDS};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
+use crate::scratch::{Scratch, WORDS};
 use crate::tensor;
 
 /// First fields of a NumPy array object, in NumPy's layout.

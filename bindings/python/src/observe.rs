@@ -7,7 +7,7 @@ use anyfn::abi::TVMFFIAny;
 use anyfn::observe::{self, Call};
 
 use crate::py::{self, Obj, names};
-use crate::{callback, function, gil};
+use crate::{gil, packed, python_function};
 
 /// Registers with the runtime the variable that holds the observer of this extension.
 pub(crate) fn init() {
@@ -46,7 +46,7 @@ pub(crate) fn call_to(function: *mut c_void, args: *const TVMFFIAny, num_args: i
 unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) {
     // SAFETY: guaranteed by the caller.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable.cast()) };
-    let name = anyfn::String::from(function::name_of(callable));
+    let name = anyfn::String::from(packed::name_of(callable));
     // SAFETY: guaranteed by the caller.
     unsafe { out.write(Any::from(name).into_raw()) };
 }
@@ -54,11 +54,11 @@ unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) 
 /// Writes the name of the Python object that a native function calls, shortened to `capacity` bytes, and returns its
 /// length. Returns 0 if the function calls no Python object. Called by the runtime.
 unsafe extern "C" fn function_name(function: *mut c_void, out: *mut u8, capacity: usize) -> usize {
-    if !callback::is_made_here(function.cast()) {
+    if !python_function::is_made_here(function.cast()) {
         return 0;
     }
     let Some(_held) = gil::enter() else { return 0 };
-    let Some(python) = callback::python_callable(function.cast()) else { return 0 };
+    let Some(python) = python_function::python_callable(function.cast()) else { return 0 };
     let mut name = full_name(python);
     while name.len() > capacity {
         name.pop();

@@ -13,7 +13,7 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
 use crate::record::Record;
 use crate::types::{self, Class};
-use crate::{error, gil};
+use crate::{error, gil, object};
 
 /// Description of how the constructor of one class makes its instances.
 pub(crate) struct Plan {
@@ -143,6 +143,26 @@ fn post_init(this: Obj<'_>) -> Res<()> {
         Some(method) => method.obj().call(&[]).map(drop),
         None => Ok(()),
     }
+}
+
+/// Makes the native object of an instance with default field values. This is necessary if the instance's `__init__`
+/// sets a field before the object exists. Does nothing if the class is not defined in Python.
+#[cold]
+pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
+    let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };
+    let Some(plan) = plan_of(constructor.obj()) else { return Ok(()) };
+    let object = plan.default_object()?;
+    if object::handle_unchecked(this).is_null() {
+        object::set_handle(this, object);
+    }
+    Ok(())
+}
+
+/// Ensures that an instance has a native object. Makes one with the defaults if the class is defined in Python, and
+/// raises an exception otherwise.
+pub(crate) fn ensure(this: Obj<'_>) -> Res<()> {
+    begin(this)?;
+    if object::handle_unchecked(this).is_null() { object::uninitialised(this) } else { Ok(()) }
 }
 
 /// Maximum number of fields for which [`Plan::make`] needs no allocation.

@@ -1,6 +1,6 @@
 //! Fields of object types that Python classes define. Python code sets them without calling a setter.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,9 +10,9 @@ use anyfn::reflection::{self, TypeInfo};
 use anyfn::{Any, ObjectRef};
 
 use crate::at::At;
-use crate::lower::lower_owned;
-use crate::py::{self, Obj, Own, PyObject, Raised, Res};
-use crate::{define, error, gil, lift, object};
+use crate::owned::lower_owned;
+use crate::py::{self, Obj, Own, Res};
+use crate::{error, gil, lift, object};
 
 /// Record of an object type that a Python class has defined. It lives as long as the process, like the type.
 pub(crate) struct Record {
@@ -197,53 +197,6 @@ pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'
     // SAFETY: the instance keeps the object alive, and the field accepts the value.
     unsafe { Slot::write(at.cast(), value) };
     Ok(true)
-}
-
-/// Implements `__setattr__`: an instance of a class defined in Python has only the attributes that its class declares.
-///
-/// # Safety
-/// Must be called by Python with valid objects, the last of which may be NULL.
-pub(crate) unsafe extern "C" fn set_attribute(
-    this: *mut PyObject,
-    name: *mut PyObject,
-    value: *mut PyObject,
-) -> c_int {
-    // SAFETY: Python passes a valid object and holds the GIL.
-    let object: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: Python passes a string and holds the GIL.
-    let key: Obj<'_> = unsafe { Obj::from_ptr(name) };
-    let mut handle = object::handle_unchecked(object);
-    if handle.is_null() {
-        if define::begin(object).is_err() {
-            return -1;
-        }
-        handle = object::handle_unchecked(object);
-    }
-    if !handle.is_null()
-        && let Some(record) = record_of_object(handle)
-    {
-        match object.class().attr_opt(key) {
-            Ok(Some(_)) => {}
-            Ok(None) => {
-                let Err(Raised) = unknown(object, key, record) else { return -1 };
-                return -1;
-            }
-            Err(Raised) => return -1,
-        }
-    }
-    // SAFETY: Python passes a valid instance and name, and a value or NULL, and holds the GIL.
-    unsafe { py::raw::PyObject_GenericSetAttr(this, name, value) }
-}
-
-#[cold]
-fn unknown(object: Obj<'_>, name: Obj<'_>, record: &Record) -> Res<()> {
-    let (class, name) = (object.class_name(), name.to_text()?);
-    let near = anyfn::__private::nearest(&name, record.fields.iter().map(|field| field.name));
-    let hint = near.map_or_else(
-        || String::from("; fields are declared in the class, and __slots__ declares what only Python keeps"),
-        |near| format!("; did you mean '{near}'?"),
-    );
-    py::raise(py::exceptions::attribute_error(), &format!("{class} has no field '{name}'{hint}"))
 }
 
 /// Maximum depth of nested objects that `repr` shows.

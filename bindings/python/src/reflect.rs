@@ -5,10 +5,10 @@ use anyfn::reflection::{Field, Method, TypeInfo};
 use anyfn::{AnyView, PackedFunc};
 
 use crate::at::At;
-use crate::lower::lower_owned;
+use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, Raised, Res, names};
 use crate::record::record_of;
-use crate::{error, function, gil, lift, object, plan};
+use crate::{error, gil, lift, object, packed, plan};
 
 fn text(text: &str) -> Res<Own> {
     py::string(text.as_bytes())
@@ -42,7 +42,7 @@ pub(crate) fn type_info(index: i32) -> Res<Own> {
 
 fn describe_field(owner: TypeInfo, field: Field) -> Res<Own> {
     let default = match field.factory().map_err(error::raise)? {
-        Some(factory) => function::wrap(factory.into_object(), None, false)?,
+        Some(factory) => packed::wrap(factory.into_object(), None, false)?,
         None if field.has(kTVMFFIFieldFlagBitMaskHasDefault) => {
             let default = field.default().map_err(error::raise)?;
             default.map_or_else(|| Ok(py::none()), |default| lift::lift_owned(default.into_raw()))?
@@ -66,7 +66,7 @@ fn describe_method(owner: TypeInfo, method: Method) -> Res<Own> {
         text(method.name())?,
         text(method.doc())?,
         py::boolean(method.is_static()),
-        function::wrap(made.into_object(), None, false)?,
+        packed::wrap(made.into_object(), None, false)?,
     ])
 }
 

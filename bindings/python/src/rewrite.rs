@@ -14,7 +14,8 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, ObjectRef};
 
-use crate::lower::{At, lower_owned};
+use crate::at::At;
+use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, Res};
 use crate::{error, gil, lift, object};
 

@@ -4,42 +4,73 @@
 //! made from a Python function, the Python code of the package provides the signature (`_signature.describe`), also
 //! only on request.
 
-use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use anyfn::abi::{AnyfnFunctionExt, TVMFFIAny};
 use anyfn::{Any, Fallback, Param, Schema, Signature, Source};
 
+use crate::params::Known;
 use crate::py::{self, Global, Obj, Own, Raised, Res};
-use crate::{callback, function, gil, lift};
+use crate::{lift, packed};
 
-/// Maximum number of parameters that the fast path of [`Known::arrange`] handles.
-pub(crate) const INLINE: usize = 8;
+/// Returns the name of the parameter at `index`, if the signature of the function contains it.
+#[cold]
+pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
+    if !callable.is_instance_of(packed::CLASS.ptr()) {
+        return None;
+    }
+    match known(callable) {
+        Ok(known) => known.name(index).map(String::from),
+        Err(Raised) => {
+            py::clear_error();
+            None
+        }
+    }
+}
 
-/// Parsed signature of a function, with names and default values as Python objects.
-pub(crate) struct Known {
-    /// The signature; `None` if the function has none.
-    signature: Option<Signature>,
-    /// Interned name of each parameter. Empty if the names are unknown.
-    names: Vec<Own>,
-    /// Default of each parameter; `None` for a parameter without a known default.
-    defaults: Vec<Option<Own>>,
-    /// One more than the index of the last required parameter.
-    required: usize,
-    /// True if the function processes named arguments itself.
-    takes_names: bool,
+/// Returns true if a function declares that it only reads the tensor that it receives as the argument at `index`.
+#[cold]
+pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
+    if !callable.is_instance_of(packed::CLASS.ptr()) {
+        return false;
+    }
+    known(callable).map(|known| known.is_read_only(index)).unwrap_or_else(|Raised| {
+        py::clear_error();
+        false
+    })
+}
+
+/// Returns the parsed signature of a function. It is read when this function is first called, and then stored in the
+/// instance.
+#[inline]
+pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
+    // SAFETY: the instance owns the signature, which is never replaced once it is set.
+    match unsafe { packed::layout(callable).known.as_ref() } {
+        Some(known) => Ok(known),
+        None => read_known(callable),
+    }
+}
+
+#[cold]
+fn read_known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
+    let known = Box::new(Known::read(callable)?);
+    let place = callable.as_ptr().cast::<packed::Layout>();
+    // Reading may have run other code that has set the signature in the meantime.
+    if packed::layout(callable).known.is_null() {
+        // SAFETY: this is a field of the instance, the GIL is held, and no reference to the instance is in use.
+        unsafe { (*place).known = Box::into_raw(known) };
+    }
+    // SAFETY: the instance owns the signature, which is not NULL at this point and is never replaced.
+    Ok(unsafe { &*packed::layout(callable).known })
 }
 
 impl Known {
     /// Reads the signature of a function.
-    pub(crate) fn read(callable: Obj<'_>) -> Res<Known> {
-        let text = function::handle_as_packed(callable).and_then(|function| function.signature());
+    fn read(callable: Obj<'_>) -> Res<Known> {
+        let text = packed::handle_as_packed(callable).and_then(|function| function.signature());
         let signature = match text {
             None => None,
             Some(text) => match Signature::parse(&text) {
                 Ok(signature) => Some(signature),
                 Err(error) => {
-                    let message = format!("{}: {}", function::name_of(callable), error.message());
+                    let message = format!("{}: {}", packed::name_of(callable), error.message());
                     return py::raise(py::exceptions::value_error(), &message);
                 }
             },
@@ -67,63 +98,6 @@ impl Known {
         Ok(known)
     }
 
-    fn params(&self) -> &[Param] {
-        self.signature.as_ref().and_then(|signature| signature.params.as_deref()).unwrap_or_default()
-    }
-
-    /// Returns the name of the parameter at `index`, if it is known.
-    pub(crate) fn name(&self, index: usize) -> Option<&str> {
-        let params = self.signature.as_ref().filter(|signature| signature.named)?.params.as_ref()?;
-        params.get(index).map(|param| param.name.as_str())
-    }
-
-    /// Returns true if the function only reads the tensor that it receives for the parameter at `index`.
-    pub(crate) fn is_read_only(&self, index: usize) -> bool {
-        self.params().get(index).is_some_and(|param| param.read_only)
-    }
-
-    /// Arranges the positional and named arguments of a call in the order of the parameters. Fills `out` and returns
-    /// the number of arguments. Returns `None` if the arguments do not match the parameters, or if there are too many
-    /// for `out`; [`Known::arrange_any`] then handles the call or reports the error.
-    #[inline]
-    pub(crate) fn arrange<'a>(
-        &'a self,
-        args: &[Obj<'a>],
-        names: Obj<'_>,
-        out: &mut [Option<Obj<'a>>; INLINE],
-    ) -> Option<usize> {
-        let count = self.names.len();
-        let positional = args.len() - names.tuple_len();
-        if count > INLINE || positional > count || self.takes_names {
-            return None;
-        }
-        for (slot, arg) in out.iter_mut().zip(&args[..positional]) {
-            *slot = Some(*arg);
-        }
-        let mut end = positional;
-        for (index, arg) in args[positional..].iter().enumerate() {
-            let name = py::tuple_get(names, index)?;
-            let place = match self.names.iter().position(|known| name.is(known.as_ptr())) {
-                Some(place) => place,
-                // The name is not interned: it was made at run time.
-                None => self.names.iter().position(|known| py::same_text(known.obj(), name))?,
-            };
-            if out[place].replace(*arg).is_some() {
-                return None;
-            }
-            end = end.max(place + 1);
-        }
-        if end < self.required {
-            return None;
-        }
-        for (index, slot) in out[..end].iter_mut().enumerate() {
-            if slot.is_none() {
-                *slot = Some(self.defaults[index].as_ref()?.obj());
-            }
-        }
-        Some(end)
-    }
-
     /// Returns the sentinel argument after which the function expects the names and values of named arguments.
     /// Returns `None` if the function does not process named arguments itself.
     #[cold]
@@ -147,7 +121,7 @@ impl Known {
         args: &[Obj<'a>],
         names: Obj<'_>,
     ) -> Res<Vec<Obj<'a>>> {
-        let function = function::name_of(callable);
+        let function = packed::name_of(callable);
         let Some(signature) = &self.signature else {
             return py::raise(py::exceptions::type_error(), &anyfn::__private::unsigned(&function));
         };
@@ -209,39 +183,5 @@ fn schema(schema_: &Schema) -> Res<Own> {
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
 }
 
-/// The function `_signature.describe` of the Python code.
-pub(crate) static DESCRIBE: Global = Global::new();
-
 /// The function `_signature._attribute` of the Python code.
 pub(crate) static ATTRIBUTE: Global = Global::new();
-
-/// Function extension of all native functions that call Python functions. The runtime queries their signatures through it.
-pub(crate) static PYTHON: AnyfnFunctionExt =
-    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe_python) };
-
-/// Writes the signature of a Python function to `result` as JSON. Leaves `result` at None if the function has no
-/// signature or the interpreter has ended.
-unsafe extern "C" fn describe_python(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
-    let Some(_held) = gil::enter() else { return 0 };
-    let described = catch_unwind(AssertUnwindSafe(|| {
-        let (Some(callable), Some(describe)) = (callback::python_callable(handle.cast()), DESCRIBE.try_get())
-        else {
-            return Ok(None);
-        };
-        let text = describe.call(&[callable])?;
-        if text.obj().is_none() {
-            return Ok(None);
-        }
-        text.obj().to_text().map(|text| Some(anyfn::String::from(text)))
-    }));
-    match described {
-        Ok(Ok(Some(text))) => {
-            // SAFETY: the caller passes a writable result that holds no value.
-            unsafe { result.write(Any::from(text).into_raw()) };
-        }
-        Ok(Ok(None)) | Err(_) => {}
-        // A callable that cannot be described has no signature.
-        Ok(Err(Raised)) => py::clear_error(),
-    }
-    0
-}

@@ -4,38 +4,11 @@ use anyfn::abi::{DLDataType, DLDevice, DLTensor};
 use anyfn::{Tensor, TensorView};
 
 use crate::kept::{self, compact_strides};
-use crate::lower::At;
 use crate::py::{self, Global, Obj, Own, Res};
-use crate::{buffer, dlpack, ndarray, object, words};
+use crate::{object, words};
 
 /// The class `Tensor`, which is written in Python.
 pub(crate) static CLASS: Global = Global::new();
-
-/// Makes a tensor from any object that exposes its memory: a NumPy array, a DLPack producer or capsule, or a buffer.
-pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    if let Some(Ok(tensor)) = object::reference_of(array).map(Tensor::try_from_object) {
-        return Ok(tensor);
-    }
-    if ndarray::is_array(array) {
-        return ndarray::tensor(array, at);
-    }
-    if dlpack::is_capsule(array) {
-        return dlpack::take(array, at);
-    }
-    if let Some(tensor) = dlpack::tensor(array, at)? {
-        return Ok(tensor);
-    }
-    match buffer::export(array)? {
-        Some(export) => buffer::tensor(array, export, at),
-        None => at.raise(
-            py::exceptions::type_error(),
-            &format!(
-                "expected an array of NumPy, an object with `__dlpack__` or a buffer, but got {}",
-                array.class_name()
-            ),
-        ),
-    }
-}
 
 /// Makes a tensor view from a `DLTensor`.
 ///

@@ -9,7 +9,6 @@ use std::fmt::Write;
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
-use crate::{callback, function, object};
 
 /// Dictionary from the name of a native function, or the line of a native backtrace, to its frame object.
 static FRAMES: Global = Global::new();
@@ -33,21 +32,6 @@ pub(crate) fn set_make_frame(function: Obj<'_>) {
     MAKE_FRAME.set(function.to_own());
 }
 
-/// Adds a frame for the call of `callable` to the traceback of the current exception. Does nothing for a function
-/// that is written in Python, which has its own frame.
-#[cold]
-pub(crate) fn add_call(callable: Obj<'_>) {
-    if callback::python_callable(object::handle_unchecked(callable)).is_some() {
-        return;
-    }
-    let name = function::key(callable).or_else(|| function::name_object(callable));
-    // Looking up names of other classes would run their code.
-    let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
-    // An owned reference is needed: making a frame runs Python code, which may rename the function.
-    let plain = plain.unwrap_or_else(|| names::NATIVE.get()).to_own();
-    add(plain.obj());
-}
-
 /// Adds the lines of a native backtrace, most recent call first, to the traceback of the current exception.
 pub(crate) fn add_lines(trace: &[u8]) {
     for line in trace.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
@@ -57,7 +41,8 @@ pub(crate) fn add_lines(trace: &[u8]) {
     }
 }
 
-fn add(key: Obj<'_>) {
+/// Adds a frame with the name `key`, which must be a string, to the traceback of the current exception.
+pub(crate) fn add(key: Obj<'_>) {
     match py::dict_get(FRAMES.get(), key) {
         Some(frame) => add_frame(frame.obj()),
         None => add_new(key),

@@ -18,12 +18,14 @@ use anyfn::{Any, Array, List, ObjectRef};
 use pyo3_ffi as ffi;
 use rustc_hash::FxBuildHasher;
 
-use super::keys::Mapping;
-use super::shared::{ByAddress, Pace, ref_count};
+use super::base::{ARRAY, DICT, LIST, MAP, Ref, bits, borrow_if, lift_item, native, raw};
+use super::keys::{Mapping, native_mapping};
 use super::slots::slots;
-use super::{ARRAY, DICT, LIST, MAP, Ref, bits, borrow_if, lift_item, native, raw};
+use crate::loops::Pace;
+use crate::memo::{ByAddress, ref_count};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
+use crate::scalars::exact_int;
 
 /// The items of an Array or List.
 pub(super) enum Items<'a> {
@@ -58,14 +60,6 @@ pub(super) fn native_items(object: Obj<'_>) -> Res<Option<Items<'_>>> {
     match borrow_if::<List>(object, &LIST) {
         Some(list) => native(list.try_snapshot()).map(|items| Some(Items::List(items))),
         None => Ok(None),
-    }
-}
-
-/// Returns the mapping of an object, if it is a Map or Dict.
-pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
-    match borrow_if(object, &MAP) {
-        Some(map) => Some(Mapping::Map(map)),
-        None => borrow_if(object, &DICT).map(Mapping::Dict),
     }
 }
 
@@ -175,7 +169,7 @@ impl Equality {
     /// Returns true if a native item equals a Python object.
     #[inline]
     pub(super) fn item(&mut self, item: &Any, other: &Own) -> Res<bool> {
-        if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other.obj())) {
+        if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, exact_int(other.obj())) {
             return Ok(bits(item) == bits(&other));
         }
         const CONTAINERS: u64 =
@@ -283,7 +277,7 @@ fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Op
 /// Returns true if an item equals a Python object. The caller must hold a reference to the object.
 #[inline]
 pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
-    if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other)) {
+    if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, exact_int(other)) {
         return Ok(bits(item) == bits(&other));
     }
     Equality::new().item(item, &other.to_own())

@@ -4,8 +4,9 @@ use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIShap
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef, Shape};
 use pyo3_ffi as ffi;
 
-use super::shared::{ByAddress, Pace, push};
-use super::{bits, lift_item, native, raw};
+use super::base::{bits, lift_item, native, raw};
+use crate::loops::{Pace, push, reserved};
+use crate::memo::ByAddress;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
@@ -87,7 +88,7 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
                 Ok(Some(converted))
             }
             Ok(array) => {
-                let mut items = super::reserved(array.len())?;
+                let mut items = reserved(array.len())?;
                 for item in array.as_slice() {
                     items.push(convert_value(item, met)?);
                 }

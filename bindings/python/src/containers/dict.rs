@@ -5,16 +5,19 @@ use std::ffi::c_void;
 use anyfn::{Any, Dict};
 use pyo3_ffi as ffi;
 
-use super::collect;
+use super::base::{borrow, lift_item, native, wrap};
 use super::iter::What;
 use super::keys::{Mapping, with_hooks};
+use super::lower;
 use super::mapping::{self, missing};
 use super::slots::{methods, slots};
-use super::{Memo, borrow, lift_item, lower, native, views, wrap};
-use crate::lower::At;
-use crate::object;
+use super::views::{self, iterate_back};
+use crate::at::At;
+use crate::memo::Memo;
+use crate::owned::lower_item;
 use crate::py::{self, Obj, Own, Res};
 use crate::types::Class;
+use crate::{collect, object};
 
 /// Makes the class `Dict`.
 pub(super) fn make_class() -> Res<Own> {
@@ -89,7 +92,7 @@ slots! {
         let dict = borrow::<Dict>(this)?;
         match value {
             Some(value) => {
-                let value = lower::lower_item(value, &At::Entry { of: &At::Value, memo: &Memo::new(), key })?;
+                let value = lower_item(value, &At::Entry { of: &At::Value, memo: &Memo::new(), key })?;
                 insert(&dict, lowered, value)
             }
             None => match remove(&dict, &lowered)? {
@@ -136,7 +139,7 @@ methods! { dict_methods;
         let values = args.positional(1, 2)?;
         let key = dict_of(this)?.key_for(values[0])?;
         let value = match values.get(1) {
-            Some(value) => lower::lower_item(*value, &At::Value)?,
+            Some(value) => lower_item(*value, &At::Value)?,
             None => Any::NONE,
         };
         let dict = borrow::<Dict>(this)?;
@@ -193,7 +196,7 @@ methods! { dict_methods;
     c"__reversed__($self, /)\n--\n\nReturns an iterator over the keys in reverse insertion order."
     fn __reversed__(this, args) {
         args.none()?;
-        mapping::iterate_back(this, What::Keys)
+        iterate_back(this, What::Keys)
     }
 
     c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."

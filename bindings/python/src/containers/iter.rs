@@ -11,8 +11,8 @@ use anyfn::abi::kTVMFFIInt;
 use anyfn::{Any, Array, Map, MapPlace};
 use pyo3_ffi as ffi;
 
+use super::base::{bits, lift_item, raw};
 use super::slots::{methods, slots};
-use super::{bits, lift_item, raw};
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 

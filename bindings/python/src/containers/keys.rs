@@ -8,12 +8,13 @@
 
 use anyfn::abi::{kTVMFFIBytes, kTVMFFIFunction, kTVMFFIStaticObjectBegin, kTVMFFIStr};
 use anyfn::{Any, Dict, Map};
-use pyo3_ffi as ffi;
 
-use super::{Memo, Ref, lift_item, lower, native, raw};
-use crate::lower::{At, lower_owned};
+use super::base::{DICT, MAP, Ref, borrow_if, lift_item, native, raw};
+use crate::at::At;
+use crate::loops::reserved;
+use crate::owned::lower_key;
 use crate::py::{self, Obj, Own, Res};
-use crate::{callback, gil};
+use crate::{gil, python_function};
 
 /// A borrowed Map or Dict, in which keys are looked up.
 pub(super) enum Mapping<'a> {
@@ -51,7 +52,7 @@ impl Mapping<'_> {
     pub(super) fn pairs(&self) -> Res<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
-                let mut pairs = super::reserved(map.len())?;
+                let mut pairs = reserved(map.len())?;
                 pairs.extend(map.iter_any().map(|(key, value)| (key.clone(), value.clone())));
                 Ok(pairs)
             }
@@ -111,6 +112,22 @@ impl Mapping<'_> {
     }
 }
 
+/// Returns the mapping of an object, if it is a Map or Dict.
+pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
+    match borrow_if(object, &MAP) {
+        Some(map) => Some(Mapping::Map(map)),
+        None => borrow_if(object, &DICT).map(Mapping::Dict),
+    }
+}
+
+/// Returns the native mapping of an instance of Map or Dict.
+pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
+    match native_mapping(object) {
+        Some(mapping) => Ok(mapping),
+        None => py::raise(py::exceptions::type_error(), "expected a Map or Dict"),
+    }
+}
+
 /// Runs an operation on a key whose type may have hooks, such as one for hashing. Hooks are native code, so the
 /// operation counts as a use of native objects ([`gil::Use`]).
 #[cold]
@@ -132,7 +149,7 @@ fn python_key(key: &Any) -> Res<Own> {
     }
     // SAFETY: a function is an object, which has its value in `v_obj`.
     let handle = unsafe { raw(key).value.v_obj };
-    callback::python_callable(handle).map_or_else(|| lift_item(key), |callable| Ok(callable.to_own()))
+    python_function::python_callable(handle).map_or_else(|| lift_item(key), |callable| Ok(callable.to_own()))
 }
 
 /// Returns true if a key is an object that the ABI finds by identity. Strings and bytes are found by content.
@@ -140,23 +157,4 @@ fn python_key(key: &Any) -> Res<Own> {
 fn is_object(key: &Any) -> bool {
     let index = raw(key).type_index;
     index >= kTVMFFIStaticObjectBegin && !matches!(index, kTVMFFIStr | kTVMFFIBytes)
-}
-
-/// Converts a key to a native value. Raises the exception of `hash(key)` if the key is not hashable in Python.
-#[inline(always)]
-pub(super) fn lower_key(key: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    if let Some(key) = lower::exact_int(key) {
-        return Ok(key);
-    }
-    lower_other(key, at)
-}
-
-#[inline(never)]
-fn lower_other(key: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    let held = key.to_own();
-    if key.type_ptr() != &raw mut ffi::PyUnicode_Type {
-        py::hash(key)?;
-    }
-    let fresh = Memo::new();
-    lower_owned(held.obj(), &At::Key { of: at, memo: at.memo().unwrap_or(&fresh) })
 }

@@ -6,15 +6,17 @@ use std::ffi::c_void;
 use anyfn::{Any, List};
 use pyo3_ffi as ffi;
 
-use super::collect;
+use super::base::{borrow, lift_item, native, wrap};
 use super::iter::{self, State};
 use super::sequence::{self, Key, key_of, out_of_range, snapshot};
 use super::slots::{methods, slots};
-use super::{borrow, compare, lift_item, lower, native, wrap};
-use crate::lower::At;
-use crate::object;
+use super::{compare, lower};
+use crate::at::At;
+use crate::loops::reserved;
+use crate::owned::lower_item;
 use crate::py::{self, Obj, Own, Res, names, raw};
 use crate::types::Class;
+use crate::{collect, object};
 
 /// Makes the class `List`.
 pub(super) fn make_class() -> Res<Own> {
@@ -90,7 +92,7 @@ slots! {
         let list = borrow::<List>(this)?;
         match (key_of(key, "List")?, value) {
             (Key::Index(index), Some(value)) => {
-                let value = lower::lower_item(value, &At::Value)?;
+                let value = lower_item(value, &At::Value)?;
                 if list.set_at(index, value) { Ok(()) } else { out_of_range(index, "List", list.len()) }
             }
             (Key::Index(index), None) => match list.remove_at(index) {
@@ -135,7 +137,7 @@ fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> 
     let places: HashMap<_, _> = objects.iter().enumerate().map(|(at, object)| (object.as_ptr(), at)).collect();
     let sorted = py::list(objects)?;
     sorted.obj().attr(names::SORT.get())?.obj().call_named(options)?;
-    let mut new: Vec<Any> = super::reserved(items.len())?;
+    let mut new: Vec<Any> = reserved(items.len())?;
     for at in 0..items.len() {
         let place = py::list_get(sorted.obj(), at).and_then(|object| places.get(&object.as_ptr()).copied());
         let Some(item) = place.and_then(|place| items.get(place)) else { return Ok(None) };
@@ -147,7 +149,7 @@ fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> 
 methods! { list_methods;
     c"append($self, value, /)\n--\n\nAppends a value to the end."
     fn append(this, args) {
-        let value = lower::lower_item(args.one()?, &At::Value)?;
+        let value = lower_item(args.one()?, &At::Value)?;
         native(borrow::<List>(this)?.push(value))?;
         Ok(py::none())
     }
@@ -165,7 +167,7 @@ methods! { list_methods;
         let Key::Index(index) = key_of(values[0], "List")? else {
             return py::raise(py::exceptions::type_error(), "'slice' object cannot be interpreted as an integer");
         };
-        let value = lower::lower_item(values[1], &At::Value)?;
+        let value = lower_item(values[1], &At::Value)?;
         native(borrow::<List>(this)?.insert_at(index, value))?;
         Ok(py::none())
     }

@@ -1,111 +1,20 @@
-//! Conversion of Python containers to native containers: they are *lowered*.
-//!
-//! The conversion of an item can run Python code, which may change the container that is being read. So only an index is kept
-//! between items, an item is held by a reference while it is converted, and a dict that changes its size causes an error.
+//! Conversion of the values from which a container is made to native values: an iterable of items, or a mapping or an
+//! iterable of pairs. [`crate::owned`] converts Python containers as such.
 
-use anyfn::abi::{TVMFFIAny, kTVMFFIInt};
-use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map};
+use anyfn::{Any, Dict, List, Map};
 use pyo3_ffi as ffi;
 
-use super::shared::{Memo, Pace, push};
-use super::{DICT, MAP, borrow_if, keys, native, reserved};
-use crate::lower::{At, lower_owned};
-use crate::py::{self, Obj, Own, Res, names, raw};
-
-/// Converts an item of a Python container to a native value. Python code that runs during the conversion may remove
-/// the item from its container, so a reference is held meanwhile.
-#[inline(always)]
-pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    match exact_int(value) {
-        Some(value) => Ok(value),
-        None => lower_held(value, at),
-    }
-}
-
-/// Returns the native value of an object whose class is exactly `int`. Returns `None` for other classes and for ints
-/// that do not fit in 64 bits.
-#[inline(always)]
-pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
-    let value = exact_i64(value)?;
-    // SAFETY: an int owns nothing.
-    Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
-}
-
-/// Returns the int that [`exact_int`] converts as an `i64`, under the same conditions.
-#[inline(always)]
-fn exact_i64(value: Obj<'_>) -> Option<i64> {
-    if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
-}
-
-#[inline(never)]
-fn lower_held(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    let held = value.to_own();
-    lower_owned(held.obj(), at)
-}
-
-/// Converts an item of a Python container to a native value. The caller must hold a reference to the item.
-#[inline(always)]
-fn lower_kept(value: &Own, at: &At<'_>) -> Res<Any> {
-    match exact_int(value.obj()) {
-        Some(value) => Ok(value),
-        None => lower_owned(value.obj(), at),
-    }
-}
-
-/// Calls `each` with every item of a list or tuple and its index. If a list changes meanwhile, the loop continues to
-/// the current end of the list.
-#[inline(always)]
-pub(super) fn each_item(
-    items: Obj<'_>,
-    is_list: bool,
-    mut each: impl FnMut(usize, Obj<'_>) -> Res<()>,
-) -> Res<()> {
-    let (mut index, mut pace) = (0, Pace::new());
-    loop {
-        let item = if is_list {
-            // SAFETY: `each` takes its own reference before Python code runs, which may change the list.
-            unsafe { py::list_peek(items, index) }
-        } else {
-            py::tuple_get(items, index)
-        };
-        let Some(item) = item else { return Ok(()) };
-        each(index, item)?;
-        index += 1;
-        pace.step()?;
-    }
-}
-
-/// Makes an Array from a list or tuple. A list or tuple that occurs several times within a conversion is converted once.
-pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
-    let make = || py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()));
-    match at.memo() {
-        Some(memo) => memo.lower(items, make),
-        None => make(),
-    }
-}
-
-/// Makes an Array from a list or tuple.
-pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array> {
-    let len = if is_list { py::list_len(items) } else { items.tuple_len() };
-    let mut array = native(ArrayBuilder::with_capacity(len))?;
-    let fresh;
-    let memo = match at.memo() {
-        Some(memo) => memo,
-        None => {
-            fresh = Memo::new();
-            &fresh
-        }
-    };
-    each_item(items, is_list, |index, item| match exact_i64(item) {
-        Some(value) => native(array.push_int(value)),
-        None => native(array.push(lower_held(item, &At::Item { of: at, memo, index })?)),
-    })?;
-    Ok(array.finish())
-}
+use super::base::{DICT, MAP, borrow_if, native};
+use super::compare::native_items;
+use crate::at::At;
+use crate::loops::{each, each_item, push, reserved};
+use crate::memo::Memo;
+use crate::owned::{dict_pairs, is_exact_dict, lower_item, lower_key, mapping_pairs};
+use crate::py::{self, Obj, Res, names, raw};
 
 /// Converts the items of any iterable to native values.
 pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
-    if let Some(items) = super::compare::native_items(iterable)? {
+    if let Some(items) = native_items(iterable)? {
         return Ok(items.into_vec());
     }
     let is_list = iterable.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS != 0;
@@ -144,94 +53,6 @@ fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     }
     py::clear_error();
     reserved(usize::try_from(len).unwrap_or(usize::MAX))
-}
-
-/// Calls `each` with all items of an iterable and their indices.
-pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Res<()>) -> Res<()> {
-    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
-    let iterator = py::unsafe_new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
-    let (mut index, mut pace) = (0, Pace::new());
-    loop {
-        // SAFETY: the object is an iterator; the result is a new reference, or NULL at the end or with an exception set.
-        let item = raw::run(|| unsafe { raw::PyIter_Next(iterator.as_ptr()) });
-        // SAFETY: `PyIter_Next` returns a new reference or NULL.
-        match unsafe { Own::from_nullable(item) } {
-            Some(item) => each(index, item.obj())?,
-            None if py::error_occurred() => return Err(py::Raised),
-            None => return Ok(()),
-        }
-        index += 1;
-        pace.step()?;
-    }
-}
-
-/// Makes a Map from a dict.
-pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    let make = || {
-        py::nested(|| {
-            let pairs = if is_exact_dict(pairs) { dict_pairs(pairs, at)? } else { mapping_pairs(pairs, at)? };
-            Ok(native(Map::<Any, Any>::from_vec(pairs))?.into_object().into())
-        })
-    };
-    match at.memo() {
-        Some(memo) => memo.lower(pairs, make),
-        None => make(),
-    }
-}
-
-fn is_exact_dict(object: Obj<'_>) -> bool {
-    object.type_ptr() == &raw mut ffi::PyDict_Type
-}
-
-/// Converts the pairs of a dict to native values.
-fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
-    let len = py::dict_len(dict);
-    let mut pairs = reserved(len)?;
-    let (mut position, mut pace) = (0, Pace::new());
-    let fresh;
-    let memo = match at.memo() {
-        Some(memo) => memo,
-        None => {
-            fresh = Memo::new();
-            &fresh
-        }
-    };
-    while let Some((key, value)) = py::dict_next(dict, &mut position) {
-        let lowered = lower_kept(&value, &At::Entry { of: at, memo, key: key.obj() })?;
-        push(&mut pairs, (lower_kept(&key, &At::Key { of: at, memo })?, lowered))?;
-        pace.step()?;
-        if py::dict_len(dict) != len {
-            return py::raise(
-                py::exceptions::runtime_error(),
-                "dictionary changed size while it was converted",
-            );
-        }
-    }
-    Ok(pairs)
-}
-
-/// Converts the pairs of an object with the methods `keys` and `__getitem__` to native values.
-fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
-    let keys = mapping.attr(names::KEYS.get())?.obj().call(&[])?;
-    let mut pairs = Vec::new();
-    let fresh;
-    let memo = match at.memo() {
-        Some(memo) => memo,
-        None => {
-            fresh = Memo::new();
-            &fresh
-        }
-    };
-    each(keys.obj(), |_, key| {
-        if at.memo().is_none() {
-            memo.clear();
-        }
-        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
-        let value = py::unsafe_new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
-        let lowered = lower_kept(&value, &At::Entry { of: at, memo, key })?;
-        push(&mut pairs, (keys::lower_key(key, at)?, lowered))
-    })?;
-    Ok(pairs)
 }
 
 /// Converts to native values the pairs of `source`, which may be any object from which a `dict` can be made, followed
@@ -295,7 +116,7 @@ fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
             return at.raise(py::exceptions::value_error(), &text);
         };
         let lowered = lower_item(value, &At::Entry { of: at, memo, key })?;
-        push(&mut pairs, (keys::lower_key(key, at)?, lowered))
+        push(&mut pairs, (lower_key(key, at)?, lowered))
     })?;
     Ok(pairs)
 }

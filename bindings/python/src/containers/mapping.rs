@@ -2,19 +2,19 @@
 
 use std::ffi::{c_int, c_void};
 
-use anyfn::{Any, Dict, Map, MapPlace};
+use anyfn::{Any, Dict, Map};
 use pyo3_ffi as ffi;
 
-use super::collect;
-use super::compare::{self, native_mapping};
-use super::iter::{self, State, What};
-use super::keys::Mapping;
+use super::base::{DICT, MAP, borrow, borrow_if, lift_item, native, wrap};
+use super::iter::What;
+use super::keys::{Mapping, mapping_of, native_mapping};
 use super::slots::{Args, methods, slots};
-use super::{DICT, MAP, borrow, lift_item, lower, native, text, views, wrap};
-use crate::lower::At;
-use crate::object;
+use super::views::{iterate_back, iterate_over};
+use super::{compare, lower, text, views};
+use crate::at::At;
 use crate::py::{self, Obj, Own, Res};
 use crate::types::Class;
+use crate::{collect, object};
 
 /// Makes the class `Map`.
 pub(super) fn make_map_class() -> Res<Own> {
@@ -57,14 +57,6 @@ pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
     ]
 }
 
-/// Returns the native mapping of an instance of Map or Dict.
-pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
-    match native_mapping(object) {
-        Some(mapping) => Ok(mapping),
-        None => py::raise(py::exceptions::type_error(), "expected a Map or Dict"),
-    }
-}
-
 /// Returns the pairs that the arguments of a constructor describe. `name` is the name of the class, for messages.
 pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Vec<(Any, Any)>> {
     let given = args.tuple_len();
@@ -89,21 +81,6 @@ pub(super) fn missing<T>(key: Obj<'_>) -> Res<T> {
     Err(py::Raised)
 }
 
-/// Makes an iterator over the keys, values or pairs of a Map or Dict.
-pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
-    iter::make(match mapping_of(this)? {
-        Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
-        Mapping::Dict(dict) => State::Pairs(native(dict.try_snapshot())?.into_iter(), what),
-    })
-}
-
-/// Makes an iterator over the keys, values or pairs of a Map or Dict, newest pair first.
-pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
-    let mut pairs = mapping_of(this)?.pairs()?;
-    pairs.reverse();
-    iter::make(State::Pairs(pairs.into_iter(), what))
-}
-
 /// Returns true if an object is a dict, Map or Dict, and so can be an operand of `|`.
 fn is_mapping(object: Obj<'_>) -> bool {
     object.type_flags() & ffi::Py_TPFLAGS_DICT_SUBCLASS != 0
@@ -114,7 +91,7 @@ fn is_mapping(object: Obj<'_>) -> bool {
 slots! {
     fn new(class: obj, args: obj, kwargs: opt) -> Own {
         let only = py::tuple_get(args, 0).filter(|_| args.tuple_len() == 1 && kwargs.is_none());
-        let map = match only.and_then(|only| super::borrow_if::<Map>(only, &MAP)) {
+        let map = match only.and_then(|only| borrow_if::<Map>(only, &MAP)) {
             Some(map) => Map::clone(&map),
             None => native(Map::from_vec(constructor_pairs("Map", args, kwargs)?))?,
         };

@@ -5,16 +5,16 @@ use std::ffi::{c_int, c_void};
 use anyfn::{Any, Array, ArrayBuilder, List, Slice};
 use pyo3_ffi as ffi;
 
-use super::collect;
+use super::base::{ARRAY, LIST, borrow, borrow_if, lift_item, native, wrap};
 use super::compare::{self, native_items};
 use super::iter::{self, State};
-use super::shared::Pace;
 use super::slots::{Args, methods, slots};
-use super::{ARRAY, LIST, borrow, lift_item, lower, native, reserved, text, wrap};
-use crate::lower::At;
-use crate::object;
+use super::{lower, text};
+use crate::at::At;
+use crate::loops::{Pace, reserved};
 use crate::py::{self, Obj, Own, Raised, Res, raw};
 use crate::types::Class;
+use crate::{collect, object, owned};
 
 /// Makes the class `Array`.
 pub(super) fn make_array_class() -> Res<Own> {
@@ -78,12 +78,12 @@ pub(super) fn iterable_argument<'a>(
 
 /// Makes an Array from any iterable.
 fn array_from(iterable: Obj<'_>) -> Res<Array> {
-    if let Some(array) = super::borrow_if::<Array>(iterable, &ARRAY) {
+    if let Some(array) = borrow_if::<Array>(iterable, &ARRAY) {
         return Ok(array.clone());
     }
     let is_list = iterable.type_ptr() == &raw mut ffi::PyList_Type;
     if is_list || iterable.type_ptr() == &raw mut ffi::PyTuple_Type {
-        return py::nested(|| lower::array_of(iterable, is_list, &At::Value));
+        return py::nested(|| owned::array_of(iterable, is_list, &At::Value));
     }
     array_of(lower::items_of(iterable, &At::Value)?)
 }

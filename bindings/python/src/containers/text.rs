@@ -9,9 +9,10 @@ use std::cell::{Cell, RefCell};
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 
-use super::shared::{ByAddress, Pace};
+use super::base::{CLASSES, lift_item, native, raw};
 use super::slots::slots;
-use super::{lift_item, native, raw};
+use crate::loops::Pace;
+use crate::memo::ByAddress;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
@@ -175,7 +176,7 @@ slots! {
         let Some(container) = object::reference_of(this) else {
             return py::string_lossy(format!("<{name} object without a native container>").as_bytes());
         };
-        let own = super::CLASSES.iter().any(|(_, class)| this.class().is(class.ptr()));
+        let own = CLASSES.iter().any(|(_, class)| this.class().is(class.ptr()));
         let mut text = String::new();
         write_container(&mut text, container, (!own).then_some(name.as_str()))?;
         py::string_lossy(text.as_bytes())

@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 
+use anyfn::{Map, MapPlace};
 use pyo3_ffi as ffi;
 
-use super::compare;
-use super::iter::What;
-use super::mapping::{iterate_back, iterate_over, mapping_of};
+use super::base::native;
+use super::iter::{self, State, What};
+use super::keys::{Mapping, mapping_of};
 use super::slots::{methods, slots};
-use super::text;
+use super::{compare, text};
 use crate::py::{self, Global, Obj, Own, PyObject, Res, raw};
 use crate::types::{self, Class};
 
@@ -87,6 +88,21 @@ fn what(view: Obj<'_>) -> What {
     } else {
         What::Items
     }
+}
+
+/// Makes an iterator over the keys, values or pairs of a Map or Dict.
+pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
+    iter::make(match mapping_of(this)? {
+        Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
+        Mapping::Dict(dict) => State::Pairs(native(dict.try_snapshot())?.into_iter(), what),
+    })
+}
+
+/// Makes an iterator over the keys, values or pairs of a Map or Dict, newest pair first.
+pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
+    let mut pairs = mapping_of(this)?.pairs()?;
+    pairs.reverse();
+    iter::make(State::Pairs(pairs.into_iter(), what))
 }
 
 /// Makes a set of the items of an iterable.

@@ -22,9 +22,8 @@ use anyfn::abi::{
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 use pyo3_ffi as ffi;
 
-use super::raw;
 use crate::py::{Obj, PyObject};
-use crate::{callback, error, gil, object};
+use crate::{error, gil, object, python_function};
 
 /// Maximum nesting depth of containers that are examined.
 const DEPTH_MAX: u32 = 50;
@@ -51,25 +50,25 @@ impl Visitor {
         }
         match object.type_index() {
             kTVMFFIFunction => {
-                callback::python_callable(handle).map_or(0, |callable| self.visit(callable.as_ptr()))
+                python_function::python_callable(handle).map_or(0, |callable| self.visit(callable.as_ptr()))
             }
             kTVMFFIOpaquePyObject => {
                 error::own_opaque_object(handle).map_or(0, |object| self.visit(object.as_ptr()))
             }
-            kTVMFFIArray => match as_ref::<Array>(&object) {
+            kTVMFFIArray => match as_ref(&object, Array::<Any>::try_from_object) {
                 Some(array) => self.walk_all(array.as_slice().iter(), depth),
                 None => 0,
             },
-            kTVMFFIList => match as_ref::<List>(&object) {
+            kTVMFFIList => match as_ref(&object, List::<Any>::try_from_object) {
                 // SAFETY: only the owner has a reference to the List, and this is the owner's thread.
                 Some(list) => self.walk_all(unsafe { list.as_slice_unlocked() }.iter(), depth),
                 None => 0,
             },
-            kTVMFFIMap => match as_ref::<Map>(&object) {
+            kTVMFFIMap => match as_ref(&object, Map::<Any, Any>::try_from_object) {
                 Some(map) => self.walk_all(map.iter_any().flat_map(<[&Any; 2]>::from), depth),
                 None => 0,
             },
-            kTVMFFIDict => match as_ref::<Dict>(&object) {
+            kTVMFFIDict => match as_ref(&object, Dict::<Any, Any>::try_from_object) {
                 // SAFETY: only the owner has a reference to the Dict, and this is the owner's thread.
                 Some(dict) => self.walk_all(unsafe { dict.iter_unlocked() }.flat_map(<[&Any; 2]>::from), depth),
                 None => 0,
@@ -80,11 +79,12 @@ impl Visitor {
 
     fn walk_all<'a>(&self, items: impl Iterator<Item = &'a Any>, depth: u32) -> c_int {
         for item in items {
-            if raw(item).type_index < kTVMFFIStaticObjectBegin {
+            let value = *item.as_view().as_raw();
+            if value.type_index < kTVMFFIStaticObjectBegin {
                 continue;
             }
             // SAFETY: objects have their value in `v_obj`.
-            let handle = unsafe { raw(item).value.v_obj };
+            let handle = unsafe { value.value.v_obj };
             match self.walk(handle, depth + 1) {
                 0 => {}
                 stop => return stop,
@@ -106,10 +106,14 @@ fn unique(object: &ObjectRef) -> bool {
     object.is_unique()
 }
 
-/// Borrows an object as a container of type `T`. Returns `None` if the object has another type.
-fn as_ref<T: super::Container>(object: &ObjectRef) -> Option<ManuallyDrop<T>> {
+/// Borrows an object as a container of type `T`, to which `from` converts it. Returns `None` if the object has another
+/// type.
+fn as_ref<T>(
+    object: &ObjectRef,
+    from: impl FnOnce(ObjectRef) -> Result<T, ObjectRef>,
+) -> Option<ManuallyDrop<T>> {
     let borrowed = borrow(object.as_handle().cast())?;
-    match T::from_object(ManuallyDrop::into_inner(borrowed)) {
+    match from(ManuallyDrop::into_inner(borrowed)) {
         Ok(container) => Some(ManuallyDrop::new(container)),
         Err(object) => {
             std::mem::forget(object);
@@ -140,7 +144,7 @@ pub(crate) unsafe extern "C" fn traverse(
 
 /// Breaks an unreachable cycle by replacing the native container of an instance with an empty one: `tp_clear` of the
 /// container classes.
-pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
+pub(crate) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let handle = object::handle_unchecked(object);
@@ -162,7 +166,7 @@ pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
 }
 
 /// Returns true if the native function of an instance has no other owner and is not in use, so that
-/// [`callback::break_up`] may be called.
+/// [`python_function::break_up`] may be called.
 pub(crate) fn owns_function(object: Obj<'_>) -> bool {
     borrow(object::handle_unchecked(object)).is_some_and(|function| unique(&function))
         && !gil::any_in_progress()
@@ -172,7 +176,7 @@ pub(crate) fn owns_function(object: Obj<'_>) -> bool {
 ///
 /// # Safety
 /// Must be called by Python, as the destructor of an instance.
-pub(super) unsafe extern "C" fn dealloc(object: *mut PyObject) {
+pub(crate) unsafe extern "C" fn dealloc(object: *mut PyObject) {
     // SAFETY: the object is valid, tracked or not; the collector must not visit it any more.
     unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
     // SAFETY: the remaining content is that of the base class.

@@ -8,11 +8,10 @@ use anyfn::Any;
 use pyo3_ffi as ffi;
 use rustc_hash::FxBuildHasher;
 
-use crate::gil;
-use crate::py::{self, Obj, Own, Res};
+use crate::py::{Obj, Own, Res};
 
 /// Hash map with addresses as keys.
-pub(super) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
+pub(crate) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
 
 /// Python containers that one conversion has already handled, with their native values. References to the containers
 /// are held, so that no address is reused.
@@ -27,7 +26,7 @@ impl Memo {
 
     /// Removes all containers. Called after Python code has run that may have changed them.
     #[inline(always)]
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if !self.0.borrow().is_empty() {
             drop(self.0.take());
         }
@@ -37,7 +36,7 @@ impl Memo {
     /// the caller must hold one reference each. More references mean that the container may occur again, so its
     /// native value is stored.
     #[inline]
-    pub(super) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
+    pub(crate) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
         if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }
     }
 
@@ -56,60 +55,7 @@ impl Memo {
 
 /// Returns the number of references to a Python object.
 #[inline(always)]
-pub(super) fn ref_count(object: Obj<'_>) -> isize {
+pub(crate) fn ref_count(object: Obj<'_>) -> isize {
     // SAFETY: the object is valid.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
-}
-
-/// Step counter for a loop whose length depends on data. At intervals it checks for signals and lets other threads run.
-pub(super) struct Pace(u32);
-
-impl Pace {
-    /// Number of steps between two checks for signals; a power of two.
-    const LOOK: u32 = 1 << 12;
-    /// Number of steps between two points at which other threads may run; a multiple of `LOOK`.
-    const YIELD: u32 = 1 << 16;
-
-    pub(super) const fn new() -> Pace {
-        Pace(0)
-    }
-
-    /// Counts one step of the loop. Signal handlers and other threads may run Python code.
-    #[inline(always)]
-    pub(super) fn step(&mut self) -> Res<()> {
-        self.0 = self.0.wrapping_add(1);
-        if self.0.is_multiple_of(Self::LOOK) { self.look() } else { Ok(()) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look(&self) -> Res<()> {
-        if self.0.is_multiple_of(Self::YIELD) {
-            gil::without(|| ());
-        }
-        // SAFETY: the GIL is held.
-        py::check(unsafe { py::raw::PyErr_CheckSignals() })
-    }
-}
-
-/// Appends an item, or raises `MemoryError`.
-#[inline(always)]
-pub(super) fn push<T>(items: &mut Vec<T>, item: T) -> Res<()> {
-    if items.len() == items.capacity() {
-        grow(items)?;
-    }
-    items.push(item);
-    Ok(())
-}
-
-#[cold]
-#[inline(never)]
-fn grow<T>(items: &mut Vec<T>) -> Res<()> {
-    match items.try_reserve(1) {
-        Ok(()) => Ok(()),
-        Err(_) => {
-            let text = format!("no memory for a container of more than {} items", items.len());
-            py::raise(py::exceptions::memory_error(), &text)
-        }
-    }
 }

@@ -1,0 +1,61 @@
+//! Conversion of numbers and strings to native values.
+
+use anyfn::Any;
+use anyfn::abi::{TVMFFIAny, kTVMFFIInt};
+use pyo3_ffi as ffi;
+
+use crate::at::At;
+use crate::bigint;
+use crate::py::{self, IntError, Obj, Raised, Res};
+
+/// Converts an int of any size to a native value. `arg` must be an instance of `int`.
+#[inline]
+pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
+    match arg.int() {
+        Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
+        Err(IntError::Raised) => Err(Raised),
+        Err(IntError::Overflow) => bigint::lower(arg),
+    }
+}
+
+/// Makes a native value of a type that owns nothing, from the eight bytes of its payload.
+#[inline]
+pub(crate) fn plain(type_index: i32, bits: u64) -> Any {
+    // SAFETY: only called with types that own nothing, and with valid bits of these types.
+    unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
+}
+
+/// Returns the native value of an object whose class is exactly `int`. Returns `None` for other classes and for ints
+/// that do not fit in 64 bits.
+#[inline(always)]
+pub(crate) fn exact_int(value: Obj<'_>) -> Option<Any> {
+    let value = exact_i64(value)?;
+    // SAFETY: an int owns nothing.
+    Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
+}
+
+/// Returns the int that [`exact_int`] converts as an `i64`, under the same conditions.
+#[inline(always)]
+pub(crate) fn exact_i64(value: Obj<'_>) -> Option<i64> {
+    if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
+}
+
+/// Raises `ValueError` for a str that has no UTF-8 encoding.
+#[cold]
+pub(crate) fn bad_text<T>(at: &At<'_>) -> Res<T> {
+    py::clear_error();
+    at.raise(py::exceptions::value_error(), "the str holds lone surrogates and cannot be encoded as UTF-8")
+}
+
+/// Makes a native string from the UTF-8 bytes of a Python string.
+#[inline]
+pub(crate) fn string(bytes: &[u8]) -> Any {
+    // SAFETY: Python returns UTF-8.
+    anyfn::String::from(unsafe { std::str::from_utf8_unchecked(bytes) }).into()
+}
+
+/// Returns the address of the object True.
+pub(crate) fn true_ptr() -> *mut py::PyObject {
+    // SAFETY: this only takes the address of True.
+    unsafe { ffi::Py_True() }
+}
