@@ -11,6 +11,7 @@ use anyfn_compiler::ir::{ExprKind, StmtKind, make, ops, printer};
 use anyfn_compiler::passes::verify;
 use anyfn_compiler::te::{self, compute, element, placeholder, reduce_axis};
 use anyfn_compiler::{schedule::Schedule, source};
+use anyfn_parser::parse_func;
 
 fn shape(extents: &[i32]) -> Array<Expr> {
     extents.iter().map(|extent| ops::i32(*extent)).collect()
@@ -278,5 +279,29 @@ fn damaged_functions_are_errors() -> Result<()> {
         }
     }
     assert!(wrong * 2 > cases / 4 && right > 0, "{wrong} wrong, {right} right");
+    Ok(())
+}
+
+/// A reduction whose first value changes around its block would be initialised several times. Steps that are valid for
+/// other reductions would change that number.
+#[test]
+fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
+    let text = |min: &str| {
+        format!(
+            "def f(A: Buffer((32,), float32), s: Buffer((), float32)):\n    for k, j in grid(32, 2):\n        \
+             with block(\"sum\"):\n            vk = axis.reduce(({min}, 32), k)\n            \
+             vj = axis.reduce(2, j)\n            with init():\n                s[()] = 0.0\n            \
+             s[()] = s[()] + 1.0\n"
+        )
+    };
+    verify(&parse_func(&text("0"))?)?;
+    refused(
+        &parse_func(&text("k"))?,
+        "ValueError",
+        "reduction axis `vk` of block `sum` begins with k, which changes",
+    );
+    let through_variable =
+        text("x").replace("        with block", "        x: int32 = k * 2\n        with block");
+    refused(&parse_func(&through_variable)?, "ValueError", "begins with x, which changes");
     Ok(())
 }

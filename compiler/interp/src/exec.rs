@@ -82,7 +82,7 @@ impl Machine {
             let (first, count) = (self.place(&axis.dom.min)?, self.place(&axis.dom.extent)?);
             let value = self.place(&value)?;
             if value < first || value >= first.saturating_add(count) {
-                let (name, end) = (&axis.var.name, first + count - 1);
+                let (name, end) = (&axis.var.name, first.saturating_add(count).saturating_sub(1));
                 return self.fail(
                     "IndexError",
                     &format!(

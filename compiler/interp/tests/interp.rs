@@ -73,3 +73,19 @@ fn a_reduction_of_nothing() -> Result<()> {
     assert_eq!(c.to_vec::<f32>()?, [0.0, 0.0]);
     Ok(())
 }
+
+#[test]
+fn limits_of_an_axis_that_int64_cannot_hold() -> Result<()> {
+    // The end of the axis is computed for the message only, and none of its values is an int64.
+    for (first, count) in [(i64::MIN, 0), (i64::MIN, -5), (i64::MAX, 7)] {
+        let text = format!(
+            "def f(A: Buffer((4,), float32)):\n    for i in range(4):\n        with block(\"b\"):\n            \
+             v = axis.spatial((int64({first}), int64({count})), int64(i))\n            A[i] = 1.0\n"
+        );
+        let func = parse_func(&text)?;
+        let a = Tensor::zeros(DType::FLOAT32, &[4])?;
+        let error = interpret(&func, &Array::<Any>::try_from_iter([a.into_object()])?).unwrap_err();
+        assert_eq!(error.kind(), "IndexError", "{}", error.message());
+    }
+    Ok(())
+}

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Error, ObjectRef, Ref, Result, register};
 use anyfn_arith::Analyzer;
+use anyfn_ir::analysis::uses_var;
 use anyfn_ir::buffer::{Buffer, BufferRegion, SCOPES};
-use anyfn_ir::expr::{Expr, Let, Range, Var};
+use anyfn_ir::expr::{Expr, IterKind, Let, Range, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::kind::{as_int, is_beyond_int64, is_int};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
@@ -80,6 +81,8 @@ pub(crate) struct Verifier {
     loops: Vec<ForKind>,
     /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
     pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
+    /// Variables that are defined in the innermost enclosing block, outside of its axes.
+    within: Vec<Ref<Var>>,
     /// Enclosing conditions, each with true if the condition holds at the current statement, and false if it does not
     /// hold.
     pub(crate) conditions: Vec<(Expr, bool)>,
@@ -217,7 +220,9 @@ impl Verifier {
         let is_new = self.defined.insert(address(var));
         self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
         let mark = self.analyzer.mark();
+        self.within.push(var.clone());
         inner(self);
+        self.within.pop();
         self.analyzer.restore(mark);
         if is_new {
             self.defined.remove(&address(var));
@@ -516,6 +521,7 @@ impl Verifier {
                 )
             });
         }
+        self.reduction(block);
         self.blocks.push(block.clone());
         let (runs, conditions) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.conditions));
         // The predicate excludes some values of the axes.
@@ -527,11 +533,33 @@ impl Verifier {
         self.blocks.pop();
     }
 
+    /// Reports reduction axes whose first value changes while the reduction runs. Such a reduction would be initialised
+    /// several times, or, after transformations that are valid otherwise, once.
+    fn reduction(&mut self, block: &anyfn_ir::stmt::Block) {
+        let reduced = block.iter_vars.iter().filter(|axis| axis.kind == IterKind::Reduce);
+        for axis in reduced.filter(|_| block.init.is_some()) {
+            let changes = self.within.iter().find(|var| uses_var(&axis.dom.min, var)).cloned();
+            self.expect(changes.is_none(), "ValueError", || {
+                format!(
+                    "reduction axis `{}` of block `{}` begins with {}, which changes around the block",
+                    axis.var.name,
+                    block.name,
+                    text(&axis.dom.min)
+                )
+            });
+        }
+    }
+
     /// Verifies the axes of a block from index `place` on, and then its body. The body is verified for all values of
     /// the axes, independently of the loops around the block.
     fn axes(&mut self, block: &Ref<anyfn_ir::stmt::Block>, place: usize) {
         on_enough_stack(|| {
-            let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
+            let Some(axis) = block.iter_vars.iter().nth(place) else {
+                let within = std::mem::take(&mut self.within);
+                self.block(block);
+                self.within = within;
+                return;
+            };
             self.runs.push((axis.var.clone(), axis.dom.min.clone(), axis.dom.extent.clone()));
             self.with_var(&axis.var, "axis", |this| {
                 if types::is_index(axis.var.dtype) {
