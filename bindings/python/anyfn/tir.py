@@ -221,6 +221,7 @@ class Stmt(_Text, Object):
 
 BufferStore = _node("tir.BufferStore", Stmt)
 For = _node("tir.For", Stmt)
+Launch = _node("tir.Launch", Stmt)
 SeqStmt = _node("tir.SeqStmt", Stmt)
 IfThenElse = _node("tir.IfThenElse", Stmt)
 LetStmt = _node("tir.LetStmt", Stmt)

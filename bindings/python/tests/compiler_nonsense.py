@@ -36,7 +36,8 @@ TEXTS += ["annotate", "get_loops", "global_symbol", "scheduled", "partial", "fun
 BINARY = ["Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE"]
 BINARY += ["BitAnd", "BitOr", "BitXor", "ShiftLeft", "ShiftRight", "And", "Or"]
 BINARY = [f"tir.{name}" for name in BINARY]
-STATEMENTS = ["BufferStore", "For", "SeqStmt", "IfThenElse", "LetStmt", "Allocate", "Evaluate", "AssertStmt", "BlockRealize"]
+STATEMENTS = ["BufferStore", "For", "Launch", "SeqStmt", "IfThenElse", "LetStmt", "Allocate", "Evaluate", "AssertStmt"]
+STATEMENTS += ["BlockRealize"]
 STATEMENTS = [f"tir.{name}" for name in STATEMENTS]
 # What an error for nonsense can be.
 REFUSALS = (TypeError, SyntaxError, ValueError, NameError, LookupError, ArithmeticError, MemoryError, RuntimeError, AttributeError, RecursionError)

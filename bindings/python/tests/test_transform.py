@@ -251,6 +251,60 @@ def test_the_stages_are_written_into_a_folder(tmp_path):
         pipeline.dump(str(tmp_path / "file" / "inside"))
 
 
+def rows(n=33):
+    """A function with a parallel loop, and its arguments."""
+    func = tir.parse(
+        """
+        def f(A: Buffer((n, 8), float32), B: Buffer((n, 8), float32)):
+            for i in parallel(n):
+                for j in range(8):
+                    B[i, j] = A[i, j] * 2.0
+        """
+    )
+    return func, np.arange(n * 8, dtype="float32").reshape(n, 8), np.zeros((n, 8), "float32")
+
+
+def test_parallel_lowering_is_a_pass_that_a_pipeline_replaces():
+    func, x, out = rows()
+    assert "with launch(A, B):\n" in str(anyfn.lower(func))
+    assert "anyfn_parallel(f_task0, &shared)" in anyfn.source(func)
+
+    @transform.prim_func_pass
+    def serial(func):
+        """Makes parallel loops serial."""
+
+        def change(node):
+            if node.kind != "parallel":
+                return node
+            return tir.For(node.loop_var, node.min, node.extent, "serial", node.body, node.annotations)
+
+        return anyfn.structural_map(func, (tir.For, change))
+
+    @transform.prim_func_pass
+    def two_tasks(func):
+        """Launches each parallel loop in two tasks."""
+        func = transform.get("lower_parallel")(func)
+        two = tir.IntImm("int32", 2)
+        return anyfn.structural_map(func, (tir.Launch, lambda node: tir.Launch(two, node.captures, node.body)))
+
+    for one, part in ((serial, None), (two_tasks, "anyfn_parallel_in(2, f_task0, &shared)")):
+        pipeline = transform.default_pipeline()
+        pipeline.replace("lower_parallel", one)
+        source = anyfn.source(func, pipeline=pipeline)
+        assert part in source if part else "f_task0" not in source
+        out[:] = 0
+        anyfn.build(func, pipeline=pipeline)["f"](x, out)
+        assert (out == x * 2).all()
+        assert one.name in [name for name, _ in pipeline.times()]
+
+
+def test_code_needs_lowered_loops():
+    pipeline = transform.default_pipeline()
+    pipeline.remove("lower_parallel")
+    with pytest.raises(ValueError, match="parallel loop `i` must be lowered .* by the pass `lower_parallel`"):
+        anyfn.source(rows()[0], pipeline=pipeline)
+
+
 def break_it(func):
     """Reads a buffer that nobody has defined."""
     stranger = tir.decl_buffer((8,), name="stranger")

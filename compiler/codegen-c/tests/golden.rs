@@ -12,6 +12,7 @@ use anyfn_codegen_c::generate;
 use anyfn_ir::func::IRModule;
 use anyfn_ir::target::Target;
 use anyfn_parser::parse_module;
+use anyfn_passes::native;
 
 /// Functions that each dialect can express.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -109,10 +110,11 @@ fn target(kind: &str, vector_bytes: i64) -> Target {
     }
 }
 
-/// Returns the source of the functions in `text`, without the source that precedes them.
+/// Returns the source of the functions in `text`, without the source that precedes them. Parallel loops are lowered first.
 fn functions(text: &str, target: &Target) -> Result<String> {
     let prelude = generate(&IRModule { functions: Map::new(), attrs: Map::new() }, target)?;
-    let source = generate(&*parse_module(text)?, target)?;
+    let module = native::pass("lower_parallel")?.apply(&parse_module(text)?)?;
+    let source = generate(&module, target)?;
     let functions = source.strip_prefix(&prelude).expect("the prelude precedes the functions");
     Ok(functions.trim_start().to_owned())
 }
@@ -176,6 +178,32 @@ fn errors_name_what_null_cannot_express() {
         let message = error.message();
         assert!(message.starts_with("function `f`: ") && message.contains(expected), "{body}: {message}");
     }
+}
+
+#[test]
+fn the_number_of_tasks_is_set_where_the_language_has_tasks() -> Result<()> {
+    let text = r#"
+def f(A: Buffer((n,), "float32")):
+    with launch(A, tasks=2):
+        for i in parallel(n):
+            A[i] = 0.0
+"#;
+    let source = functions(text, &target("c", 0))?;
+    assert!(source.contains("if (anyfn_parallel_in(2, f_task0, &shared) != 0) return -1;"), "{source}");
+    let error = refused(text);
+    let expected = "function `f`: the number of tasks of loop `i` is given, but null code cannot set it";
+    assert_eq!(error.message(), expected);
+    Ok(())
+}
+
+#[test]
+fn the_host_needs_launches() -> Result<()> {
+    let module = parse_module(FUNCTIONS[0].1)?;
+    let error = generate(&module, &target("c", 0)).expect_err("the loop is not lowered");
+    let expected = "function `scale`: parallel loop `i` must be lowered before C code is generated, by the pass \
+                    `lower_parallel`";
+    assert_eq!(error.message(), expected);
+    Ok(())
 }
 
 #[test]

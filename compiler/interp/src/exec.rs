@@ -35,6 +35,14 @@ impl Machine {
                 }
                 Ok(())
             }
+            StmtKind::Launch(node) => {
+                let count = self.place(&node.num_tasks)?;
+                if count < 0 {
+                    let name = &node.body.loop_var.name;
+                    return self.fail("ValueError", &format!("loop `{name}` is launched in {count} tasks"));
+                }
+                self.stmt(&node.body.clone().into_parent())
+            }
             StmtKind::SeqStmt(node) => node.seq.iter().try_for_each(|stmt| self.stmt(&stmt)),
             StmtKind::IfThenElse(node) => match (self.is_true(&node.condition)?, &node.else_case) {
                 (true, _) => self.stmt(&node.then_case),

@@ -45,6 +45,26 @@ fn softmax_by_hand() -> Result<()> {
 }
 
 #[test]
+fn a_launch_runs_all_iterations() -> Result<()> {
+    let text = r#"
+def f(A: Buffer((8,), float32), count: int32):
+    with launch(A, tasks=count):
+        for i in parallel(2, extent=4):
+            A[i] = float32(i)
+"#;
+    let func = parse_func(text)?;
+    let a = Tensor::zeros(DType::FLOAT32, &[8])?;
+    let run = |count: i64| {
+        interpret(&func, &Array::<Any>::try_from_iter([Any::from(a.clone().into_object()), Any::new(count)?])?)
+    };
+    run(3)?;
+    assert_eq!(a.to_vec::<f32>()?, [0.0, 0.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0]);
+    let error = run(-1).expect_err("the number is negative");
+    assert!(error.message().contains("loop `i` is launched in -1 tasks"), "{}", error.message());
+    Ok(())
+}
+
+#[test]
 fn an_element_that_was_not_written() -> Result<()> {
     let func =
         parse_func(&SOFTMAX.replace(

@@ -9,7 +9,8 @@ use crate::expr::{
     Reduce, Select, StringImm, Var,
 };
 use crate::stmt::{
-    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, Launch, LetStmt,
+    SeqStmt, Stmt,
 };
 
 /// Table from type index to the position of the type in a list of node types. It is built at first use.
@@ -74,7 +75,8 @@ kinds! {
 kinds! {
     /// Statement, by its node type.
     StmtKind of Stmt {
-        BufferStore, For, SeqStmt, IfThenElse, LetStmt, Allocate, Evaluate, AssertStmt, Block, BlockRealize,
+        BufferStore, For, Launch, SeqStmt, IfThenElse, LetStmt, Allocate, Evaluate, AssertStmt, Block,
+        BlockRealize,
     } and {} otherwise other
 }
 

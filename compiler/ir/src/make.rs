@@ -6,9 +6,10 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, IterVar, Range, Var};
 use crate::ops;
 use crate::stmt::{
-    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt,
-    SeqStmt, Stmt, StmtNode,
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, Launch,
+    LetStmt, SeqStmt, Stmt, StmtNode,
 };
+use crate::visit;
 
 /// Creates a compact buffer of scope `global`, with a new variable for the address of its memory.
 #[must_use]
@@ -83,6 +84,13 @@ pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, 
 pub fn for_with(like: &For, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     let (loop_var, kind, annotations) = (like.loop_var.clone(), like.kind, like.annotations.clone());
     Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
+/// Creates a launch of a parallel loop. `num_tasks` is the number of tasks; if it is 0, the runtime chooses the number.
+#[must_use]
+pub fn launch(num_tasks: Expr, body: Ref<For>) -> Stmt {
+    let captures = visit::captures(&body);
+    Ref::new(Launch { base: StmtNode {}, num_tasks, captures, body }).into_parent()
 }
 
 /// Creates a conditional statement.

@@ -2,12 +2,12 @@
 //!
 //! [`ops`] and [`make`](crate::make) build simplified nodes. A parser needs the nodes that are written in the source.
 
-use anyfn::{Any, Array, DType, Map, Ref, Result, String, bail};
+use anyfn::{Any, Array, DType, Map, ObjectRef, Ref, Result, String, bail};
 
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Broadcast, Cast, Expr, IterVar, Not, PrimExpr, Select, Var};
 use crate::ops::{self, DTypeExt};
-use crate::stmt::{AssertStmt, Block, For, ForKind, SeqStmt, Stmt, StmtNode};
+use crate::stmt::{AssertStmt, Block, For, ForKind, Launch, SeqStmt, Stmt, StmtNode};
 
 /// Creates a binary operation. The data types of the operands are unified. Division by a constant 0 is accepted, since it
 /// may never be evaluated.
@@ -84,6 +84,13 @@ pub fn for_loop(
     annotations: Map<String, Any>,
 ) -> Stmt {
     Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
+/// Creates a launch of a loop with the given captures.
+#[must_use]
+pub fn launch(num_tasks: Expr, captures: Vec<ObjectRef>, body: Ref<For>) -> Stmt {
+    let captures = captures.into_iter().collect();
+    Ref::new(Launch { base: StmtNode {}, num_tasks, captures, body }).into_parent()
 }
 
 /// Creates an assertion: the function ends with an error unless the condition holds.

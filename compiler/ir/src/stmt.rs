@@ -1,6 +1,6 @@
 //! Statements: nodes that have an effect.
 
-use anyfn::{Any, Array, Map, Object, Ref, String};
+use anyfn::{Any, Array, Map, Object, ObjectRef, Ref, String};
 
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, IterVar, Var};
@@ -47,6 +47,24 @@ pub struct For {
     /// Annotations for passes.
     #[field(default)]
     pub annotations: Map<String, Any>,
+}
+
+/// Launch of tasks that share the iterations of a parallel loop. Each task executes a contiguous range of iterations.
+///
+/// The pass `lower_parallel` replaces each parallel loop by a launch, which states what a code generator has to spell: what
+/// the tasks receive, and how many tasks there are.
+#[derive(Object)]
+#[object(key = "tir.Launch", parent = StmtNode, structural = "tree", final)]
+#[repr(C)]
+pub struct Launch {
+    pub(crate) base: StmtNode,
+    /// Number of tasks, of data type `int32`. If it is 0, the runtime chooses the number.
+    pub num_tasks: Expr,
+    /// Variables and buffers that the tasks receive: those that the body of the loop uses and that are defined around the
+    /// loop. See [`captures`](crate::visit::captures).
+    pub captures: Array<ObjectRef>,
+    /// Parallel loop whose iterations the tasks share.
+    pub body: Ref<For>,
 }
 
 /// Sequence of statements.

@@ -3,7 +3,7 @@
 //! A node of a type that is not defined in this crate is traversed by its reflected fields, so that passes see its
 //! children.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, IntoAny, Object, ObjectRef, Ref, Result, registry};
@@ -15,8 +15,8 @@ use crate::expr::{
 };
 use crate::kind::{ExprKind, StmtKind};
 use crate::stmt::{
-    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
-    StmtNode,
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, Launch,
+    LetStmt, SeqStmt, Stmt, StmtNode,
 };
 
 /// Stack space in bytes that a step of a recursion requires. If less remains, a segment of `MORE` bytes is allocated.
@@ -121,6 +121,11 @@ pub trait Visitor {
                 self.expr(&node.extent);
                 self.define(&node.loop_var);
                 self.stmt(&node.body);
+            }
+            StmtKind::Launch(node) => {
+                self.expr(&node.num_tasks);
+                node.captures.iter().for_each(|capture| self.object(&capture));
+                self.stmt(&node.body.clone().into_parent());
             }
             StmtKind::SeqStmt(node) => node.seq.iter().for_each(|stmt| self.stmt(&stmt)),
             StmtKind::IfThenElse(node) => {
@@ -364,6 +369,22 @@ pub trait Mutator {
                     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
                 })
             }
+            StmtKind::Launch(node) => {
+                let num_tasks = self.expr(&node.num_tasks)?;
+                let new = self.stmt(&node.body.clone().into_parent())?;
+                let Ok(body) = new.clone().cast::<For>() else {
+                    // If a pass replaces the loop by another statement, that statement replaces the launch, too.
+                    return Ok(new);
+                };
+                if body.kind != ForKind::Parallel {
+                    return Ok(new);
+                }
+                let is_same = num_tasks.ptr_eq(&node.num_tasks) && body.ptr_eq(&node.body);
+                keep_or(stmt, is_same, || {
+                    let captures = captures(&body);
+                    Ref::new(Launch { base, num_tasks, captures, body }).into_parent()
+                })
+            }
             StmtKind::SeqStmt(node) => {
                 let seq = each(&node.seq, |stmt| self.stmt(stmt), Ref::ptr_eq)?;
                 keep_or(stmt, same(&seq, &node.seq), || Ref::new(SeqStmt { base, seq }).into_parent())
@@ -533,6 +554,90 @@ pub trait Mutator {
             }
         }
         Ok(object.clone())
+    }
+}
+
+/// Returns the variables and buffers that the body of a loop uses and that are defined around the loop, in the order of
+/// their first use.
+///
+/// Buffers that share memory are listed once. A buffer is followed by the variables in those of its extents and strides
+/// from which offsets are computed. If a whole buffer is an argument of a call, all its extents count as used.
+#[must_use]
+pub fn captures(node: &For) -> Array<ObjectRef> {
+    let mut free = Free::default();
+    free.define(&node.loop_var);
+    free.stmt(&node.body);
+    let Free { defined, used, .. } = free;
+    used.into_iter().filter(|(key, _)| !defined.contains(key)).map(|(_, object)| object).collect()
+}
+
+/// Returns the variable that identifies an element of [`Launch::captures`]: the element itself, or the variable `data` of
+/// a buffer. Returns `None` for any other object.
+#[must_use]
+pub fn captured_var(capture: &ObjectRef) -> Option<Ref<Var>> {
+    match Ref::<Buffer>::try_from_object(capture.clone()) {
+        Ok(buffer) => Some(buffer.data.clone()),
+        Err(object) => Ref::<Var>::try_from_object(object).ok(),
+    }
+}
+
+/// Visitor that collects the variables and buffers that a statement uses and those that it defines. Each node is visited
+/// once.
+#[derive(Default)]
+struct Free {
+    /// Addresses of the variables that the statement defines.
+    defined: HashSet<usize>,
+    /// Variables and buffers in the order of their first use, each after the address of the variable that identifies it.
+    used: Vec<(usize, ObjectRef)>,
+    /// Addresses in `used`.
+    known: HashSet<usize>,
+    seen: Seen,
+}
+
+impl Free {
+    fn add(&mut self, var: &Ref<Var>, object: &ObjectRef) {
+        let key = var.as_object().as_handle().addr();
+        if self.known.insert(key) {
+            self.used.push((key, object.clone()));
+        }
+    }
+
+    /// Visits an argument of a call. The callee receives the shape of a buffer.
+    fn argument(&mut self, arg: &ObjectRef) {
+        self.object(arg);
+        if let Ok(buffer) = Ref::<Buffer>::try_from_object(arg.clone()) {
+            buffer.shape.iter().for_each(|extent| self.expr(&extent));
+        }
+    }
+}
+
+impl Visitor for Free {
+    fn expr(&mut self, expr: &Expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
+            ExprKind::Var(var) => self.add(var, var.as_object()),
+            _ if !self.seen.is_first(expr.as_object()) => {}
+            ExprKind::Call(node) => node.args.iter().for_each(|arg| self.argument(&arg)),
+            _ => self.below_expr(expr),
+        });
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        if self.seen.is_first(stmt.as_object()) {
+            self.below_stmt(stmt);
+        }
+    }
+
+    fn define(&mut self, var: &Ref<Var>) {
+        self.defined.insert(var.as_object().as_handle().addr());
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.add(&buffer.data, buffer.as_object());
+        if buffer.strides.is_empty() {
+            buffer.shape.iter().skip(1).for_each(|extent| self.expr(&extent));
+        } else {
+            buffer.strides.iter().for_each(|stride| self.expr(&stride));
+        }
     }
 }
 

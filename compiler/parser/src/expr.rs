@@ -571,7 +571,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses an argument of a call: an expression, a buffer, a region of a buffer, or another object.
-    fn arg(&mut self) -> Result<ObjectRef> {
+    pub(crate) fn arg(&mut self) -> Result<ObjectRef> {
         if let Token::Name(name) = *self.next() {
             let is_alone = self.is_sign(1, ",") || self.is_sign(1, ")");
             if let (true, Some(Named::Buffer(buffer, _))) = (is_alone, self.scope.find(name)) {

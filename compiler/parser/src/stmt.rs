@@ -8,7 +8,7 @@ use anyfn_ir::expr::{BinaryOp, BufferLoad, Expr, IterKind, IterVar, Range, Var};
 use anyfn_ir::node::{self, BlockParts};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::printer::KEYWORDS;
-use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor};
 use anyfn_ir::{ExprKind, analysis, make};
 
@@ -478,10 +478,11 @@ impl<'a> Parser<'a> {
     fn with(&mut self) -> Result<Stmt> {
         self.at += 1;
         let at = self.start();
-        let form = self.word("`block`, `scope` or `seq`")?;
+        let form = self.word("`block`, `launch`, `scope` or `seq`")?;
         match form {
             "block" => self.block(true),
             "bare_block" => self.block(false),
+            "launch" => self.launch(),
             "scope" | "seq" => {
                 self.expect("(", "")?;
                 self.expect(")", "")?;
@@ -500,8 +501,30 @@ impl<'a> Parser<'a> {
             _ => self.fail(
                 "SyntaxError",
                 at,
-                &format!("expected `block`, `scope` or `seq` after `with` but got `{form}`"),
+                &format!("expected `block`, `launch`, `scope` or `seq` after `with` but got `{form}`"),
             ),
+        }
+    }
+
+    /// Parses a launch: its captures, the number of tasks, and its loop.
+    fn launch(&mut self) -> Result<Stmt> {
+        self.expect("(", "after `launch`")?;
+        let mut num_tasks = None;
+        let captures = self.list(")", "after the capture", |p| {
+            if p.is_name(0, "tasks") && p.is_sign(1, "=") {
+                p.at += 2;
+                num_tasks = Some(p.expr()?);
+                return Ok(None);
+            }
+            p.arg().map(Some)
+        })?;
+        let at = self.start();
+        match self.suite("after `with launch(..)`")?.cast::<For>() {
+            Ok(body) => {
+                let num_tasks = num_tasks.unwrap_or_else(|| ops::i32(0));
+                Ok(node::launch(num_tasks, captures.into_iter().flatten().collect(), body))
+            }
+            Err(_) => self.fail("SyntaxError", at, "expected one loop inside of `with launch(..)`"),
         }
     }
 

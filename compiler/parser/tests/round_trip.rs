@@ -268,6 +268,14 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ("sum(n, axis=[n])", "a reduction of a tensor expression has no text"),
         ("n\n  n", "line 3, column 3: this line is indented as none before it that it could belong to"),
         ("A[n, 0] = 0.0 0", "line 2, column 19: expected the end of the line but got 0"),
+        (
+            "with launch(A):\n        A[0, 0] = 0.0",
+            "line 2, column 19: expected one loop inside of `with launch(..)`",
+        ),
+        (
+            "with start():\n        n",
+            "expected `block`, `launch`, `scope` or `seq` after `with` but got `start`",
+        ),
     ];
     for (line, expected) in cases {
         let error = parse(&inside(line)).unwrap_err();

@@ -52,6 +52,8 @@ passes! {
     widen_floats "tir.transform.widen_floats",
     /// Moves calls of packed functions out of expressions: each becomes a statement or the value of a variable.
     lower_packed_calls "tir.transform.lower_packed_calls",
+    /// Replaces each parallel loop by the launch of tasks that share its iterations.
+    lower_parallel "tir.transform.lower_parallel",
 }
 
 /// Names of the passes of the default pipeline, in order.
@@ -69,6 +71,7 @@ const DEFAULT: &[&str] = &[
     "widen_floats",
     "simplify",
     "lower_packed_calls",
+    "lower_parallel",
 ];
 
 /// Returns a built-in pass by name.

@@ -11,8 +11,8 @@ use anyfn_ir::expr::{Expr, IterKind, Let, Range, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::kind::{as_int, is_beyond_int64, is_int};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
-use anyfn_ir::stmt::{Allocate, AssertStmt, BlockRealize, BufferStore, For, ForKind, Stmt};
-use anyfn_ir::visit::{Visitor, on_enough_stack};
+use anyfn_ir::stmt::{Allocate, AssertStmt, BlockRealize, BufferStore, For, ForKind, Launch, Stmt};
+use anyfn_ir::visit::{Visitor, captured_var, captures, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
 
 use crate::simplify::assume_shapes;
@@ -26,9 +26,9 @@ const MAX_FOUND: usize = 8;
 /// Verifies a function.
 ///
 /// Checks the data types of all operands and results, that variables and buffers are used where they are defined, that
-/// blocks read and write only the regions that they declare, and that no access is proven to be out of bounds. An
-/// access is not reported if it depends on data, if it cannot be proven to be out of bounds, or if it is never
-/// executed.
+/// blocks read and write only the regions that they declare, that launches capture what their tasks use, and that no
+/// access is proven to be out of bounds. An access is not reported if it depends on data, if it cannot be proven to be
+/// out of bounds, or if it is never executed.
 ///
 /// Passes, schedules and code generators rely on this check: they receive verified functions.
 ///
@@ -374,6 +374,7 @@ impl Verifier {
         match StmtKind::of(stmt) {
             StmtKind::BufferStore(node) => self.store(node),
             StmtKind::For(node) => self.for_loop(node),
+            StmtKind::Launch(node) => self.launch(node),
             StmtKind::SeqStmt(node) => node.seq.iter().for_each(|stmt| self.stmt(&stmt)),
             StmtKind::IfThenElse(node) => {
                 self.condition(&node.condition, "a condition");
@@ -476,6 +477,39 @@ impl Verifier {
         self.runs.pop();
         self.loops.pop();
         self.dead -= usize::from(is_dead);
+    }
+
+    fn launch(&mut self, node: &Launch) {
+        let (name, kind, count) = (&node.body.loop_var.name, node.body.kind, &node.num_tasks);
+        self.expect(kind == ForKind::Parallel, "ValueError", || {
+            format!("the loop `{name}` of a launch is {}, not parallel", kind.text())
+        });
+        self.expr(count);
+        self.expect(count.dtype == DType::INT32, "TypeError", || {
+            format!("the number of tasks of loop `{name}` is {}, not int32", count.dtype)
+        });
+        self.expect(as_int(count).is_none_or(|count| count >= 0), "ValueError", || {
+            format!("the number of tasks of loop `{name}` is negative: {}", text(count))
+        });
+        let mut captured = HashSet::new();
+        for capture in node.captures.iter() {
+            match captured_var(&capture) {
+                Some(var) => drop(captured.insert(address(&var))),
+                None => self.problem(
+                    "TypeError",
+                    format!("a launch captures variables and buffers, not `{}`", capture.type_key()),
+                ),
+            }
+            self.object(&capture, false);
+        }
+        for used in captures(&node.body).iter() {
+            let is_captured = captured_var(&used).is_none_or(|var| captured.contains(&address(&var)));
+            self.expect(is_captured, "NameError", || {
+                let used = printer::brief(&used);
+                format!("the launch of loop `{name}` does not capture `{used}`, which the loop uses")
+            });
+        }
+        self.for_loop(&node.body);
     }
 
     fn allocate(&mut self, node: &Allocate) {

@@ -122,6 +122,7 @@ impl<'a, D: Dialect> Body<'a, D> {
                 self.line(&format!("{place} = {value};"));
             }
             StmtKind::For(node) => D::for_loop(self, node)?,
+            StmtKind::Launch(node) => D::launch(self, node)?,
             StmtKind::SeqStmt(node) => {
                 for stmt in node.seq.iter() {
                     self.stmt(&stmt)?;

@@ -4,10 +4,11 @@ use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Call, Expr, Var};
 use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::is_int;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::packed::name_of;
 use anyfn_ir::printer;
-use anyfn_ir::stmt::{BufferStore, For, Stmt};
+use anyfn_ir::stmt::{BufferStore, For, Launch, Stmt};
 use anyfn_ir::target::Target;
 
 use crate::family::{Body, Interface, Message, Symbol, c, type_name};
@@ -168,6 +169,20 @@ pub(crate) trait Dialect: Sized {
 
     /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
     fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
+
+    /// Generates a launch of tasks. By default, this is the parallel loop itself, which is right for a language whose threads
+    /// share the iterations of such a loop.
+    fn launch(body: &mut Body<'_, Self>, node: &Launch) -> Result<()> {
+        if !is_int(&node.num_tasks, 0) {
+            let name = &node.body.loop_var.name;
+            bail!(
+                "ValueError",
+                "the number of tasks of loop `{name}` is given, but {} code cannot set it",
+                Self::NAME
+            );
+        }
+        Self::for_loop(body, &node.body)
+    }
 
     /// Returns the first line of a loop whose variable takes the values from `first` up to but not including `end`.
     fn loop_head(dtype: DType, name: &str, first: &str, end: &str) -> Result<String> {

@@ -1,25 +1,44 @@
-//! Code generation for loops: hints for the C compiler, and parallel loops.
+//! Code generation for loops: hints for the C compiler, and tasks.
 
 use std::fmt::Write as _;
 
-use anyfn::Result;
-use anyfn_ir::stmt::{For, ForKind};
+use anyfn::{Result, bail};
+use anyfn_ir::kind::is_int;
+use anyfn_ir::stmt::{For, ForKind, Launch};
+use anyfn_ir::visit::captured_var;
 
 use crate::family::{Body, uses};
 use crate::host::packed::FAILED;
 use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
-    /// Generates a loop of any kind. Its stores bypass the caches if the loop has the annotation `nontemporal`.
+    /// Generates a loop of any kind, except for a parallel loop that is not part of a launch.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
+        if node.kind == ForKind::Parallel {
+            bail!(
+                "ValueError",
+                "parallel loop `{}` must be lowered before C code is generated, by the pass `lower_parallel`",
+                node.loop_var.name
+            );
+        }
+        self.streamed(node, |body| body.loop_in_caches(node))
+    }
+
+    /// Generates a launch.
+    pub(super) fn tasks(&mut self, node: &Launch) -> Result<()> {
+        self.streamed(&node.body, |body| body.parallel(node))
+    }
+
+    /// Generates a loop by `inner`. Its stores bypass the caches if the loop has the annotation `nontemporal`.
+    fn streamed(&mut self, node: &For, inner: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let is_remark =
             node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
         if !is_remark || self.dialect.streams || !self.dialect.options.has_vectors() {
-            return self.loop_in_caches(node);
+            return inner(self);
         }
         self.declare("anyfn_stream", include_str!("stream.c").to_owned());
         self.dialect.streams = true;
-        let result = self.loop_in_caches(node);
+        let result = inner(self);
         self.dialect.streams = false;
         if node.kind != ForKind::Parallel {
             // Before this, other threads may not see what was stored.
@@ -29,9 +48,6 @@ impl Body<'_, Host> {
     }
 
     fn loop_in_caches(&mut self, node: &For) -> Result<()> {
-        if node.kind == ForKind::Parallel {
-            return self.parallel(node);
-        }
         if self.dialect.options.has_vectors() {
             match node.kind {
                 ForKind::Unrolled => self.line("#pragma GCC unroll 64"),
@@ -42,10 +58,15 @@ impl Body<'_, Host> {
         self.plain_loop(node)
     }
 
-    /// Generates a parallel loop. Its body becomes a separate function, which receives all variables and buffers that
-    /// it uses.
-    fn parallel(&mut self, node: &For) -> Result<()> {
+    /// Generates a launch. The body of the loop becomes a separate function, which receives the captured variables and
+    /// buffers.
+    fn parallel(&mut self, launch: &Launch) -> Result<()> {
+        let node = &launch.body;
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
+        let tasks = match is_int(&launch.num_tasks, 0) {
+            true => None,
+            false => Some(self.place(&launch.num_tasks)?),
+        };
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
         let symbol = format!("{}_task{}", self.symbol, self.dialect.task_count);
         self.dialect.task_count += 1;
@@ -69,7 +90,13 @@ impl Body<'_, Host> {
         result?;
         let stops = uses(&body, FAILED);
         let failed = stops.then(|| (format!("int32_t* {FAILED}"), FAILED.to_owned()));
-        let in_scope = self.scope.iter().filter(|(_, name)| uses(&body, name)).cloned();
+        let captured: Vec<String> = launch
+            .captures
+            .iter()
+            .filter_map(|capture| captured_var(&capture))
+            .map(|var| self.names.var(&var))
+            .collect();
+        let in_scope = self.scope.iter().filter(|(_, name)| captured.contains(name)).cloned();
         let used: Vec<(String, String)> = in_scope.chain(bounds).chain(failed).collect();
         let mut task = format!("struct {symbol} {{\n");
         for (declared, _) in &used {
@@ -122,7 +149,14 @@ impl Body<'_, Host> {
             .collect();
         self.line(&format!("struct {symbol} shared = {{{}}};", values.join(", ")));
         let fail = self.fail("-1");
-        self.line(&format!("if (anyfn_parallel({symbol}, &shared) != 0) {fail}"));
+        let call = match tasks {
+            None => format!("anyfn_parallel({symbol}, &shared)"),
+            Some(tasks) => {
+                self.declare("anyfn_parallel_in", include_str!("tasks.c").to_owned());
+                format!("anyfn_parallel_in({tasks}, {symbol}, &shared)")
+            }
+        };
+        self.line(&format!("if ({call} != 0) {fail}"));
         self.depth -= 1;
         self.line("}");
         Ok(())

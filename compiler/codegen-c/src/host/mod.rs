@@ -23,7 +23,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{DTypeExt, rounded};
-use anyfn_ir::stmt::{BufferStore, For, Stmt};
+use anyfn_ir::stmt::{BufferStore, For, Launch, Stmt};
 use anyfn_ir::target::Target;
 
 use self::options::CodegenOptions;
@@ -177,6 +177,10 @@ impl Dialect for Host {
 
     fn for_loop(body: &mut Body<'_, Host>, node: &For) -> Result<()> {
         body.loop_of_any_kind(node)
+    }
+
+    fn launch(body: &mut Body<'_, Host>, node: &Launch) -> Result<()> {
+        body.tasks(node)
     }
 
     fn allocate(body: &mut Body<'_, Host>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {

@@ -179,8 +179,8 @@ impl Printer {
         self.put(")");
     }
 
-    /// Prints an argument of a call.
-    fn arg(&mut self, arg: &ObjectRef) {
+    /// Prints an argument of a call, or a capture of a launch.
+    pub(super) fn arg(&mut self, arg: &ObjectRef) {
         match Expr::try_from_object(arg.clone()) {
             Ok(expr) => self.expr(&expr, LOOSE),
             Err(object) => match Ref::<Buffer>::try_from_object(object) {

@@ -39,6 +39,7 @@ pub const FORMS: &[&str] = &[
     "grid",
     "init",
     "key",
+    "launch",
     "let",
     "max",
     "min",

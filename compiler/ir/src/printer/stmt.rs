@@ -9,7 +9,7 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use crate::kind::{ExprKind, StmtKind, as_int, is_int};
 use crate::ops;
-use crate::stmt::{Block, BlockRealize, For, ForKind, SeqStmt, Stmt};
+use crate::stmt::{Block, BlockRealize, For, ForKind, Launch, SeqStmt, Stmt};
 use crate::visit::on_enough_stack;
 
 impl Printer {
@@ -29,6 +29,7 @@ impl Printer {
                 self.expr(&node.value, LOOSE);
             }
             StmtKind::For(node) => self.for_loop(node),
+            StmtKind::Launch(node) => self.launch(node),
             StmtKind::SeqStmt(node) => self.seq(node),
             StmtKind::IfThenElse(node) => {
                 self.line();
@@ -182,6 +183,18 @@ impl Printer {
         }
         self.put(":");
         self.indented(|p| p.stmt(&body));
+    }
+
+    fn launch(&mut self, node: &Launch) {
+        self.line();
+        self.put("with launch(");
+        self.list(node.captures.iter(), |p, capture| p.arg(&capture));
+        if !is_int(&node.num_tasks, 0) || node.num_tasks.dtype != DType::INT32 {
+            self.put(if node.captures.is_empty() { "tasks=" } else { ", tasks=" });
+            self.expr(&node.num_tasks, LOOSE);
+        }
+        self.put("):");
+        self.indented(|p| p.stmt(&node.body.clone().into_parent()));
     }
 
     fn annotations(&mut self, annotations: &Map<anyfn::String, Any>) {

@@ -1,13 +1,13 @@
 //! Random programs with all kinds of nodes.
 
-use anyfn::{Any, Array, DType, Map, Ref};
+use anyfn::{Any, Array, DType, Map, ObjectRef, Ref};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
 use anyfn_ir::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::make;
 use anyfn_ir::node::{self, BlockParts};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
-use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::stmt::{For, ForKind, Stmt};
 
 /// Generator of pseudo-random numbers, which are the same in each run.
 pub(crate) struct Random(u64);
@@ -325,7 +325,7 @@ impl Programs {
         if depth == 0 || self.random.chance(25) {
             return self.leaf();
         }
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 | 1 => {
                 let kinds = [
                     ForKind::Serial,
@@ -369,10 +369,34 @@ impl Programs {
                 make::allocate(buffer, body)
             }
             6 | 7 => self.block(below),
+            8 => self.launch(below),
             _ => {
                 let (a, b) = (self.stmt(below), self.stmt(below));
                 make::seq([a, b])
             }
+        }
+    }
+
+    fn launch(&mut self, depth: usize) -> Stmt {
+        let mut captures: Vec<ObjectRef> = Vec::new();
+        for _ in 0..self.random.below(3) {
+            let vars = self.known.vars.iter().map(|var| var.clone().into_object());
+            let buffers = self.known.buffers.iter().map(|buffer| buffer.clone().into_object());
+            let known: Vec<ObjectRef> = vars.chain(buffers).collect();
+            if !known.is_empty() {
+                captures.push(self.random.one(&known));
+            }
+        }
+        let num_tasks = if self.random.chance(50) { ops::i32(0) } else { self.expr(DType::INT32, 1) };
+        let range = self.range();
+        let var = self.var(range.extent.dtype);
+        let annotations = self.annotations();
+        self.known.vars.push(var.clone());
+        let (min, extent, kind) = (range.min.clone(), range.extent.clone(), ForKind::Parallel);
+        let body = node::for_loop(var, min, extent, kind, self.stmt(depth), annotations);
+        match body.cast::<For>() {
+            Ok(body) => node::launch(num_tasks, captures, body),
+            Err(stmt) => stmt,
         }
     }
 
