@@ -1,7 +1,10 @@
 """Passes in Python, and pipelines that are listed, changed, watched, timed and printed."""
 
+import ctypes
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +306,24 @@ def test_code_needs_lowered_loops():
     pipeline.remove("lower_parallel")
     with pytest.raises(ValueError, match="parallel loop `i` must be lowered .* by the pass `lower_parallel`"):
         anyfn.source(rows()[0], pipeline=pipeline)
+
+
+def test_a_function_without_a_packed_entry_is_a_plain_function_of_c(tmp_path):
+    func, x, out = rows()
+    pipeline = transform.default_pipeline()
+    pipeline.remove("make_packed_api")
+    source = anyfn.source(func, {"kind": "c", "vector_bytes": 0}, pipeline=pipeline)
+    assert "ANYFN_EXPORT int32_t f(int32_t n, const float* restrict A, float* restrict B) {" in source
+    assert "__tvm_ffi_f(" not in source and "__tvm_ffi_f(" in anyfn.source(func)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "f.c").write_text(source)
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", tmp_path / "f.so", tmp_path / "f.c", "-lm"]
+    subprocess.run(command, check=True)
+    plain = ctypes.CDLL(os.fspath(tmp_path / "f.so")).f
+    assert plain(len(x), *(ctypes.c_void_p(array.ctypes.data) for array in (x, out))) == 0
+    assert (out == x * 2).all()
 
 
 def break_it(func):

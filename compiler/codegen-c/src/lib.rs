@@ -5,9 +5,10 @@
 //! target. To add a dialect, add a module that implements `Dialect`, and a line to the table.
 //!
 //! `host` is C11 that any compiler accepts, with vectors for GCC and Clang, and without headers other than those of the
-//! C library. Each function gets an entry point in the library convention, `__tvm_ffi_<name>`, that checks the conditions
-//! on which the code relies. The code calls functions of the runtime through pointers that the loader sets. `null` is the
-//! language of an imaginary device, and the template for the dialects of devices.
+//! C library. A function that requests it, by the attribute that the pass `make_packed_api` adds, gets an entry point in the
+//! library convention, `__tvm_ffi_<name>`, that checks the conditions on which the code relies. The code calls functions of
+//! the runtime through pointers that the loader sets. `null` is the language of an imaginary device, and the template for
+//! the dialects of devices.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ use anyfn_codegen_c::generate;
 use anyfn_ir::func::IRModule;
 use anyfn_ir::target::Target;
 use anyfn_parser::parse_module;
-use anyfn_passes::native;
+use anyfn_passes::{Pipeline, native};
 
 /// Functions that each dialect can express.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -110,10 +110,17 @@ fn target(kind: &str, vector_bytes: i64) -> Target {
     }
 }
 
-/// Returns the source of the functions in `text`, without the source that precedes them. Parallel loops are lowered first.
+/// Returns the source of the functions in `text`, without the source that precedes them. The passes that code generation
+/// requires are applied first.
 fn functions(text: &str, target: &Target) -> Result<String> {
+    lowered(text, target, &["lower_parallel", "make_packed_api"])
+}
+
+/// Returns the source of the functions in `text`, to which the given passes are applied.
+fn lowered(text: &str, target: &Target, passes: &[&str]) -> Result<String> {
+    let passes = passes.iter().map(|name| native::pass(name)).collect::<Result<Vec<_>>>()?;
+    let module = Pipeline::new("lowering", passes).apply(&parse_module(text)?)?;
     let prelude = generate(&IRModule { functions: Map::new(), attrs: Map::new() }, target)?;
-    let module = native::pass("lower_parallel")?.apply(&parse_module(text)?)?;
     let source = generate(&module, target)?;
     let functions = source.strip_prefix(&prelude).expect("the prelude precedes the functions");
     Ok(functions.trim_start().to_owned())
@@ -197,12 +204,37 @@ def f(A: Buffer((n,), "float32")):
 }
 
 #[test]
-fn the_host_needs_launches() -> Result<()> {
-    let module = parse_module(FUNCTIONS[0].1)?;
-    let error = generate(&module, &target("c", 0)).expect_err("the loop is not lowered");
+fn the_host_needs_launches() {
+    let error = lowered(FUNCTIONS[0].1, &target("c", 0), &[]).expect_err("the loop is not lowered");
     let expected = "function `scale`: parallel loop `i` must be lowered before C code is generated, by the pass \
                     `lower_parallel`";
     assert_eq!(error.message(), expected);
+}
+
+#[test]
+fn a_plain_function_is_exported_under_its_name() -> Result<()> {
+    let text = |name: &str| FUNCTIONS[0].1.replace("def scale(", &format!("def {name}("));
+    let plain = |name: &str| lowered(&text(name), &target("c", 0), &["lower_parallel"]);
+    let source = plain("scale")?;
+    let head =
+        "ANYFN_EXPORT int32_t scale(float factor, int32_t n, const float* restrict A, float* restrict B) {\n";
+    assert!(source.contains(head) && !source.contains("__tvm_ffi_"), "{source}");
+    let packed = functions(&text("scale"), &target("c", 0))?;
+    assert!(
+        packed.contains("__tvm_ffi_scale(") && packed.contains("static int32_t scale_compute("),
+        "{packed}"
+    );
+    for name in ["exp", "int", "anyfn_alloc"] {
+        let error = plain(name).expect_err(name);
+        let expected = format!(
+            "function `{name}`: no C function can have the name `{name}`; the pass `make_packed_api` needs none"
+        );
+        assert_eq!(error.message(), expected);
+        functions(&text(name), &target("c", 0))?;
+    }
+    let other = text("scale").replace("factor: float32):", "factor: float32):\n    attr(\"entry\", \"other\")");
+    let error = functions(&other, &target("c", 0)).expect_err("the attribute has another value");
+    assert_eq!(error.message(), "function `scale`: the attribute `entry` must be \"packed\" but is \"other\"");
     Ok(())
 }
 

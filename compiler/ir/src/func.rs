@@ -1,10 +1,17 @@
 //! Functions of the tensor IR, and modules.
 
-use anyfn::{Any, Array, Map, Object, Ref, Result, String, methods};
+use anyfn::{Any, Array, Map, Object, Ref, Result, String, bail, methods};
 
 use crate::buffer::Buffer;
 use crate::expr::Var;
 use crate::stmt::Stmt;
+
+/// Key of the attribute of a function that requests an entry point, which other languages call. Without it, a function is
+/// a plain function of the language in which code is generated.
+pub const ENTRY: &str = "entry";
+/// Value of the attribute [`ENTRY`] for an entry point in the library convention: it takes packed arguments, and checks
+/// them.
+pub const PACKED_ENTRY: &str = "packed";
 
 /// Primitive function: a function of buffers and numbers in the tensor IR.
 #[derive(Object)]
@@ -30,6 +37,26 @@ pub struct IRModule {
     pub functions: Map<String, Ref<PrimFunc>>,
     /// Attributes for passes and code generators.
     pub attrs: Map<String, Any>,
+}
+
+impl PrimFunc {
+    /// Returns true if the attribute [`ENTRY`] requests an entry point for packed arguments, and false if it is absent.
+    ///
+    /// # Errors
+    /// Returns `ValueError` for any other value of the attribute.
+    pub fn has_packed_entry(&self) -> Result<bool> {
+        let Some(value) = self.attrs.get_any(ENTRY)? else { return Ok(false) };
+        match value.get::<&str>() {
+            Ok(PACKED_ENTRY) => Ok(true),
+            Ok(other) => {
+                bail!("ValueError", "the attribute `{ENTRY}` must be {PACKED_ENTRY:?} but is {other:?}")
+            }
+            Err(_) => {
+                let key = value.type_key();
+                bail!("ValueError", "the attribute `{ENTRY}` must be {PACKED_ENTRY:?} but is a `{key}`")
+            }
+        }
+    }
 }
 
 #[methods]

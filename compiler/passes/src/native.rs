@@ -54,6 +54,8 @@ passes! {
     lower_packed_calls "tir.transform.lower_packed_calls",
     /// Replaces each parallel loop by the launch of tasks that share its iterations.
     lower_parallel "tir.transform.lower_parallel",
+    /// Requests the entry point of a function that other languages call: it takes packed arguments and checks them.
+    make_packed_api "tir.transform.make_packed_api",
 }
 
 /// Names of the passes of the default pipeline, in order.
@@ -72,6 +74,7 @@ const DEFAULT: &[&str] = &[
     "simplify",
     "lower_packed_calls",
     "lower_parallel",
+    "make_packed_api",
 ];
 
 /// Returns a built-in pass by name.

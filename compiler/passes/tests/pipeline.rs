@@ -5,13 +5,13 @@ use anyfn_reflect as _;
 
 use std::sync::{Arc, Mutex};
 
-use anyfn::{Array, DType, Map, Ref, Result, bail};
+use anyfn::{Any, Array, DType, Map, Ref, Result, bail};
 use anyfn_ir::expr::Expr;
-use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::func::{ENTRY, IRModule, PrimFunc};
 use anyfn_ir::stmt::{For, ForKind};
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{StmtKind, make, ops, printer};
-use anyfn_passes::{Pass, Pipeline, Place, default_pipeline, native};
+use anyfn_passes::{Pass, Pipeline, Place, default_pipeline, make_packed_api, native};
 
 /// `for i in kind(4): A[i] = 1.0`
 fn func(kind: ForKind) -> Result<Ref<PrimFunc>> {
@@ -112,5 +112,19 @@ fn every_pass_of_the_compiler_is_registered_alone() -> Result<()> {
         let lowered = alone.call((func(ForKind::Serial)?,))?;
         lowered.get::<Ref<PrimFunc>>()?;
     }
+    Ok(())
+}
+
+#[test]
+fn entries_are_requested_once() -> Result<()> {
+    let plain = func(ForKind::Serial)?;
+    assert!(!plain.has_packed_entry()?);
+    let entry = make_packed_api(&plain)?;
+    assert!(entry.has_packed_entry()? && make_packed_api(&entry)?.ptr_eq(&entry));
+    assert!(entry.body.ptr_eq(&plain.body));
+    let other = PrimFunc::with_attr(plain, ENTRY.into(), Any::new(1i64)?)?;
+    assert!(make_packed_api(&other)?.ptr_eq(&other));
+    let error = other.has_packed_entry().expect_err("the value is no string");
+    assert_eq!(error.message(), "the attribute `entry` must be \"packed\" but is a `int`");
     Ok(())
 }

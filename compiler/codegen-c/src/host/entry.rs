@@ -1,4 +1,5 @@
-//! Entry point of a function in the library convention. It checks all conditions on which the function's code relies.
+//! Functions, and their entry points in the library convention. An entry point checks all conditions on which the function's
+//! code relies.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,12 +16,14 @@ use anyfn_ir::stmt::For;
 use crate::family::{Body, Interface, Literal, Names, Param, Symbol, address};
 use crate::host::message::printf_text;
 use crate::host::options::CodegenOptions;
-use crate::host::{Host, c_type, signature};
+use crate::host::{Host, c_type, reserved, signature};
 
 /// C expression for the maximum extent that a variable in a shape may have, so that sizes in bytes do not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
-/// Generates the C function for a primitive function, its entry point, and the function that returns its signature.
+/// Generates the C function for a primitive function. If the function requests an entry point for packed arguments, it is
+/// generated as well, with the function that returns the signature, and the C function is private. Otherwise, the C
+/// function is exported under the name of the primitive function.
 pub(super) fn function(
     symbol: &Symbol,
     func: &PrimFunc,
@@ -29,15 +32,28 @@ pub(super) fn function(
     out: &mut String,
 ) -> Result<()> {
     let mut names = Names::new::<Host>(symbol);
-    let passed = computation(symbol, func, interface, options, &mut names, out)?;
+    if !func.has_packed_entry()? {
+        if !reserved::is_free(symbol.as_str()) {
+            bail!(
+                "ValueError",
+                "no C function can have the name `{symbol}`; the pass `make_packed_api` needs none"
+            );
+        }
+        let head = format!("ANYFN_EXPORT int32_t {symbol}");
+        return computation(symbol, &head, func, interface, options, &mut names, out).map(drop);
+    }
+    let head = format!("static int32_t {symbol}_compute");
+    let passed = computation(symbol, &head, func, interface, options, &mut names, out)?;
     entry(symbol, interface, &passed, &mut names, out)?;
     signature::getter(symbol, func, interface, out);
     Ok(())
 }
 
-/// Generates the C function that contains the body. Returns the names of its arguments, in order.
+/// Generates the C function that contains the body. `head` is its declaration without parameters. Returns the names of its
+/// arguments, in order.
 fn computation(
     symbol: &Symbol,
+    head: &str,
     func: &PrimFunc,
     interface: &Interface,
     options: CodegenOptions,
@@ -60,7 +76,7 @@ fn computation(
         }
     }
     out.push_str(&body.dialect.tasks);
-    let _ = writeln!(out, "static int32_t {symbol}_compute({declared}) {{");
+    let _ = writeln!(out, "{head}({declared}) {{");
     out.push_str(&body.out);
     out.push_str("  return 0;\n}\n\n");
     Ok(passed)

@@ -14,6 +14,14 @@ pub(super) const RESERVED: &str = "auto break case char const continue default d
 /// Beginnings of macros with lowercase letters that the header `cpuid.h` defines.
 pub(super) const PREFIXES: &[&str] = &["bit_", "signature_"];
 
+/// Returns true if generated code may define an exported function with the given name, which is a C identifier. All names
+/// that begin with an underscore are reserved.
+pub(super) fn is_free(name: &str) -> bool {
+    let is_word = RESERVED.split_whitespace().any(|word| word == name);
+    let is_internal = name.starts_with('_') || name.starts_with("anyfn_");
+    !is_word && !is_internal && !PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
