@@ -15,8 +15,9 @@ def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=T
 
     ``inputs`` is a function, a schedule, an ``IRModule``, a list or dict of functions, or a list of input and output tensors.
     ``target`` is an ``anyfn.Target``, the kind of one, or a dict of its options; the default is this machine. ``pipeline``
-    replaces the default pipeline of passes, and ``passes`` run before it. Calling the module calls its only function, or
-    ``main``. A module for another kind of processor cannot be called here, only exported.
+    replaces the default pipeline of passes. ``passes`` run after the pipeline's pass ``default_schedule``, or before all
+    passes of a pipeline that does not schedule. Calling the module calls its only function, or ``main``. A module for another
+    kind of processor cannot be called here, only exported.
 
     Compiled code is cached and reused unless ``cache`` is false. The cache is the folder ``~/.cache/anyfn``, or the one that
     the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
@@ -36,7 +37,7 @@ def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
 
 
 def _pipeline(pipeline, passes):
-    """Returns the pipeline with ``passes`` in front of it, or None for the default pipeline alone."""
+    """Returns the pipeline with ``passes`` in front of those that lower, or None for the default pipeline alone."""
     passes = list(passes)
     if not passes and pipeline is None:
         return None
@@ -48,8 +49,9 @@ def _pipeline(pipeline, passes):
         pipeline = transform.Pipeline(pipeline)
     elif passes:
         pipeline = pipeline.copy()
+    place = ("after", "default_schedule") if "default_schedule" in pipeline.names() else ("before", None)
     for one in reversed(passes):
-        pipeline.put("before", None, transform.as_pass(one))
+        pipeline.put(*place, transform.as_pass(one))
     return pipeline
 
 

@@ -115,7 +115,7 @@ def names():
 
 
 def default_pipeline():
-    """Returns a new default pipeline, whose passes lower functions for code generation; it can be changed."""
+    """Returns a new default pipeline, whose passes schedule and lower functions for code generation; it can be changed."""
     return _call.default_pipeline()
 
 

@@ -254,6 +254,29 @@ def test_the_stages_are_written_into_a_folder(tmp_path):
         pipeline.dump(str(tmp_path / "file" / "inside"))
 
 
+def test_scheduling_is_done_by_passes():
+    x = te.placeholder((64,), name="X")
+    y = te.compute((64,), lambda i: x[i] + 1, name="Y")
+    func = te.create_prim_func([x, te.compute((64,), lambda i: y[i] * 2, name="Z")], name="f")
+
+    def lowered(*without):
+        pipeline = transform.default_pipeline()
+        for name in without:
+            pipeline.remove(name)
+        given = np.arange(64, dtype="float32")
+        assert (run(func, given, pipeline=pipeline) == (given + 1) * 2).all()
+        return str(anyfn.lower(func, pipeline=pipeline))
+
+    assert list(transform.default_pipeline().names())[:3] == ["inline", "default_schedule", "lower_blocks"]
+    inlined, separate, serial = lowered(), lowered("inline"), lowered("inline", "default_schedule")
+    assert "alloc(" not in inlined and "ramp(" in inlined
+    assert "alloc(" in separate and "ramp(" in separate
+    assert "alloc(" in serial and "ramp(" not in serial and "scheduled" not in serial
+    only = transform.get("inline")(func)
+    assert str(only).count("with block(") == 2 and "scheduled" not in only.attrs
+    assert transform.get("inline")(only).same_as(only)
+
+
 def rows(n=33):
     """A function with a parallel loop, and its arguments."""
     func = tir.parse(

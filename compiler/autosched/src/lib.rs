@@ -3,6 +3,8 @@
 //! A stage is a block with its own loops. Cheap stages are inlined. Each remaining stage is scheduled separately:
 //! contiguous accesses are vectorized, and loops are distributed over threads if that pays. All transformations are
 //! steps of [`Schedule`], which checks them. If no step can be applied, the function is unchanged.
+//!
+//! [`default_schedule`] does all of this. A pipeline does it in two passes: [`inlined`], and [`scheduled`] for the rest.
 
 #![forbid(unsafe_code)]
 
@@ -38,33 +40,43 @@ const PARALLEL_WORK: i64 = 1 << 16;
 /// Returns `ValueError` if several blocks of the function have the same name.
 pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedule> {
     let mut schedule = Schedule::of_verified(func.clone())?;
-    if stage::stages(&schedule)?.is_empty() {
-        return Ok(schedule);
+    inline_stages(&mut schedule)?;
+    schedule_stages(&mut schedule, target)?;
+    Ok(schedule)
+}
+
+/// Inlines cheap stages into their users.
+fn inline_stages(schedule: &mut Schedule) -> Result<()> {
+    if !stage::stages(schedule)?.is_empty() {
+        try_out(schedule, "inline", inline::inline);
     }
-    try_out(&mut schedule, "inline", inline::inline);
+    Ok(())
+}
+
+/// Schedules each stage.
+fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Result<()> {
+    if stage::stages(schedule)?.is_empty() {
+        return Ok(());
+    }
     let mut tried: Vec<String> = Vec::new();
-    while let Some(next) = rows::rows(&schedule, target, &tried)? {
-        try_out(&mut schedule, next.name(), |schedule| rows::schedule(schedule, &next, target));
+    while let Some(next) = rows::rows(schedule, target, &tried)? {
+        try_out(schedule, next.name(), |schedule| rows::schedule(schedule, &next, target));
         tried.push(next.name().to_owned());
     }
     let mut done: HashSet<String> = HashSet::new();
     let mut parted: Vec<String> = Vec::new();
     // A stage may be split into two, which are scheduled in turn.
-    while let Some(next) = stage::stages(&schedule)?.into_iter().find(|stage| !done.contains(&stage.name)) {
+    while let Some(next) = stage::stages(schedule)?.into_iter().find(|stage| !done.contains(&stage.name)) {
         if let Some(product) = matmul::product(&next, target) {
             let is_large = is_large(&next, target);
-            if try_out(&mut schedule, &next.name, |schedule| {
-                matmul::schedule(schedule, &next, &product, is_large)
-            }) {
+            if try_out(schedule, &next.name, |schedule| matmul::schedule(schedule, &next, &product, is_large)) {
                 done.insert(next.name.clone());
                 continue;
             }
         }
         if let Some(products) = tile::products(&next, target) {
             let is_large = is_large(&next, target);
-            if try_out(&mut schedule, &next.name, |schedule| {
-                tile::schedule(schedule, &next, &products, is_large)
-            }) {
+            if try_out(schedule, &next.name, |schedule| tile::schedule(schedule, &next, &products, is_large)) {
                 done.insert(next.name.clone());
                 continue;
             }
@@ -72,25 +84,43 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
         if is_large(&next, target)
             && !parted.contains(&next.name)
             && reduction::wants_partial_results(&next)
-            && try_out(&mut schedule, &next.name, |schedule| reduction::partial_results(schedule, &next))
+            && try_out(schedule, &next.name, |schedule| reduction::partial_results(schedule, &next))
         {
             parted.push(next.name.clone());
             continue;
         }
         done.insert(next.name.clone());
-        try_out(&mut schedule, &next.name, |schedule| stage_schedule(schedule, &next, target));
+        try_out(schedule, &next.name, |schedule| stage_schedule(schedule, &next, target));
     }
-    Ok(schedule)
+    Ok(())
 }
 
-/// Applies the default schedule to a function. Returns the function unchanged if it is already scheduled, or if there
-/// is no default schedule for it.
+/// Applies the first part of the default schedule to a function: inlines cheap stages into their users. Returns the
+/// function unchanged if it is already scheduled, or if no stage is inlined.
+#[must_use]
+pub fn inlined(func: &Ref<PrimFunc>) -> Ref<PrimFunc> {
+    let inlined = changed(func, inline_stages);
+    // The function is not scheduled yet.
+    PrimFunc::with_body(func.clone(), inlined.body.clone())
+}
+
+/// Applies the second part of the default schedule to a function: schedules each stage for a target. Returns the function
+/// unchanged if it is already scheduled, or if there is no default schedule for it.
 #[must_use]
 pub fn scheduled(func: &Ref<PrimFunc>, target: &Target) -> Ref<PrimFunc> {
+    changed(func, |schedule| schedule_stages(schedule, target))
+}
+
+/// Returns a function after the steps of a schedule. Returns it unchanged if it is already scheduled or if the steps fail.
+fn changed(func: &Ref<PrimFunc>, steps: impl FnOnce(&mut Schedule) -> Result<()>) -> Ref<PrimFunc> {
     if !matches!(func.attrs.get("scheduled"), Ok(None)) {
         return func.clone();
     }
-    match default_schedule(func, target).and_then(|schedule| schedule.func()) {
+    let made = Schedule::of_verified(func.clone()).and_then(|mut schedule| {
+        steps(&mut schedule)?;
+        schedule.func()
+    });
+    match made {
         Ok(func) => func,
         Err(error) => {
             report("the function", &error);

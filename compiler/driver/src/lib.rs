@@ -10,6 +10,7 @@ mod compile;
 mod foreign;
 mod identity;
 mod lower;
+mod pipeline;
 pub mod target;
 
 pub use anyfn_arith as arith;
@@ -23,6 +24,7 @@ pub use anyfn_schedule as schedule;
 pub use anyfn_te as te;
 pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
 pub use lower::lower;
+pub use pipeline::{default_pipeline, pass};
 
 /// Runs the Rust example of the compiler guide.
 #[cfg(doctest)]

@@ -5,10 +5,10 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
 
-use crate::target;
+use crate::default_pipeline;
 
 /// Lowers the functions of a module to the form that code generators take, by the passes of `pipeline` or of the
-/// default pipeline. Functions that have not been scheduled first get the default schedule.
+/// [default pipeline](default_pipeline), which first schedules the functions that have not been scheduled.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after
@@ -17,8 +17,7 @@ use crate::target;
 pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<Ref<IRModule>> {
     let module = small(module)?;
     verify_module(&module)?;
-    let module = scheduled(&module)?;
-    let pipeline = pipeline.cloned().unwrap_or_else(anyfn_passes::default_pipeline);
+    let pipeline = pipeline.cloned().map_or_else(default_pipeline, Ok)?;
     let lowered = pipeline.apply(&module)?;
     // Passes may come from users.
     verify_module(&lowered).map_err(|error| pipeline.find_broken(&module).unwrap_or(error))?;
@@ -44,14 +43,6 @@ fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     if is_same {
         return Ok(module.clone());
     }
-    let functions = Map::try_from_iter(functions)?;
-    Ok(Ref::new(IRModule { functions, attrs: module.attrs.clone() }))
-}
-
-fn scheduled(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
-    let target = target::of(module)?;
-    let functions =
-        module.functions.iter().map(|(name, func)| (name, anyfn_autosched::scheduled(&func, &target)));
     let functions = Map::try_from_iter(functions)?;
     Ok(Ref::new(IRModule { functions, attrs: module.attrs.clone() }))
 }

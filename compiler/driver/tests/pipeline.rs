@@ -8,8 +8,8 @@ use anyfn_compiler::ir::stmt::{ForKind, Stmt};
 use anyfn_compiler::ir::visit::Mutator;
 use anyfn_compiler::ir::{StmtKind, make, ops};
 use anyfn_compiler::parser::parse_func;
-use anyfn_compiler::passes::{Pass, Pipeline, Place, default_pipeline, lower_parallel};
-use anyfn_compiler::{build, source};
+use anyfn_compiler::passes::{Pass, Pipeline, Place, lower_parallel};
+use anyfn_compiler::{build, default_pipeline, source};
 
 const SCALE: &str = r#"
 def scale(A: Buffer((n, 8), "float32"), B: Buffer((n, 8), "float32"), factor: int32):
@@ -23,7 +23,7 @@ fn lowered_by(
     name: &str,
     pass: impl Fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
 ) -> Result<Ref<Pipeline>> {
-    let pipeline = default_pipeline();
+    let pipeline = default_pipeline()?;
     pipeline.put(Place::Instead, Some("lower_parallel"), Pass::on_funcs(name, move |func, _| pass(func)))?;
     Ok(pipeline)
 }
@@ -92,7 +92,7 @@ fn parallel_lowering_is_a_pass_that_a_pipeline_replaces() -> Result<()> {
 
 #[test]
 fn code_needs_lowered_loops() -> Result<()> {
-    let pipeline = default_pipeline();
+    let pipeline = default_pipeline()?;
     pipeline.remove("lower_parallel")?;
     let error = source(&parse_func(SCALE)?, Some(&pipeline)).expect_err("the loop is not lowered");
     assert!(error.message().contains("by the pass `lower_parallel`"), "{}", error.message());

@@ -1,4 +1,4 @@
-//! Built-in passes, and the default pipeline.
+//! Built-in passes, and the pipeline that lowers.
 
 use anyfn::{ObjectRef, Ref, Result, bail, register};
 use anyfn_ir::func::PrimFunc;
@@ -58,7 +58,7 @@ passes! {
     make_packed_api "tir.transform.make_packed_api",
 }
 
-/// Names of the passes of the default pipeline, in order.
+/// Names of the passes that lower, in order.
 const DEFAULT: &[&str] = &[
     "lower_blocks",
     "simplify",
@@ -81,7 +81,6 @@ const DEFAULT: &[&str] = &[
 ///
 /// # Errors
 /// Returns `ValueError` if no pass has that name.
-#[register("tir.transform.get")]
 pub fn pass(name: &str) -> Result<Ref<Pass>> {
     match PASSES.iter().find(|(known, _)| *known == name) {
         Some((name, run)) => Ok(Pass::on_funcs(name, |func, _| run(func))),
@@ -98,14 +97,8 @@ fn pipeline(passes: Vec<Ref<Pass>>, #[default("pipeline")] name: &str) -> Ref<Pi
     Pipeline::new(name, passes)
 }
 
-/// Returns the names of all built-in passes.
-#[register("tir.transform.names")]
-fn names() -> Vec<&'static str> {
-    PASSES.iter().map(|(name, _)| *name).collect()
-}
-
-/// Creates the default pipeline: the passes that lower a function to the form that code generators take.
-#[register("tir.transform.default_pipeline")]
+/// Creates the default pipeline without the passes that schedule, which depend on the target: the passes that lower a
+/// function to the form that code generators take.
 #[must_use]
 pub fn default_pipeline() -> Ref<Pipeline> {
     Pipeline::new("default", DEFAULT.iter().filter_map(|name| pass(name).ok()))

@@ -1,13 +1,13 @@
 //! A new IR node, a pass that creates it and a pass that lowers it, without a change to anyfn.
 
 use anyfn::{DType, Object, Ref, Result, Tensor};
-use anyfn_compiler::build;
 use anyfn_compiler::ir::expr::{BinaryOp, Expr, PrimExpr};
 use anyfn_compiler::ir::func::PrimFunc;
 use anyfn_compiler::ir::visit::{Mutator, Rewrite};
 use anyfn_compiler::ir::{ExprKind, packed, printer};
-use anyfn_compiler::passes::{Pass, Place, default_pipeline};
+use anyfn_compiler::passes::{Pass, Place};
 use anyfn_compiler::te::notation::{At, compute, placeholder, prim_func};
+use anyfn_compiler::{build, default_pipeline};
 use anyfn_host as _;
 
 const F64: DType = DType::FLOAT64;
@@ -48,8 +48,8 @@ fn main() -> Result<()> {
     let w = compute([4], "W", |[i]| x.at((&i,)) * y.at((&i,)) + z.at((&i,)))?;
     let func = prim_func("axpy", &[&x, &y, &z, &w])?;
     println!("{}", printer::text(pass("fuse", fuse).apply_to(&func)?.as_object()));
-    let pipeline = default_pipeline();
-    pipeline.put(Place::Before, None, pass("fuse", fuse))?;
+    let pipeline = default_pipeline()?;
+    pipeline.put(Place::Before, Some("lower_blocks"), pass("fuse", fuse))?;
     pipeline.put(Place::After, Some("lower_blocks"), pass("lower", lower))?;
     let axpy = build(&func, Some(&pipeline))?.get_function("axpy")?;
 

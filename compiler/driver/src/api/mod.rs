@@ -8,3 +8,4 @@ mod stmts;
 mod te;
 mod text;
 mod tir;
+mod transform;

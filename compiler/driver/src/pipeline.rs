@@ -1,0 +1,48 @@
+//! The default pipeline, and the passes that schedule. These depend on the target of the module.
+
+use anyfn::{Ref, Result, bail};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::target::Target;
+use anyfn_passes::{Pass, Pipeline, Place, native};
+
+use crate::target;
+
+/// Function that implements a pass for a target: it receives a function of the IR and returns the transformed one.
+type Schedule = fn(&Ref<PrimFunc>, &Target) -> Ref<PrimFunc>;
+
+/// Names and functions of the passes that schedule, in the order of the default pipeline.
+const SCHEDULING: &[(&str, Schedule)] =
+    &[("inline", |func, _| anyfn_autosched::inlined(func)), ("default_schedule", anyfn_autosched::scheduled)];
+
+/// Returns a pass of the compiler by name.
+///
+/// # Errors
+/// Returns `ValueError` if no pass has that name.
+pub fn pass(name: &str) -> Result<Ref<Pass>> {
+    if let Some((name, schedule)) = SCHEDULING.iter().find(|(known, _)| *known == name) {
+        return Ok(Pass::on_funcs(name, move |func, module| Ok(schedule(func, &*target::of(module)?))));
+    }
+    if native::PASSES.iter().all(|(known, _)| *known != name) {
+        bail!("ValueError", "there is no pass `{name}`; there are {}", pass_names().join(", "));
+    }
+    native::pass(name)
+}
+
+/// Returns the names of all passes of the compiler.
+#[must_use]
+pub(crate) fn pass_names() -> Vec<&'static str> {
+    SCHEDULING.iter().map(|(name, _)| *name).chain(native::PASSES.iter().map(|(name, _)| *name)).collect()
+}
+
+/// Creates the default pipeline: the passes that schedule functions, and those that lower them to the form that code
+/// generators take ([`anyfn_passes::default_pipeline`]).
+///
+/// # Errors
+/// Returns the error of inserting a pass.
+pub fn default_pipeline() -> Result<Ref<Pipeline>> {
+    let pipeline = anyfn_passes::default_pipeline();
+    for (name, _) in SCHEDULING.iter().rev() {
+        pipeline.put(Place::Before, None, pass(name)?)?;
+    }
+    Ok(pipeline)
+}
