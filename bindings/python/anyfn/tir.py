@@ -541,9 +541,12 @@ def read_only(buffer):
     return _call.read_only(buffer)
 
 
-def decl_buffer(shape, dtype="float32", name="buffer"):
-    """Declares a compact buffer with a shape and a data type."""
-    return _call.decl_buffer(list(shape) if isinstance(shape, (tuple, list)) else [shape], dtype, name)
+def decl_buffer(shape, dtype="float32", name="buffer", scope="global"):
+    """Declares a compact buffer with a shape and a data type.
+
+    ``scope`` is ``"global"``, ``"shared"`` for memory that the threads of a block of a device share, or ``"local"``.
+    """
+    return _call.decl_buffer(list(shape) if isinstance(shape, (tuple, list)) else [shape], dtype, name, scope)
 
 
 def seq(*stmts):
@@ -554,6 +557,7 @@ def seq(*stmts):
 def for_loop(extent, body, kind="serial", name="i"):
     """Returns a loop over ``0 <= i < extent``, whose body is the statement ``body(i)``.
 
-    ``kind`` is ``"serial"``, ``"parallel"``, ``"vectorized"`` or ``"unrolled"``.
+    ``kind`` is ``"serial"``, ``"parallel"``, ``"vectorized"``, ``"unrolled"``, or the thread axis of a device to which the
+    loop is bound: ``"blockIdx.x"``, ``"threadIdx.x"``, and the same for ``y`` and ``z``.
     """
     return _call.for_loop(extent, body, kind, name)

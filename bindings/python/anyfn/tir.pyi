@@ -441,8 +441,9 @@ class Schedule(Object):
         """Moves the initialisation of a reduction into a new block in front of a loop. Returns the name of the new block."""
     def cache_read(self, block: str, buffer: _BufferName, scope: str = "global") -> str:
         """Adds a block that copies a buffer to memory of the given scope, and lets ``block`` read the copy. The buffer is
-        given by its name, or by its index among the buffers that the block reads. The scope is ``global``, or ``local`` for
-        memory that only one task accesses. Returns the name of the new block, which is also the name of the copy.
+        given by its name, or by its index among the buffers that the block reads. The scope is ``global``, ``shared`` for
+        memory of a block of threads, or ``local`` for memory that only one task accesses. Returns the name of the new
+        block, which is also the name of the copy.
         """
     def cache_write(self, block: str, buffer: _BufferName, scope: str = "local") -> str:
         """Lets a block write to a new buffer in memory of the given scope, and adds a block that copies it to the original
@@ -573,7 +574,10 @@ def call_packed(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> 
 def call_extern(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> PrimExpr: ...
 def read_only(buffer: Union[Buffer, BufferRegion]) -> PrimExpr: ...
 def decl_buffer(
-    shape: Union[_Operand, Sequence[_Operand]], dtype: Union[str, _DType] = "float32", name: str = "buffer"
+    shape: Union[_Operand, Sequence[_Operand]],
+    dtype: Union[str, _DType] = "float32",
+    name: str = "buffer",
+    scope: str = "global",
 ) -> Buffer: ...
 def seq(*stmts: Union[Stmt, PrimExpr]) -> Stmt: ...
 def for_loop(

@@ -32,6 +32,7 @@ TEXTS = ["", "serial", "parallel", "vectorized", "unrolled", "spatial", "reduce"
 TEXTS += ["call_packed", "call_extern", "read_only", "pow", "sqrt", "nothing", "a b", "1", "..", "x" * 300, "\0", "é\n", "if"]
 TEXTS += ["split", "fuse", "reorder", "vectorize", "unroll", "compute_at", "reverse_compute_at", "compute_inline", "rfactor"]
 TEXTS += ["reverse_compute_inline", "cache_read", "cache_write", "decompose_reduction", "pad_axes", "transform_layout"]
+TEXTS += ["shared", "blockIdx.x", "threadIdx.x", "threadIdx.y"]
 TEXTS += ["annotate", "get_loops", "global_symbol", "scheduled", "partial", "func", "B", "in0"]
 BINARY = ["Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE"]
 BINARY += ["BitAnd", "BitOr", "BitXor", "ShiftLeft", "ShiftRight", "And", "Or"]

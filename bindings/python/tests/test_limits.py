@@ -248,5 +248,5 @@ def test_names_that_c_has(name):
 
 def test_kinds_of_memory():
     text = 'def f(A: Buffer((8,), "float32")):\n    T = alloc((8,), "float32", scope="shelf")\n    T[0] = A[0]\n'
-    with pytest.raises(ValueError, match="buffer `T` lies in `shelf`; there are global and local"):
+    with pytest.raises(ValueError, match="buffer `T` lies in `shelf`; there are global, shared, local"):
         tir.verify(tir.parse(text))

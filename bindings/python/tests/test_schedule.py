@@ -214,7 +214,7 @@ def test_the_steps_as_a_program():
         (lambda s, i, j, k: s.cache_read("C", "D"), "block `C` reads no buffer `D`; reads: A, B"),
         (lambda s, i, j, k: s.cache_read("C", 2), "block `C` reads no buffer number 2"),
         (lambda s, i, j, k: s.cache_read("root", 0), "block `root` holds all others; take one of C"),
-        (lambda s, i, j, k: s.cache_read("C", 0, "shared"), "there is no memory `shared`"),
+        (lambda s, i, j, k: s.cache_read("C", 0, "shelf"), "there is no memory `shelf`"),
         (lambda s, i, j, k: s.cache_write("C", "A"), "block `C` writes no buffer `A`; writes: C"),
         (lambda s, i, j, k: s.transform_layout("C", "B", lambda i, j: [j, i]), "it belongs to whoever calls the function"),
         (lambda s, i, j, k: [s.cache_write("C", 0), s.transform_layout("C", 0, lambda i, j: [j, i], 0)], "is a reduction"),

@@ -92,6 +92,22 @@ def calls(A: Buffer((8,), "float32"), B: Buffer((8,), "float32")):
     ),
 ];
 
+/// Functions that only dialects of devices can express.
+const ON_DEVICES: &[(&str, &str)] = &[(
+    "reverse",
+    r#"
+def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
+    for i in bind("blockIdx.x", n):
+        S = alloc((64,), "float32", scope="shared")
+        for j in bind("threadIdx.x", 64):
+            S[j] = A[i, j]
+        for k in bind("threadIdx.x", 64):
+            t = alloc((1,), "float32", scope="local")
+            t[0] = S[63 - k]
+            B[i, k] = t[0] * 2.0
+"#,
+)];
+
 /// Dialects: the kind of the target, the size of its vectors in bytes, and the extension of the golden files.
 const HOST: [(&str, i64, &str); 2] = [("c", 0, "portable.c"), ("c", 32, "vectors.c")];
 const NULL: (&str, i64, &str) = ("null", 0, "null");
@@ -141,7 +157,7 @@ fn functions_in_each_dialect() -> Result<()> {
             check(name, text, dialect)?;
         }
     }
-    for (name, text) in FUNCTIONS {
+    for (name, text) in FUNCTIONS.iter().chain(ON_DEVICES) {
         check(name, text, NULL)?;
     }
     assert!(problems.is_empty(), "{}", problems.join("\n\n"));
@@ -185,6 +201,47 @@ fn errors_name_what_null_cannot_express() {
         let message = error.message();
         assert!(message.starts_with("function `f`: ") && message.contains(expected), "{body}: {message}");
     }
+}
+
+#[test]
+fn errors_name_what_null_kernels_cannot_do_with_thread_axes() {
+    for (body, expected) in [
+        (
+            "for i in bind(\"blockIdx.x\", n):\n        A[i] = 0.0\n        for j in bind(\"threadIdx.x\", 4):\n            A[i] = 0.0",
+            "`A[i]` is accessed outside of a loop that is bound to threadIdx.x",
+        ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        A[i] = 0.0\n    for j in bind(\"threadIdx.x\", 8):\n        A[j] = 0.0",
+            "loops of different extents are bound to threadIdx.x, one over `j`",
+        ),
+        (
+            "for i in range(n):\n        for j in bind(\"threadIdx.x\", i):\n            A[j] = 0.0",
+            "loop `j` is bound to threadIdx.x, but its extent `i` is not known before the kernel starts",
+        ),
+        (
+            "for i in parallel(n):\n        pass\n    for j in bind(\"threadIdx.x\", 8):\n        A[j] = 0.0",
+            "loop `i` is parallel, but other loops of the null kernel are bound to thread axes",
+        ),
+        (
+            "S = alloc((8,), \"float32\", scope=\"shared\")\n    for i in bind(\"blockIdx.x\", n):\n        S[0] = A[i]",
+            "buffer `S` is shared by the threads of a block, but allocated around the loops over blocks",
+        ),
+    ] {
+        let error = refused(&format!("def f(A: Buffer((n,), \"float32\")):\n    {body}\n"));
+        assert!(error.message().contains(expected), "{body}: {}", error.message());
+    }
+}
+
+#[test]
+fn the_host_has_no_thread_axes() {
+    let error = functions(ON_DEVICES[0].1, &target("c", 0)).expect_err("the loops are bound");
+    let expected =
+        "function `reverse`: loop `i` is bound to blockIdx.x, and C code of the host has no thread axes";
+    assert_eq!(error.message(), expected);
+    let text = "def f(A: Buffer((8,), \"float32\")):\n    S = alloc((8,), \"float32\", scope=\"shared\")\n    S[0] = A[0]\n";
+    let error = functions(text, &target("c", 0)).expect_err("the buffer is shared");
+    let expected = "buffer `S` is shared by the threads of a block, and C code of the host has no blocks";
+    assert!(error.message().contains(expected), "{}", error.message());
 }
 
 #[test]

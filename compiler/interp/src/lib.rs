@@ -6,8 +6,9 @@
 //! their domain, and overflow of integers that are an index or trip count. Where compiled code has defined behaviour,
 //! the interpreter behaves in the same way: other integers wrap around, and their division by 0 gives 0.
 //!
-//! Parallel, vectorized and unrolled loops run one iteration after the other. `select` and logical operators on scalars
-//! evaluate only the operands that they need.
+//! The iterations of loops of all kinds run one after the other; those of a loop that is bound to a thread axis, too. Memory
+//! exists while the statement runs that allocates it, so a block of threads has its own shared memory. `select` and logical
+//! operators on scalars evaluate only the operands that they need.
 
 #![forbid(unsafe_code)]
 

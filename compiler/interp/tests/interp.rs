@@ -65,6 +65,32 @@ def f(A: Buffer((8,), float32), count: int32):
 }
 
 #[test]
+fn threads_share_the_memory_of_their_block() -> Result<()> {
+    let text = r#"
+def f(A: Buffer((n, 4), float32), B: Buffer((n, 4), float32)):
+    for i in bind("blockIdx.x", n):
+        S = alloc((4,), float32, scope="shared")
+        for j in bind("threadIdx.x", 4):
+            S[j] = A[i, j]
+        for k in bind("threadIdx.x", 4):
+            B[i, k] = S[3 - k]
+"#;
+    let func = parse_func(text)?;
+    let a = Tensor::from_slice(&[2, 4], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+    let b = Tensor::zeros(DType::FLOAT32, &[2, 4])?;
+    let args = Array::<Any>::try_from_iter([a.into_object(), b.clone().into_object()])?;
+    interpret(&func, &args)?;
+    assert_eq!(b.to_vec::<f32>()?, [4.0, 3.0, 2.0, 1.0, 8.0, 7.0, 6.0, 5.0]);
+    // Another block has other memory.
+    let func = parse_func(
+        &text.replace("            S[j] = A[i, j]", "            if i == 0:\n                S[j] = A[i, j]"),
+    )?;
+    let error = interpret(&func, &args).expect_err("the second block reads what it has not written");
+    assert!(error.message().contains("was not written before"), "{}", error.message());
+    Ok(())
+}
+
+#[test]
 fn an_element_that_was_not_written() -> Result<()> {
     let func =
         parse_func(&SOFTMAX.replace(

@@ -24,14 +24,15 @@ pub struct Buffer {
     /// Name hint, used for printing.
     #[field(structural = "ignore")]
     pub name: String,
-    /// Memory scope: `global` for device memory, `local` for memory that only one task sees.
+    /// Memory scope: `global` for memory of the device, `shared` for memory that the threads of a block share, `local` for
+    /// memory that only one task or thread accesses.
     pub scope: String,
     /// Minimum alignment of the first element, in bytes.
     pub alignment: i32,
 }
 
 /// Memory scopes that a buffer can have.
-pub const SCOPES: &[&str] = &["global", "local"];
+pub const SCOPES: &[&str] = &["global", "shared", "local"];
 
 /// Region of a buffer: a range in each dimension.
 #[derive(Object)]

@@ -14,13 +14,19 @@ use crate::visit;
 /// Creates a compact buffer of scope `global`, with a new variable for the address of its memory.
 #[must_use]
 pub fn buffer(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
+    buffer_in("global", name, shape, dtype)
+}
+
+/// Creates a compact buffer of the given memory scope, with a new variable for the address of its memory.
+#[must_use]
+pub fn buffer_in(scope: &str, name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     Ref::new(Buffer {
         data: ops::var(&format!("{name}_data"), ops::HANDLE),
         dtype,
         shape,
         strides: Array::new(),
         name: name.into(),
-        scope: "global".into(),
+        scope: scope.into(),
         alignment: 64,
     })
 }

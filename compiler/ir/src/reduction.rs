@@ -123,7 +123,8 @@ impl Mutator for Apart {
 
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
         match StmtKind::of(stmt) {
-            StmtKind::For(node) => {
+            // The initialisation stays in the thread that reduces.
+            StmtKind::For(node) if !node.kind.is_bound() => {
                 self.around.push((node.clone(), Vec::new()));
                 let new = self.below_stmt(stmt);
                 let before = self.around.pop().map_or(Vec::new(), |(_, before)| before);

@@ -198,5 +198,56 @@ crate::text_enum! {
         Vectorized = "vectorized",
         /// Iterations are unrolled.
         Unrolled = "unrolled",
+        /// Each iteration is executed by the block of threads with that index in the first dimension of the grid.
+        BlockIdxX = "blockIdx.x",
+        /// Each iteration is executed by the block of threads with that index in the second dimension of the grid.
+        BlockIdxY = "blockIdx.y",
+        /// Each iteration is executed by the block of threads with that index in the third dimension of the grid.
+        BlockIdxZ = "blockIdx.z",
+        /// Each iteration is executed by the thread with that index in the first dimension of its block.
+        ThreadIdxX = "threadIdx.x",
+        /// Each iteration is executed by the thread with that index in the second dimension of its block.
+        ThreadIdxY = "threadIdx.y",
+        /// Each iteration is executed by the thread with that index in the third dimension of its block.
+        ThreadIdxZ = "threadIdx.z",
+    }
+}
+
+impl ForKind {
+    /// Kinds of loops that are bound to a thread axis of a device. The string of such a kind is the name of the axis.
+    ///
+    /// The threads of a block wait for each other after the outermost of their loops, so that later loops see what it has
+    /// written.
+    pub const BOUND: [ForKind; 6] = [
+        ForKind::BlockIdxX,
+        ForKind::BlockIdxY,
+        ForKind::BlockIdxZ,
+        ForKind::ThreadIdxX,
+        ForKind::ThreadIdxY,
+        ForKind::ThreadIdxZ,
+    ];
+
+    /// Returns true for a loop that is bound to a thread axis.
+    #[must_use]
+    pub fn is_bound(self) -> bool {
+        ForKind::BOUND.contains(&self)
+    }
+
+    /// Returns true for a loop whose iterations several threads may execute at the same time.
+    #[must_use]
+    pub fn is_concurrent(self) -> bool {
+        self == ForKind::Parallel || self.is_bound()
+    }
+
+    /// Returns true for a loop over blocks of threads.
+    #[must_use]
+    pub fn is_over_blocks(self) -> bool {
+        matches!(self, ForKind::BlockIdxX | ForKind::BlockIdxY | ForKind::BlockIdxZ)
+    }
+
+    /// Returns true for a loop over the threads of a block.
+    #[must_use]
+    pub fn is_over_threads(self) -> bool {
+        self.is_bound() && !self.is_over_blocks()
     }
 }

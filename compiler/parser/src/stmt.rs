@@ -358,14 +358,16 @@ impl<'a> Parser<'a> {
             return self.expected("`in` after the loop variables");
         }
         let form_at = self.start();
-        let form = self.word("`range`, `grid`, `parallel`, `vectorized` or `unrolled`")?;
-        let kind = kinds.iter().find(|(name, _)| *name == form).map(|(_, kind)| *kind);
-        if kind.is_none() && form != "grid" {
-            let text =
-                format!("expected `range`, `grid`, `parallel`, `vectorized` or `unrolled` but got `{form}`");
-            return self.fail("SyntaxError", form_at, &text);
+        const FORMS: &str = "`range`, `grid`, `parallel`, `vectorized`, `unrolled` or `bind`";
+        let form = self.word(FORMS)?;
+        let mut kind = kinds.iter().find(|(name, _)| *name == form).map(|(_, kind)| *kind);
+        if kind.is_none() && form != "grid" && form != "bind" {
+            return self.fail("SyntaxError", form_at, &format!("expected {FORMS} but got `{form}`"));
         }
         self.expect("(", &format!("after `{form}`"))?;
+        if form == "bind" {
+            kind = Some(self.thread_axis()?);
+        }
         type Bound = (Expr, bool);
         let mut bounds: Vec<(Option<Bound>, Bound)> = Vec::new();
         let mut annotations = Map::new();
@@ -428,6 +430,20 @@ impl<'a> Parser<'a> {
             stmt = node::for_loop(var, min, extent, kind.unwrap_or(ForKind::Serial), stmt, annotations.clone());
         }
         Ok(stmt)
+    }
+
+    /// Parses the thread axis of a loop, and the comma behind it.
+    fn thread_axis(&mut self) -> Result<ForKind> {
+        let at = self.start();
+        let axis = self.text("a thread axis, as in \"threadIdx.x\"")?;
+        self.expect(",", "after the thread axis")?;
+        match ForKind::BOUND.into_iter().find(|kind| kind.text() == axis) {
+            Some(kind) => Ok(kind),
+            None => {
+                let known = ForKind::BOUND.map(ForKind::text).join("`, `");
+                self.fail("ValueError", at, &format!("`{axis}` is no thread axis; there are `{known}`"))
+            }
+        }
     }
 
     /// Parses a bound of a loop. Also returns true if the bound is a number without a data type. Such a number takes

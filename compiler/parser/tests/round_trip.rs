@@ -249,7 +249,7 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ("x: flaot32 = 3", "line 2, column 8: `flaot32` is no data type; did you mean `float32`?"),
         (
             "for i in rnge(n):\n        pass",
-            "expected `range`, `grid`, `parallel`, `vectorized` or `unrolled` but got `rnge`",
+            "expected `range`, `grid`, `parallel`, `vectorized`, `unrolled` or `bind` but got `rnge`",
         ),
         ("0 < n < 3", "line 2, column 11: comparisons do not chain"),
         ("n ** 2", "there is no `**`; write `pow(x, y)`"),
@@ -272,6 +272,11 @@ fn errors_show_where_they_are_and_what_was_expected() {
             "with launch(A):\n        A[0, 0] = 0.0",
             "line 2, column 19: expected one loop inside of `with launch(..)`",
         ),
+        (
+            "for i in bind(\"threadIdx.w\", n):\n        pass",
+            "line 2, column 19: `threadIdx.w` is no thread axis; there are `blockIdx.x`, `blockIdx.y`",
+        ),
+        ("for i in bind(n):\n        pass", "line 2, column 19: expected a thread axis, as in \"threadIdx.x\""),
         (
             "with start():\n        n",
             "expected `block`, `launch`, `scope` or `seq` after `with` but got `start`",

@@ -9,7 +9,7 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{self, HANDLE};
-use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
@@ -89,7 +89,7 @@ impl Compact {
         let is_shared = accesses
             .iter()
             .flat_map(|access| &access.frames)
-            .any(|frame| matches!(frame, Frame::Loop(node) if node.kind == ForKind::Parallel));
+            .any(|frame| matches!(frame, Frame::Loop(node) if node.kind.is_concurrent()));
         let is_local = &*buffer.scope == "global" && !is_shared && size.is_some_and(|size| size <= MAX_LOCAL);
         if !is_local && begins.iter().all(Option::is_none) {
             return Ok(None);

@@ -5,7 +5,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{self, DTypeExt};
-use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
@@ -34,7 +34,7 @@ impl Mutator for Hoist {
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let stmt = self.below_stmt(stmt)?;
         let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
-        if node.kind == ForKind::Parallel {
+        if node.kind.is_concurrent() {
             return Ok(with_body(node, quotients(&node.body)?));
         }
         if let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body)
@@ -53,7 +53,7 @@ impl Mutator for Hoist {
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
     // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
-    if node.kind == ForKind::Parallel || as_int(&node.extent).is_none_or(|extent| extent < 2) {
+    if node.kind.is_concurrent() || as_int(&node.extent).is_none_or(|extent| extent < 2) {
         return Ok(stmt);
     }
     let new = values(node)?;
@@ -171,10 +171,12 @@ impl Mutator for Lift<'_> {
             StmtKind::BufferStore(_) | StmtKind::SeqStmt(_) | StmtKind::LetStmt(_) | StmtKind::Allocate(_) => {
                 self.below_stmt(stmt)
             }
-            StmtKind::For(node) if as_int(&node.extent).is_some_and(|extent| extent > 0) => {
+            StmtKind::For(node)
+                if as_int(&node.extent).is_some_and(|extent| extent > 0) && !node.kind.is_bound() =>
+            {
                 self.below_stmt(stmt)
             }
-            // These may not be executed.
+            // These may not be executed, or only by other threads.
             _ => Ok(stmt.clone()),
         }
     }

@@ -127,7 +127,10 @@ impl Sink<'_> {
             StmtKind::For(node) => {
                 let is_around =
                     access::uses_in(self.buffer, &node.min) || access::uses_in(self.buffer, &node.extent);
+                // The threads of a block share the buffer.
+                let is_shared = &*self.buffer.scope == "shared" && node.kind.is_over_threads();
                 let may_enter = !is_around
+                    && !is_shared
                     && node.kind != ForKind::Vectorized
                     && access::is_written_first(&self.accesses, self.outer, depth + 1)?;
                 if !may_enter {

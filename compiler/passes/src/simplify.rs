@@ -165,7 +165,8 @@ impl Simplify {
             // The `init` of a reduction is executed even if there is nothing to reduce.
             Some(..=0) if has_init(&node.body) => return Ok(stmt.clone()),
             Some(..=0) => return Ok(make::seq([])),
-            Some(1) if min.dtype == node.loop_var.dtype => {
+            // A loop that is bound to a thread axis says which thread executes its only iteration.
+            Some(1) if min.dtype == node.loop_var.dtype && !node.kind.is_bound() => {
                 // Loops of this kind directly inside are removed by the same walk.
                 let address = |var: &Ref<Var>| var.as_object().as_handle().addr();
                 let mut values = HashMap::from([(address(&node.loop_var), min)]);
@@ -174,6 +175,7 @@ impl Simplify {
                     && is_int(&inner.extent, 1)
                     && as_int(&inner.min).is_some()
                     && inner.min.dtype == inner.loop_var.dtype
+                    && !inner.kind.is_bound()
                 {
                     values.insert(address(&inner.loop_var), inner.min.clone());
                     body = &inner.body;

@@ -166,7 +166,7 @@ impl Verifier {
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
         self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
-            format!("buffer `{name}` lies in `{}`; there are {}", buffer.scope, SCOPES.join(" and "))
+            format!("buffer `{name}` lies in `{}`; there are {}", buffer.scope, SCOPES.join(", "))
         });
         self.expect(buffer.data.dtype == HANDLE, "TypeError", || {
             format!("the address of buffer `{name}` is {}, not a handle", buffer.data.dtype)
@@ -464,6 +464,9 @@ impl Verifier {
         self.expect(!(around && node.kind == ForKind::Parallel), "ValueError", || {
             format!("parallel loop `{name}` is inside of a vectorized one")
         });
+        if node.kind.is_bound() {
+            self.thread_axis(node);
+        }
         let is_dead = fits && as_int(&node.extent).is_some_and(|extent| extent <= 0);
         self.dead += usize::from(is_dead);
         self.loops.push(node.kind);
@@ -477,6 +480,39 @@ impl Verifier {
         self.runs.pop();
         self.loops.pop();
         self.dead -= usize::from(is_dead);
+    }
+
+    /// Verifies a loop that is bound to a thread axis.
+    fn thread_axis(&mut self, node: &For) {
+        let (name, kind) = (&node.loop_var.name, node.kind);
+        let axis = kind.text();
+        self.expect(is_int(&node.min, 0), "ValueError", || {
+            format!("loop `{name}` is bound to {axis}, so it must begin at 0, not at {}", text(&node.min))
+        });
+        let is_inside = |test: fn(ForKind) -> bool| self.loops.iter().any(|outer| test(*outer));
+        let is_reversed = kind.is_over_blocks() && is_inside(ForKind::is_over_threads);
+        let is_shared = is_inside(|outer| matches!(outer, ForKind::Vectorized | ForKind::Parallel));
+        let is_twice = self.loops.contains(&kind);
+        self.expect(!is_twice, "ValueError", || {
+            format!("loop `{name}` is inside of another loop that is bound to {axis}")
+        });
+        self.expect(!is_reversed, "ValueError", || {
+            format!("loop `{name}` is bound to {axis}, but inside of a loop over the threads of a block")
+        });
+        self.expect(!is_shared, "ValueError", || {
+            format!("loop `{name}` is bound to {axis}, but inside of a parallel or vectorized loop")
+        });
+    }
+
+    /// Verifies that shared memory is not allocated by each thread.
+    fn memory(&mut self, buffer: &Ref<Buffer>) {
+        let is_in_thread = self.loops.iter().any(|kind| kind.is_over_threads());
+        self.expect(&*buffer.scope != "shared" || !is_in_thread, "ValueError", || {
+            format!(
+                "buffer `{}` is shared by the threads of a block, but each of them allocates it",
+                buffer.name
+            )
+        });
     }
 
     fn launch(&mut self, node: &Launch) {
@@ -514,6 +550,7 @@ impl Verifier {
 
     fn allocate(&mut self, node: &Allocate) {
         self.buffer_type(&node.buffer);
+        self.memory(&node.buffer);
         self.with_var(&node.buffer.data, "the memory of buffer", |this| this.stmt(&node.body));
     }
 
@@ -609,6 +646,7 @@ impl Verifier {
         let mut added = Vec::new();
         for buffer in block.alloc_buffers.iter() {
             self.buffer_type(&buffer);
+            self.memory(&buffer);
             let is_new = self.defined.insert(address(&buffer.data));
             self.expect(is_new, "ValueError", || {
                 format!("the memory of buffer `{}` is allocated twice", buffer.name)

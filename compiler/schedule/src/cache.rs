@@ -58,7 +58,7 @@ pub(crate) fn fill(
 
 fn check_scope(scope: &str) -> Result<()> {
     if !SCOPES.contains(&scope) {
-        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(" and "));
+        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(", "));
     }
     Ok(())
 }

@@ -417,6 +417,7 @@ fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
         // Each task has its own memory for what is computed and used in one iteration.
         ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
         ForKind::Serial => {}
+        _ => bail!("ValueError", "no step binds loop `{name}` to {}", kind.text()),
     }
     let new = make::for_like(&node, kind, node.body.clone(), node.annotations.clone());
     let func = tree::replace(func, &node.into_parent(), new)?;

@@ -188,8 +188,9 @@ steps! {
     fn decompose_reduction(block: Block, r#loop: Loop) -> Block = blocks::decompose_reduction;
 
     /// Adds a block that copies a buffer to memory of the given scope, and lets `block` read the copy. The buffer is
-    /// given by its name, or by its index among the buffers that the block reads. The scope is `global`, or `local` for
-    /// memory that only one task accesses. Returns the name of the new block, which is also the name of the copy.
+    /// given by its name, or by its index among the buffers that the block reads. The scope is `global`, `shared` for
+    /// memory of a block of threads, or `local` for memory that only one task accesses. Returns the name of the new
+    /// block, which is also the name of the copy.
     fn cache_read(block: Block, buffer: Buffer, scope: Text = "global") -> Block = cache::cache_read;
 
     /// Lets a block write to a new buffer in memory of the given scope, and adds a block that copies it to the original

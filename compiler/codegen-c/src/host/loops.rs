@@ -14,11 +14,15 @@ use crate::host::{Host, c_type};
 impl Body<'_, Host> {
     /// Generates a loop of any kind, except for a parallel loop that is not part of a launch.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
+        let name = &node.loop_var.name;
+        if node.kind.is_bound() {
+            let axis = node.kind.text();
+            bail!("ValueError", "loop `{name}` is bound to {axis}, and C code of the host has no thread axes");
+        }
         if node.kind == ForKind::Parallel {
             bail!(
                 "ValueError",
-                "parallel loop `{}` must be lowered before C code is generated, by the pass `lower_parallel`",
-                node.loop_var.name
+                "parallel loop `{name}` must be lowered before C code is generated, by the pass `lower_parallel`"
             );
         }
         self.streamed(node, |body| body.loop_in_caches(node))
@@ -52,7 +56,7 @@ impl Body<'_, Host> {
             match node.kind {
                 ForKind::Unrolled => self.line("#pragma GCC unroll 64"),
                 ForKind::Vectorized => self.line("#pragma GCC ivdep"),
-                ForKind::Serial | ForKind::Parallel => {}
+                _ => {}
             }
         }
         self.plain_loop(node)

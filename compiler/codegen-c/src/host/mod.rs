@@ -184,6 +184,13 @@ impl Dialect for Host {
     }
 
     fn allocate(body: &mut Body<'_, Host>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+        if &*buffer.scope == "shared" {
+            bail!(
+                "ValueError",
+                "buffer `{}` is shared by the threads of a block, and C code of the host has no blocks",
+                buffer.name
+            );
+        }
         match registers::width(buffer, inner, body.dialect.options) {
             Some(width) => body.allocate_registers(buffer, width, inner),
             None => body.allocate_memory(buffer, inner),

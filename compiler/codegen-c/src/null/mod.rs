@@ -8,11 +8,15 @@
 //! - *Arithmetic is defined for all operands.* Of two integers, the narrower one is converted to the type of the other.
 //!   Integers wrap around. A quotient and a remainder are 0 if the divisor is 0. `floor_div`, `floor_mod`, `min` and
 //!   `max` are operations of the language, and so are the mathematical functions.
-//! - *Memory has an address space*: `global` for parameters, `shared` for memory of all threads, `private` for memory of
-//!   one thread. The size of an allocation is constant.
+//! - *Memory has an address space*: `global` for parameters, `shared` for memory of all threads or, if they form blocks, of a
+//!   block, `private` for memory of one thread. The size of an allocation is constant.
 //! - *All threads execute a kernel.* The outermost parallel loops are distributed over them, followed by a `barrier`.
 //!   Outside of these loops, each thread would repeat every access to memory, so such an access is an error. All threads
 //!   therefore reach the same barriers: no condition around a loop depends on memory.
+//! - *Threads may form blocks.* A loop that is bound to a thread axis becomes the index of the thread in this axis, such as
+//!   `thread_index_x()`, and the outermost loops over the threads of a block are followed by a `barrier`. `extent f.thread_index_x
+//!   = ..;` states the number of indices, for the program that starts the kernel; all loops of an axis have the same. An access
+//!   is in loops over all axes of the kernel.
 //! - *Messages of errors are not strings of the kernel.* `error f.0(..)` declares a message with the types of the integers
 //!   in it, for the program that starts the kernel. `raise f.0(..)` ends the kernel and passes the integers.
 //!
@@ -27,12 +31,13 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
-use anyfn_ir::printer;
 use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::target::Target;
+use anyfn_ir::visit::Visitor;
+use anyfn_ir::{ExprKind, StmtKind, printer};
 
 use crate::family::{
-    Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size, type_name,
+    Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size, type_name, uses,
 };
 
 /// The dialect, with its state within one function.
@@ -40,16 +45,113 @@ use crate::family::{
 pub(crate) struct Null {
     /// Declarations of the error messages of the function, without their names.
     errors: Vec<String>,
-    /// True while generating the body of a loop whose iterations are distributed over the threads.
+    /// True while generating the body of a loop whose iterations are distributed over the threads, or of loops over all
+    /// thread axes.
     is_in_thread: bool,
+    /// Thread axes to which loops of the function are bound.
+    axes: Vec<ForKind>,
+    /// Thread axes of the enclosing loops.
+    open: Vec<ForKind>,
+    /// Number of indices of each thread axis.
+    extents: Vec<(ForKind, String)>,
+    /// Number of parameters, which come first in the scope.
+    num_params: usize,
+}
+
+/// Visitor that collects the thread axes to which loops are bound.
+struct Axes(Vec<ForKind>);
+
+impl Visitor for Axes {
+    fn expr(&mut self, _: &Expr) {}
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        if let StmtKind::For(node) = StmtKind::of(stmt)
+            && node.kind.is_bound()
+            && !self.0.contains(&node.kind)
+        {
+            self.0.push(node.kind);
+        }
+        self.below_stmt(stmt);
+    }
+}
+
+/// Returns the function that returns the index of a thread in an axis, such as `thread_index_x` for `threadIdx.x`.
+fn index_function(axis: ForKind) -> String {
+    axis.text().replace("Idx.", "_index_")
+}
+
+/// Returns true if an expression reads no memory and calls no function.
+fn is_arithmetic(expr: &Expr) -> bool {
+    struct Find(bool);
+    impl Visitor for Find {
+        fn expr(&mut self, expr: &Expr) {
+            self.0 |= matches!(ExprKind::of(expr), ExprKind::BufferLoad(_) | ExprKind::Call(_));
+            self.below_expr(expr);
+        }
+    }
+    let mut find = Find(false);
+    find.expr(expr);
+    !find.0
+}
+
+impl Body<'_, Null> {
+    /// Generates a loop that is bound to a thread axis: the index of the thread, around the body.
+    fn bound_loop(&mut self, node: &For) -> Result<()> {
+        let (axis, var) = (node.kind, &node.loop_var);
+        let extent = self.place(&node.extent)?;
+        let is_local = self.scope.iter().skip(self.dialect.num_params).any(|(_, name)| uses(&extent, name));
+        if is_local || !is_arithmetic(&node.extent) {
+            bail!(
+                "ValueError",
+                "loop `{}` is bound to {}, but its extent `{}` is not known before the kernel starts",
+                var.name,
+                axis.text(),
+                printer::brief(node.extent.as_object())
+            );
+        }
+        let known =
+            self.dialect.extents.iter().find(|(known, _)| *known == axis).map(|(_, extent)| extent.clone());
+        match known {
+            None => self.dialect.extents.push((axis, extent)),
+            Some(known) if known == extent => {}
+            Some(_) => {
+                bail!(
+                    "ValueError",
+                    "loops of different extents are bound to {}, one over `{}`",
+                    axis.text(),
+                    var.name
+                )
+            }
+        }
+        let (name, of) = (self.names.var(var), type_name::<Null>(var.dtype)?);
+        let declared = Null::variable(var.dtype, &name)?;
+        self.open("{");
+        self.line(&Null::constant(var.dtype, &name, &format!("{of}({}())", index_function(axis)))?);
+        self.scope.push((declared, name));
+        self.extents.push(node.extent.clone());
+        let outer = self.dialect.is_in_thread;
+        self.dialect.open.push(axis);
+        self.dialect.is_in_thread = self.dialect.axes.iter().all(|axis| self.dialect.open.contains(axis));
+        self.stmt(&node.body)?;
+        self.dialect.is_in_thread = outer;
+        self.dialect.open.pop();
+        self.extents.pop();
+        self.scope.pop();
+        self.close("}");
+        if axis.is_over_threads() && !self.dialect.open.iter().any(|axis| axis.is_over_threads()) {
+            self.line("barrier();");
+        }
+        Ok(())
+    }
 }
 
 impl Dialect for Null {
     const NAME: &'static str = "null";
     const TYPES: &'static str = "bool, int8 to int64, uint8 to uint64, float32 and float64";
     const RESERVED: &'static str = "kernel error raise let var for if else true false nan inf \
-        global shared private const bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 \
-        thread_index thread_count barrier select floor_div floor_mod min max \
+        global shared private const extent bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 \
+        thread_index thread_count thread_index_x thread_index_y thread_index_z \
+        block_index_x block_index_y block_index_z barrier select floor_div floor_mod min max \
         exp exp2 log log2 log10 log1p expm1 sqrt rsqrt sigmoid sin cos tan asin acos atan sinh cosh tanh asinh acosh \
         atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign";
     const RESERVED_PREFIXES: &'static [&'static str] = &[];
@@ -68,9 +170,15 @@ impl Dialect for Null {
         let mut names = Names::new::<Null>(symbol);
         let scope = interface.declare::<Null>(&mut names)?;
         let params: Vec<String> = scope.iter().map(|(declared, _)| declared.clone()).collect();
-        let mut body = Body::new(symbol, &mut names, 1, Null::default());
+        let mut axes = Axes(Vec::new());
+        axes.stmt(&func.body);
+        let dialect = Null { axes: axes.0, num_params: scope.len(), ..Null::default() };
+        let mut body = Body::new(symbol, &mut names, 1, dialect);
         body.scope = scope;
         body.stmt(&func.body)?;
+        for (axis, extent) in &body.dialect.extents {
+            let _ = writeln!(out, "extent {symbol}.{} = {extent};", index_function(*axis));
+        }
         for (number, error) in body.dialect.errors.iter().enumerate() {
             let _ = writeln!(out, "error {symbol}.{number}({error});");
         }
@@ -173,9 +281,14 @@ impl Dialect for Null {
             return Ok(None);
         }
         let indices: Vec<String> = indices.iter().map(|index| printer::brief(index.as_object())).collect();
+        let dialect = &body.dialect;
+        let place = match dialect.axes.iter().find(|axis| !dialect.open.contains(axis)) {
+            Some(axis) => format!("a loop that is bound to {}", axis.text()),
+            None => "a parallel loop".to_owned(),
+        };
         bail!(
             "ValueError",
-            "`{}[{}]` is accessed outside of a parallel loop, where each thread of a null kernel would repeat the access",
+            "`{}[{}]` is accessed outside of {place}, where each thread of a null kernel would repeat the access",
             buffer.name,
             indices.join(", ")
         )
@@ -186,6 +299,16 @@ impl Dialect for Null {
     }
 
     fn for_loop(body: &mut Body<'_, Null>, node: &For) -> Result<()> {
+        if node.kind.is_bound() {
+            return body.bound_loop(node);
+        }
+        if node.kind == ForKind::Parallel && !body.dialect.is_in_thread && !body.dialect.axes.is_empty() {
+            bail!(
+                "ValueError",
+                "loop `{}` is parallel, but other loops of the null kernel are bound to thread axes",
+                node.loop_var.name
+            );
+        }
         // A parallel loop in another one is executed by the thread of its iteration.
         if node.kind != ForKind::Parallel || body.dialect.is_in_thread {
             return body.plain_loop(node);
@@ -216,7 +339,16 @@ impl Dialect for Null {
             bail!("ValueError", "the size of `{}` is not constant, which null memory requires", buffer.name);
         };
         let (name, of) = (body.names.buffer(buffer), type_name::<Null>(buffer.dtype)?);
-        let space = if body.dialect.is_in_thread { "private" } else { "shared" };
+        let dialect = &body.dialect;
+        let is_shared = &*buffer.scope == "shared";
+        if is_shared && dialect.axes.iter().any(|axis| axis.is_over_blocks() && !dialect.open.contains(axis)) {
+            bail!(
+                "ValueError",
+                "buffer `{}` is shared by the threads of a block, but allocated around the loops over blocks",
+                buffer.name
+            );
+        }
+        let space = if dialect.is_in_thread && !is_shared { "private" } else { "shared" };
         body.open("{");
         body.line(&format!("var {name}: {space} {of}[{}];", count.max(1)));
         body.scope.push((format!("{name}: {space} {of}[]"), name));

@@ -2,21 +2,25 @@
 
 use anyfn::{DType, ObjectRef, PackedFunc, Ref, Result, bail, register};
 use anyfn_arith::Analyzer;
-use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::buffer::{Buffer, BufferRegion, SCOPES};
 use anyfn_ir::expr::{Expr, Range};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{make, ops, size};
 
-/// Creates a compact buffer in memory of the scope `global`.
+/// Creates a compact buffer in memory of the scope `global`, `shared` or `local`.
 #[register("tir.decl_buffer")]
 fn decl_buffer(
     shape: Vec<Operand>,
     #[default("float32")] dtype: DType,
     #[default("buffer")] name: &str,
-) -> Ref<Buffer> {
-    make::buffer(name, exprs(shape), dtype)
+    #[default("global")] scope: &str,
+) -> Result<Ref<Buffer>> {
+    if !SCOPES.contains(&scope) {
+        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(", "));
+    }
+    Ok(make::buffer_in(scope, name, exprs(shape), dtype))
 }
 
 /// Returns an element or a region of a buffer. `begins` contains an index for each dimension. A dimension of a region

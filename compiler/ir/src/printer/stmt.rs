@@ -162,8 +162,15 @@ impl Printer {
             self.put("grid(");
             self.list(nest.iter(), |p, node| bound(p, &node.extent));
         } else {
-            self.put(if first.kind == ForKind::Serial { "range" } else { first.kind.text() });
-            self.put("(");
+            match first.kind {
+                ForKind::Serial => self.put("range("),
+                kind if kind.is_bound() => {
+                    let _ = write!(self.out, "bind({:?}, ", kind.text());
+                }
+                kind => {
+                    let _ = write!(self.out, "{}(", kind.text());
+                }
+            }
             if is_int(&first.min, 0) && first.min.dtype == dtype {
                 bound(self, &first.extent);
             } else if let Some(end) = end_of(&first.min, &first.extent) {

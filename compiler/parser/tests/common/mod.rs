@@ -258,7 +258,7 @@ impl Programs {
             shape,
             strides,
             name: self.name().into(),
-            scope: (self.random.one(&["global", "local"])).into(),
+            scope: (self.random.one(&["global", "shared", "local"])).into(),
             alignment: self.random.one(&[64, 64, 16]),
         })
     }
@@ -334,6 +334,8 @@ impl Programs {
                     ForKind::Parallel,
                     ForKind::Vectorized,
                     ForKind::Unrolled,
+                    ForKind::BlockIdxY,
+                    ForKind::ThreadIdxX,
                 ];
                 let kind = self.random.one(&kinds);
                 let range = self.range();

@@ -1,0 +1,112 @@
+//! Loops that are bound to thread axes, and memory that the threads of a block share.
+
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+use anyfn::Result;
+use anyfn_ir::printer;
+use anyfn_parser::{parse_func, parse_module};
+use anyfn_passes::{compact_buffers, default_pipeline, place_allocations, simplify, verify};
+
+/// Reverses each row in shared memory.
+const REVERSE: &str = r#"
+def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
+    for i in bind("blockIdx.x", n):
+        S = alloc((64,), "float32", scope="shared")
+        for j in bind("threadIdx.x", 64):
+            S[j] = A[i, j]
+        for k in bind("threadIdx.x", 64):
+            B[i, k] = S[63 - k]
+"#;
+
+#[test]
+fn the_pipeline_keeps_thread_axes() -> Result<()> {
+    let module = default_pipeline().apply(&parse_module(REVERSE)?)?;
+    let text = printer::text(module.functions.get("reverse")?.expect("the function").as_object());
+    let expected = REVERSE.trim().replace("):\n    for i", "):\n    attr(\"entry\", \"packed\")\n    for i");
+    assert_eq!(text, expected);
+    Ok(())
+}
+
+#[test]
+fn shared_memory_is_placed_around_the_loops_over_threads() -> Result<()> {
+    let outside = REVERSE.replace("        S = alloc((64,), \"float32\", scope=\"shared\")\n", "");
+    let outside =
+        outside.replace("    for i", "    S = alloc((64,), \"float32\", scope=\"shared\")\n    for i");
+    let placed = compact_buffers(&place_allocations(&parse_func(&outside)?)?)?;
+    assert_eq!(printer::text(placed.as_object()), REVERSE.trim());
+    // A buffer that one thread uses is placed in its loop, unless it is shared.
+    let own = |scope: &str| {
+        format!(
+            "def f(A: Buffer((8,), \"float32\")):\n    S = alloc((8,), \"float32\"{scope})\n    for i in bind(\"threadIdx.x\", 8):\n        \
+             S[i] = A[i]\n        A[i] = S[i] + 1.0"
+        )
+    };
+    let placed = |scope: &str| -> Result<String> {
+        let func = compact_buffers(&place_allocations(&parse_func(&own(scope))?)?)?;
+        verify(&func)?;
+        Ok(printer::text(func.as_object()))
+    };
+    assert_eq!(placed(", scope=\"shared\"")?, own(", scope=\"shared\""));
+    let text = placed("")?;
+    assert!(
+        text.contains("\"threadIdx.x\", 8):\n        S = alloc((1,), \"float32\", scope=\"local\")"),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_single_iteration_stays_bound() -> Result<()> {
+    let text =
+        "def f(A: Buffer((8,), \"float32\")):\n    for i in bind(\"threadIdx.x\", 1):\n        A[i] = 0.0";
+    let printed = printer::text(simplify(&parse_func(text)?)?.as_object());
+    assert!(printed.contains("for i in bind(\"threadIdx.x\", 1):"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn thread_axes_are_verified() -> Result<()> {
+    verify(&parse_func(REVERSE)?)?;
+    for (body, expected) in [
+        (
+            "for i in bind(\"threadIdx.x\", 1, extent=4):\n        A[i] = 0.0",
+            "loop `i` is bound to threadIdx.x, so it must begin at 0, not at 1",
+        ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        for j in bind(\"threadIdx.x\", 4):\n            A[j] = 0.0",
+            "loop `j` is inside of another loop that is bound to threadIdx.x",
+        ),
+        (
+            "for i in bind(\"threadIdx.y\", 4):\n        for j in bind(\"blockIdx.x\", 4):\n            A[j] = 0.0",
+            "loop `j` is bound to blockIdx.x, but inside of a loop over the threads of a block",
+        ),
+        (
+            "for i in parallel(4):\n        for j in bind(\"blockIdx.x\", 4):\n            A[j] = 0.0",
+            "loop `j` is bound to blockIdx.x, but inside of a parallel or vectorized loop",
+        ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        S = alloc((4,), \"float32\", scope=\"shared\")\n        S[0] = 0.0",
+            "buffer `S` is shared by the threads of a block, but each of them allocates it",
+        ),
+    ] {
+        let error = verify(&parse_func(&format!("def f(A: Buffer((8,), \"float32\")):\n    {body}\n"))?)
+            .expect_err(body);
+        assert!(
+            error.kind() == "ValueError" && error.message().contains(expected),
+            "{body}: {}",
+            error.message()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn functions_that_differ_in_an_axis_are_different() -> Result<()> {
+    let equal = anyfn::registry::get("ffi.StructuralEqual")?;
+    let (func, other) = (parse_func(REVERSE)?, parse_func(&REVERSE.replace("blockIdx.x", "blockIdx.y"))?);
+    let same = parse_func(REVERSE)?;
+    assert!(equal.call((func.clone(), same, false, false))?.get::<bool>()?);
+    assert!(!equal.call((func, other, false, false))?.get::<bool>()?);
+    Ok(())
+}
