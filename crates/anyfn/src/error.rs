@@ -377,13 +377,20 @@ impl Error {
         }
     }
 
-    /// Returns the error that caused this one.
+    /// Returns the error that caused this one. [`source`](core::error::Error::source) returns the same error, borrowed.
     pub fn cause(&self) -> Option<Error> {
-        // SAFETY: in an error the cell follows the header, and this part of it never changes.
-        let cause = unsafe { (*self.cell()).cause_chain };
-        // SAFETY: the error owns a reference to its cause, if it has one.
-        let object = unsafe { ObjectRef::from_borrowed_or_null(cause) }?;
-        Error::try_from_object(object).ok()
+        self.cause_ref().cloned()
+    }
+
+    /// Returns the error that caused this one, borrowed from this error.
+    fn cause_ref(&self) -> Option<&Error> {
+        // SAFETY: in an error the cell follows the header.
+        let cause = unsafe { &raw const (*self.cell()).cause_chain };
+        // SAFETY: this part of the cell never changes and lives as long as `self`. It is NULL or a handle that the error
+        // owns, so it has the representation of an optional reference, which is not dropped here.
+        let cause = unsafe { &*cause.cast::<Option<ObjectRef>>() }.as_ref()?;
+        // SAFETY: an error is a transparent reference to an object, whose type has been checked.
+        cause.is_instance(kTVMFFIError).then(|| unsafe { &*ptr::from_ref(cause).cast::<Error>() })
     }
 
     /// Returns further details: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, or a foreign
@@ -396,6 +403,15 @@ impl Error {
     }
 
     /// Returns a copy of the error with a cause.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use std::error::Error as _;
+    ///
+    /// let cause = anyfn::Error::new("KeyError", "port");
+    /// let error = anyfn::Error::new("ValueError", "incomplete settings").with_cause(&cause);
+    /// assert_eq!(error.source().map(|cause| cause.to_string()), Some("KeyError: port".to_string()));
+    /// ```
     #[must_use]
     pub fn with_cause(self, cause: &Error) -> Error {
         self.rebuilt(Some(cause.0.clone()), self.context())
@@ -479,7 +495,12 @@ impl fmt::Debug for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    /// Returns the [cause](Error::cause), so code that reports an error with its sources reports the whole chain.
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.cause_ref().map(|cause| cause as &(dyn core::error::Error + 'static))
+    }
+}
 
 /// Returns early with an [`Error`], given a kind and a format string with its arguments.
 ///
