@@ -21,15 +21,15 @@ use anyfn_abi::{
 use crate::containers::lock::lock_bit;
 use crate::live::Ended;
 use crate::string::text_of;
-use crate::{Any, Array, Map, ObjectRef, live, nesting, refcount};
+use crate::{Any, Array, Map, ObjectRef, error_kind, live, nesting, refcount};
 
 /// Result of an operation that may fail with an [`Error`] of any language.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error of any language: kind, message, backtrace, cause and context.
 ///
-/// The kind is a stable name such as `ValueError`, which frontends map to their own classes. The backtrace lists the
-/// calls that the error passed through, most recent call first.
+/// The kind is a stable name such as `ValueError`, which frontends map to their own classes; [`error_kind`] has
+/// constants for the usual ones. The backtrace lists the calls that the error passed through, most recent call first.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -294,8 +294,9 @@ impl Error {
     /// Returns an `InternalError` if no error is raised: a callee that fails without raising an error violates the ABI.
     #[cold]
     pub fn take_raised() -> Error {
-        Error::take_raised_if_any()
-            .unwrap_or_else(|| Error::new("InternalError", "a function failed without raising an error"))
+        Error::take_raised_if_any().unwrap_or_else(|| {
+            Error::new(error_kind::INTERNAL_ERROR, "a function failed without raising an error")
+        })
     }
 
     /// Takes the error that is raised on this thread; `None` if no error is raised.
@@ -314,7 +315,7 @@ impl Error {
         unsafe { TVMFFIErrorSetRaised(self.0.as_handle()) };
     }
 
-    /// Returns the kind, such as `ValueError`.
+    /// Returns the kind, such as `ValueError`; see [`error_kind`].
     pub fn kind(&self) -> &str {
         // SAFETY: the error keeps the cell alive, and this part of it never changes.
         let kind = unsafe { &(*self.cell()).kind };

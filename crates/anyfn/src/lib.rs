@@ -8,7 +8,7 @@
 //! - [`Any`] and [`AnyView`]: a value of any type, owned or borrowed.
 //! - [`PackedFunc`]: a function of any language; [`TypedPackedFunc`]: a packed function with a checked Rust signature.
 //! - [`registry`]: functions by name, for all languages of the process.
-//! - [`Error`]: the error of a failed call, with its kind, message and backtrace.
+//! - [`Error`]: the error of a failed call, with its kind ([`error_kind`]), message and backtrace.
 //! - [`ObjectRef`], [`Ref`]: strong references to objects; [`String`], [`Bytes`], [`Shape`], [`Array`], [`List`],
 //!   [`Map`], [`Dict`], [`Tensor`], [`Module`]: the built-in object types.
 //!
@@ -46,6 +46,7 @@ mod define;
 mod device;
 mod dtype;
 mod error;
+pub mod error_kind;
 mod fields;
 mod function;
 mod hash;

@@ -25,7 +25,9 @@ use anyfn_abi::{
 };
 
 use crate::typed::Names;
-use crate::{Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc};
+use crate::{
+    Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, error_kind,
+};
 
 /// Looks up a global function; returns `None` if it does not exist or if it trusts addresses
 /// ([`Unsafe`](crate::Unsafe)).
@@ -86,7 +88,7 @@ pub unsafe fn get_unsafe(name: &str) -> Result<PackedFunc> {
 fn refused(name: &str) -> Error {
     let name = crate::__private::shorten(name);
     Error::untraced(
-        "PermissionError",
+        error_kind::PERMISSION_ERROR,
         &format!(
             "cannot look up global function {name} from safe code: it trusts an address that its caller passes; use \
              `unsafe {{ registry::get_unsafe(..) }}`"
@@ -100,7 +102,7 @@ fn missing(name: &str) -> Error {
     let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
     let name = crate::__private::shorten(name);
     let near = near.map_or_else(StdString::new, |near| format!("; did you mean {near}?"));
-    Error::untraced("ValueError", &format!("Cannot find global function {name}{near}"))
+    Error::untraced(error_kind::VALUE_ERROR, &format!("Cannot find global function {name}{near}"))
 }
 
 /// Returns the names of all global functions, sorted.
@@ -109,7 +111,7 @@ fn missing(name: &str) -> Error {
 /// Returns `ValueError` if the runtime lacks the function that lists them.
 pub fn list() -> Result<Vec<StdString>> {
     let lister = find("ffi.FunctionListGlobalNamesFunctor")
-        .ok_or_else(|| Error::new("ValueError", "the runtime cannot list global functions"))?;
+        .ok_or_else(|| Error::new(error_kind::VALUE_ERROR, "the runtime cannot list global functions"))?;
     let names = lister.call(())?.get::<PackedFunc>()?;
     let count = names.call((-1,))?.get::<i64>()?;
     let mut list = Vec::new();
@@ -126,7 +128,7 @@ pub fn list() -> Result<Vec<StdString>> {
 /// Returns `ValueError` if the runtime lacks the function that removes global functions.
 pub fn remove(name: &str) -> Result<bool> {
     let remover = find("ffi.FunctionRemoveGlobal")
-        .ok_or_else(|| Error::new("ValueError", "the runtime cannot remove global functions"))?;
+        .ok_or_else(|| Error::new(error_kind::VALUE_ERROR, "the runtime cannot remove global functions"))?;
     remover.call((name,))?.get::<bool>()
 }
 

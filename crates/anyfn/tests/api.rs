@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use anyfn::Error;
+use anyfn::{Any, Error, error_kind, registry};
 use anyfn_core as _;
 
 #[test]
@@ -37,4 +37,13 @@ fn an_error_crosses_a_boxed_error() {
     let error = fails().unwrap_err();
     assert_eq!(error.source().unwrap().to_string(), "TypeError: inner");
     assert_eq!(error.downcast::<Error>().unwrap().kind(), "ValueError");
+}
+
+#[test]
+fn constants_name_the_kinds_that_the_runtime_raises() {
+    assert_eq!(registry::get("tests.api.absent").unwrap_err().kind(), error_kind::VALUE_ERROR);
+    assert_eq!(Any::NONE.get::<i64>().unwrap_err().kind(), error_kind::TYPE_ERROR);
+    assert_eq!(Any::new(256).unwrap().get::<u8>().unwrap_err().kind(), error_kind::OVERFLOW_ERROR);
+    let error = anyfn::error!(error_kind::KEY_ERROR, "no key {}", 1);
+    assert_eq!((error.kind(), error.message()), ("KeyError", "no key 1"));
 }
