@@ -200,6 +200,8 @@ impl fmt::Display for Mismatch {
     }
 }
 
+impl core::error::Error for Mismatch {}
+
 impl From<Mismatch> for Error {
     #[cold]
     fn from(mismatch: Mismatch) -> Error {

@@ -38,6 +38,22 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 /// assert_eq!(error.message(), "rank must be 2, got 3");
 /// assert!(error.backtrace().contains(file!()));
 /// ```
+///
+/// The operator `?` converts errors of the standard library. Most have the kind `ValueError`; a number that does not fit
+/// is an `OverflowError`, a failed allocation a `MemoryError`, and an I/O error is of the kind of the exception that
+/// Python raises in the same situation. An `io::Error` that contains an [`Error`] becomes that error again.
+///
+/// ```
+/// # use anyfn_core as _;
+/// fn port_of(address: &str) -> anyfn::Result<u16> {
+///     let (_, port) = address.split_once(':').unwrap_or((address, "80"));
+///     Ok(port.parse()?)
+/// }
+/// assert_eq!(port_of("localhost:8080")?, 8080);
+/// assert_eq!(port_of("localhost:x").unwrap_err().to_string(), "ValueError: invalid digit found in string");
+/// assert_eq!(port_of("localhost:70000").unwrap_err().kind(), "OverflowError");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Error(ObjectRef);

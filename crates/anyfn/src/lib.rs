@@ -46,6 +46,7 @@ mod define;
 mod device;
 mod dtype;
 mod error;
+mod error_from;
 pub mod error_kind;
 mod fields;
 mod function;

@@ -66,6 +66,11 @@ struct Tensors;
 #[doc = include_str!("../../../docs/signature.md")]
 struct Signatures;
 
+/// Rust sample of the page about errors.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/errors.md")]
+struct Errors;
+
 /// Rust sample of the page about walks and rewriting.
 #[cfg(all(doctest, feature = "reflect"))]
 #[doc = include_str!("../../../docs/rewriting.md")]
