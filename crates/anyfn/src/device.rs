@@ -1,11 +1,18 @@
 //! Devices: the type that identifies one, and its conversions.
 
 use core::fmt;
+use core::str::FromStr;
 
-use anyfn_abi::{DEVICE_TYPES, DLDevice, TVMFFIAnyValue, kDLCPU, kTVMFFIDevice};
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
 
+use anyfn_abi::{DEVICE_TYPES, DLDevice, TVMFFIAnyValue, kDLCPU, kDLCUDA, kTVMFFIDevice};
+
+use crate::__private::{nearest, shorten};
 use crate::convert::plain;
-use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
+use crate::error_kind::VALUE_ERROR;
+use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A device: a kind and an index, such as `cuda:1`.
 ///
@@ -16,7 +23,9 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 ///
 /// let gpu = Device::new(kDLCUDA, 1);
 /// assert_eq!(gpu.to_string(), "cuda:1");
-/// assert_ne!(gpu, Device::CPU);
+/// assert_eq!("cuda:1".parse::<Device>()?, gpu);
+/// assert_eq!("cpu".parse::<Device>()?, Device::CPU);
+/// # Ok::<(), anyfn::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -32,21 +41,90 @@ impl Device {
     }
 }
 
+/// Returns the name of a device kind, in mixed case, for the name of its constant in the ABI.
+fn name_of(constant: &str) -> &str {
+    match constant.trim_start_matches("kDL") {
+        "CUDAHost" => "cuda_host",
+        "ROCMHost" => "rocm_host",
+        "CUDAManaged" => "cuda_managed",
+        "ExtDev" => "ext_dev",
+        name => name,
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = DEVICE_TYPES.iter().find(|(_, value)| *value == self.0.device_type).map(|(name, _)| *name);
-        let words = match name.unwrap_or("kDLUnknown").trim_start_matches("kDL") {
-            "CUDAHost" => "cuda_host",
-            "ROCMHost" => "rocm_host",
-            "CUDAManaged" => "cuda_managed",
-            "ExtDev" => "ext_dev",
-            "Unknown" => return write!(f, "device_type_{}:{}", self.0.device_type, self.0.device_id),
-            word => word,
+        let Some((constant, _)) = DEVICE_TYPES.iter().find(|(_, value)| *value == self.0.device_type) else {
+            return write!(f, "device_type_{}:{}", self.0.device_type, self.0.device_id);
         };
-        for c in words.chars() {
+        for c in name_of(constant).chars() {
             write!(f, "{}", c.to_ascii_lowercase())?;
         }
         write!(f, ":{}", self.0.device_id)
+    }
+}
+
+/// Parses a kind, optionally with an index: `cuda:1`, or `cuda` for `cuda:0`. The kinds are those that
+/// [`Display`](fmt::Display) prints, and in addition `gpu` (CUDA) and `host`, `c` and `llvm` (CPU).
+///
+/// The error is a `ValueError`, which names the nearest kind if the kind is unknown.
+impl FromStr for Device {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Device> {
+        let (name, index) = text.split_once(':').unwrap_or((text, "0"));
+        let device_type = kind_of(name).ok_or_else(|| unknown(name))?;
+        let is_number = index.bytes().all(|byte| byte.is_ascii_digit());
+        match index.parse::<i32>() {
+            Ok(index) if is_number => Ok(Device::new(device_type, index)),
+            _ => Err(Error::untraced(
+                VALUE_ERROR,
+                &format!("expected a device such as `cuda:1`, got `{}`", shorten(text)),
+            )),
+        }
+    }
+}
+
+/// Returns the device kind with a name; `None` if the name is unknown.
+fn kind_of(name: &str) -> Option<i32> {
+    match name {
+        "gpu" => Some(kDLCUDA),
+        "host" | "c" | "llvm" => Some(kDLCPU),
+        _ if name.bytes().any(|byte| byte.is_ascii_uppercase()) => None,
+        _ => DEVICE_TYPES
+            .iter()
+            .find(|(constant, _)| name_of(constant).eq_ignore_ascii_case(name))
+            .map(|(_, device_type)| *device_type),
+    }
+}
+
+#[cold]
+fn unknown(name: &str) -> Error {
+    let known: Vec<StdString> =
+        DEVICE_TYPES.iter().map(|(constant, _)| name_of(constant).to_ascii_lowercase()).collect();
+    let hint = match nearest(name, known.iter().map(StdString::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    Error::untraced(VALUE_ERROR, &format!("unknown device `{}`; {hint}", shorten(name)))
+}
+
+/// Parses the name, as [`FromStr`] does.
+impl TryFrom<&str> for Device {
+    type Error = Error;
+    fn try_from(name: &str) -> Result<Device> {
+        name.parse()
+    }
+}
+
+impl From<DLDevice> for Device {
+    fn from(device: DLDevice) -> Device {
+        Device(device)
+    }
+}
+
+impl From<Device> for DLDevice {
+    fn from(device: Device) -> DLDevice {
+        device.0
     }
 }
 

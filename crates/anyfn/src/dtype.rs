@@ -112,6 +112,26 @@ impl FromStr for DType {
     }
 }
 
+/// Parses the name, as [`FromStr`] does.
+impl TryFrom<&str> for DType {
+    type Error = Error;
+    fn try_from(name: &str) -> Result<DType> {
+        name.parse()
+    }
+}
+
+impl From<DLDataType> for DType {
+    fn from(dtype: DLDataType) -> DType {
+        DType(dtype)
+    }
+}
+
+impl From<DType> for DLDataType {
+    fn from(dtype: DType) -> DLDataType {
+        dtype.0
+    }
+}
+
 impl FromArg for DType {
     type Arg<'a> = DType;
     fn schema() -> Schema {

@@ -39,6 +39,7 @@ mod any;
 mod args;
 mod bigint;
 mod bytes_object;
+mod cast;
 mod cell;
 mod containers;
 mod convert;

@@ -1,11 +1,16 @@
 //! Strings and bytes: up to seven bytes are stored in the value, longer ones in an object.
 
+use core::borrow::Borrow;
 use core::cmp::Ordering;
+use core::convert::Infallible;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::Deref;
+use core::str::FromStr;
 
+use alloc::borrow::Cow;
 use alloc::string::String as StdString;
+use alloc::vec::Vec;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, kTVMFFIBytes, kTVMFFISmallBytes, kTVMFFISmallStr,
@@ -162,16 +167,33 @@ macro_rules! byte_type {
 byte_type! {
     /// A string of any language: UTF-8, immutable, shared without copying.
     ///
+    /// It dereferences to `str`, and can be used where `AsRef<str>` or, as the key of a map, `Borrow<str>` is required.
+    ///
     /// ```
     /// # use anyfn_core as _;
+    /// use std::collections::HashMap;
+    ///
     /// let text = anyfn::String::from("hello");
-    /// assert_eq!(&*text, "hello");
+    /// assert_eq!(text, "hello");
+    /// assert!(text.starts_with("he"));
+    ///
+    /// let sizes = HashMap::from([(text, 5)]);
+    /// assert_eq!(sizes.get("hello"), Some(&5));
     /// ```
     String, kTVMFFISmallStr, kTVMFFIStr
 }
 
 byte_type! {
     /// A byte string of any language: immutable, shared without copying.
+    ///
+    /// It dereferences to `[u8]`.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// let bytes = anyfn::Bytes::from(vec![1, 2, 3]);
+    /// assert_eq!(bytes, [1, 2, 3]);
+    /// assert_eq!(bytes.iter().max(), Some(&3));
+    /// ```
     Bytes, kTVMFFISmallBytes, kTVMFFIBytes
 }
 
@@ -188,10 +210,99 @@ impl From<StdString> for String {
     }
 }
 
+impl From<&StdString> for String {
+    fn from(text: &StdString) -> String {
+        text.as_str().into()
+    }
+}
+
+impl From<Cow<'_, str>> for String {
+    fn from(text: Cow<'_, str>) -> String {
+        String::from(&*text)
+    }
+}
+
+impl From<char> for String {
+    fn from(character: char) -> String {
+        String::from(&*character.encode_utf8(&mut [0; 4]))
+    }
+}
+
+impl From<String> for StdString {
+    fn from(text: String) -> StdString {
+        StdString::from(&*text)
+    }
+}
+
+impl FromStr for String {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<String, Infallible> {
+        Ok(text.into())
+    }
+}
+
+impl FromIterator<char> for String {
+    fn from_iter<I: IntoIterator<Item = char>>(characters: I) -> String {
+        characters.into_iter().collect::<StdString>().into()
+    }
+}
+
+impl<'a> FromIterator<&'a str> for String {
+    fn from_iter<I: IntoIterator<Item = &'a str>>(parts: I) -> String {
+        parts.into_iter().collect::<StdString>().into()
+    }
+}
+
+impl Default for String {
+    /// Returns the empty string.
+    fn default() -> String {
+        "".into()
+    }
+}
+
 impl From<&[u8]> for Bytes {
     #[inline]
     fn from(bytes: &[u8]) -> Bytes {
         Bytes(make(bytes, kTVMFFISmallBytes, kTVMFFIBytes))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Bytes {
+    fn from(bytes: &[u8; N]) -> Bytes {
+        bytes.as_slice().into()
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        bytes.as_slice().into()
+    }
+}
+
+impl From<Bytes> for Vec<u8> {
+    fn from(bytes: Bytes) -> Vec<u8> {
+        bytes.to_vec()
+    }
+}
+
+impl FromIterator<u8> for Bytes {
+    fn from_iter<I: IntoIterator<Item = u8>>(bytes: I) -> Bytes {
+        bytes.into_iter().collect::<Vec<u8>>().into()
+    }
+}
+
+impl<'a> IntoIterator for &'a Bytes {
+    type Item = &'a u8;
+    type IntoIter = core::slice::Iter<'a, u8>;
+    fn into_iter(self) -> core::slice::Iter<'a, u8> {
+        self.iter()
+    }
+}
+
+impl Default for Bytes {
+    /// Returns the empty byte string.
+    fn default() -> Bytes {
+        b"".into()
     }
 }
 
@@ -230,16 +341,76 @@ impl fmt::Debug for Bytes {
     }
 }
 
-impl PartialEq<str> for String {
-    fn eq(&self, other: &str) -> bool {
-        self.as_bytes() == other.as_bytes()
+impl AsRef<str> for String {
+    fn as_ref(&self) -> &str {
+        self
     }
 }
 
-impl PartialEq<&str> for String {
-    fn eq(&self, other: &&str) -> bool {
-        self.as_bytes() == other.as_bytes()
+impl AsRef<[u8]> for String {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
     }
+}
+
+#[cfg(feature = "std")]
+impl AsRef<std::ffi::OsStr> for String {
+    fn as_ref(&self) -> &std::ffi::OsStr {
+        (**self).as_ref()
+    }
+}
+
+#[cfg(feature = "std")]
+impl AsRef<std::path::Path> for String {
+    fn as_ref(&self) -> &std::path::Path {
+        (**self).as_ref()
+    }
+}
+
+/// Comparison and hash of strings are those of their contents.
+impl Borrow<str> for String {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Comparison and hash of byte strings are those of their contents.
+impl Borrow<[u8]> for Bytes {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Implements the comparison of two types by their bytes.
+macro_rules! equal_bytes {
+    ($( [$($generics:tt)*] $left:ty, $right:ty => |$this:ident, $other:ident| $equal:expr; )*) => { $(
+        impl<$($generics)*> PartialEq<$right> for $left {
+            fn eq(&self, $other: &$right) -> bool {
+                let $this = self;
+                $equal
+            }
+        }
+    )* };
+}
+
+equal_bytes! {
+    [] String, str => |this, other| this.as_bytes() == other.as_bytes();
+    [] String, &str => |this, other| this.as_bytes() == other.as_bytes();
+    [] String, StdString => |this, other| this.as_bytes() == other.as_bytes();
+    [] str, String => |this, other| this.as_bytes() == other.as_bytes();
+    [] &str, String => |this, other| this.as_bytes() == other.as_bytes();
+    [] StdString, String => |this, other| this.as_bytes() == other.as_bytes();
+    [] Bytes, [u8] => |this, other| this.as_bytes() == other;
+    [] Bytes, &[u8] => |this, other| this.as_bytes() == *other;
+    [const N: usize] Bytes, [u8; N] => |this, other| this.as_bytes() == other;
+    [const N: usize] Bytes, &[u8; N] => |this, other| this.as_bytes() == *other;
+    [] Bytes, Vec<u8> => |this, other| this.as_bytes() == other;
 }
 
 /// Returns the bytes of a byte array of the ABI as a string. Invalid UTF-8 is read as an empty string.

@@ -177,6 +177,32 @@ impl Tensor {
     }
 }
 
+/// Creates a tensor of one dimension in main memory, whose elements are a copy of the slice.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Tensor;
+///
+/// let tensor = Tensor::try_from(&[1.0_f32, 2.0][..])?;
+/// assert_eq!(tensor.view().shape(), [2]);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+///
+/// The error is a `MemoryError` if memory allocation fails.
+impl<T: Element> TryFrom<&[T]> for Tensor {
+    type Error = Error;
+    fn try_from(data: &[T]) -> Result<Tensor> {
+        Tensor::from_slice(&[i64::try_from(data.len())?], data)
+    }
+}
+
+/// Returns a view of the tensor, as [`Tensor::view`] does.
+impl<'a> From<&'a Tensor> for TensorView<'a> {
+    fn from(tensor: &'a Tensor) -> TensorView<'a> {
+        tensor.view()
+    }
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.view(), f)

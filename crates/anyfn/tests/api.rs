@@ -1,13 +1,20 @@
 //! The crate in the idioms of Rust: standard traits, `?`, and names that do not collide with those of `std`.
 
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::ffi::CString;
 use std::fmt::Write as _;
 use std::num::ParseIntError;
+use std::path::Path;
 use std::{fmt, io};
 
-use anyfn::{Any, Error, FromArg, TypedPackedFunc, error_kind, registry};
+use anyfn::abi::{DLDataType, DLDevice, kDLCUDA, kDLCUDAHost, kDLCUDAManaged};
+use anyfn::{
+    Any, Array, Bytes, DType, Device, Dict, Error, FromArg, List, Map, Object, ObjectRef, PackedFunc, Ref,
+    Shape, Tensor, TensorView, TypedPackedFunc, error_kind, registry,
+};
 use anyfn_core as _;
 
 #[test]
@@ -145,4 +152,190 @@ fn functions_return_errors_of_the_standard_library() {
 fn a_mismatch_is_an_error() {
     let mismatch: Box<dyn StdError> = <&str>::from_arg(&Any::new(1).unwrap().as_view()).unwrap_err().into();
     assert!(mismatch.to_string().starts_with("expected `"), "{mismatch}");
+}
+
+#[test]
+fn strings_are_made_from_what_std_strings_are_made_from() {
+    let owned = "a string that is stored in an object".to_string();
+    let string = anyfn::String::from(&owned);
+    assert_eq!(string, owned);
+    assert_eq!(string, anyfn::String::from(Cow::Borrowed(owned.as_str())));
+    assert_eq!(string, owned.parse::<anyfn::String>().unwrap());
+    assert_eq!(string, owned.chars().collect::<anyfn::String>());
+    assert_eq!(owned.split('t').collect::<anyfn::String>(), owned.replace('t', ""));
+    assert_eq!(String::from(string), owned);
+    assert_eq!(anyfn::String::from('\u{1f600}'), "\u{1f600}");
+    assert_eq!(anyfn::String::default(), "");
+    // Comparisons work from both sides.
+    let short = anyfn::String::from("x");
+    assert_eq!(short, *"x");
+    assert_eq!(*"x", short);
+    assert_eq!("x", short);
+    assert_eq!("x".to_string(), short);
+    assert_ne!(short, "y");
+}
+
+#[test]
+fn strings_are_used_as_std_strings_are_used() {
+    fn size(text: impl AsRef<str>) -> usize {
+        text.as_ref().len()
+    }
+    fn sum(bytes: impl AsRef<[u8]>) -> u32 {
+        bytes.as_ref().iter().copied().map(u32::from).sum()
+    }
+    let string = anyfn::String::from("a/b");
+    assert_eq!(size(&string), 3);
+    assert_eq!(sum(&string), sum("a/b"));
+    let path: &Path = string.as_ref();
+    assert_eq!(path.parent(), Some(Path::new("a")));
+
+    // Keys of maps are found by `&str`.
+    let map = HashMap::from([(string.clone(), 1)]);
+    assert_eq!(map.get("a/b"), Some(&1));
+    let set = BTreeSet::from([anyfn::String::from("b"), string]);
+    assert!(set.contains("a/b") && !set.contains("a"));
+}
+
+#[test]
+fn bytes_are_made_and_used_as_vectors() {
+    let bytes = Bytes::from(vec![1, 2, 3]);
+    assert_eq!(bytes, Bytes::from(&[1, 2, 3]));
+    assert_eq!(bytes, [1, 2, 3].into_iter().collect::<Bytes>());
+    assert_eq!(bytes, [1, 2, 3]);
+    assert_eq!(bytes, &[1, 2, 3]);
+    assert_eq!(bytes, [1, 2, 3][..]);
+    assert_eq!(bytes, &[1, 2, 3][..]);
+    assert_eq!(bytes, Vec::from([1, 2, 3]));
+    assert!(Bytes::default().is_empty());
+    let mut sum = 0;
+    for byte in &bytes {
+        sum += u32::from(*byte);
+    }
+    assert_eq!(sum, 6);
+    let set = HashSet::from([bytes.clone()]);
+    assert!(set.contains(&[1_u8, 2, 3][..]));
+    assert_eq!(Vec::from(bytes), [1, 2, 3]);
+}
+
+#[test]
+fn shapes_are_made_and_used_as_slices() {
+    let shape = Shape::from([2, 3]);
+    assert_eq!(shape, Shape::from(vec![2, 3]));
+    assert_eq!(shape, Shape::from(&[2, 3]));
+    assert_eq!(shape, Shape::from(&[2, 3][..]));
+    assert_eq!(shape, [2, 3].into_iter().collect::<Shape>());
+    assert_eq!(shape, [2, 3]);
+    assert_eq!(shape, &[2, 3]);
+    assert_eq!(shape, [2, 3][..]);
+    assert_eq!(shape, &[2, 3][..]);
+    assert_eq!(shape, Vec::from([2, 3]));
+    assert_ne!(shape, [2]);
+    assert!(Shape::default().is_empty());
+    let mut size = 1;
+    for extent in &shape {
+        size *= extent;
+    }
+    assert_eq!(size, 6);
+    let set = HashSet::from([shape.clone()]);
+    assert!(set.contains(&shape) && set.contains(&[2_i64, 3][..]));
+    let extents: &[i64] = shape.as_ref();
+    assert_eq!(extents, [2, 3]);
+
+    let sizes: &[usize] = &[2, 3];
+    assert_eq!(Shape::try_from(sizes).unwrap(), shape);
+    let error = Shape::try_from(&[1, usize::MAX][..]).unwrap_err();
+    assert_eq!(error.kind(), error_kind::OVERFLOW_ERROR);
+}
+
+#[test]
+fn data_types_and_devices_are_parsed() {
+    assert_eq!(DType::try_from("float32").unwrap(), DType::FLOAT32);
+    assert_eq!(DType::try_from("float0x").unwrap_err().kind(), error_kind::VALUE_ERROR);
+    assert_eq!(DType::from(DLDataType::from(DType::BOOL)), DType::BOOL);
+
+    let device = |text: &str| text.parse::<Device>().map_err(|error| error.message().to_string());
+    assert_eq!(device("cuda:1"), Ok(Device::new(kDLCUDA, 1)));
+    assert_eq!(device("cuda_host"), Ok(Device::new(kDLCUDAHost, 0)));
+    assert_eq!(device("cuda_managed:12"), Ok(Device::new(kDLCUDAManaged, 12)));
+    assert_eq!((device("gpu"), device("host")), (device("cuda:0"), Ok(Device::CPU)));
+    for device in ["cpu:0", "rocm_host:1", "ext_dev:2", "oneapi:3", "vpi:2147483647"] {
+        assert_eq!(Device::try_from(device).unwrap().to_string(), device);
+    }
+    assert_eq!(device("cuba:1"), Err("unknown device `cuba`; did you mean `cuda`?".to_string()));
+    assert!(device("nowhere").unwrap_err().starts_with("unknown device `nowhere`; known are cpu, cuda, "));
+    for text in ["cuda:", "cuda:-1", "cuda:+1", "cuda:1:2", "cuda:x", "cuda:2147483648"] {
+        assert_eq!(device(text), Err(format!("expected a device such as `cuda:1`, got `{text}`")));
+    }
+    for text in ["", ":1", "CUDA", "cuda "] {
+        assert!(device(text).unwrap_err().starts_with("unknown device `"), "{text}");
+    }
+    assert_eq!(Device::from(DLDevice::from(Device::CPU)), Device::CPU);
+}
+
+#[test]
+fn tensors_are_made_from_slices() {
+    let tensor = Tensor::try_from(&[1.0_f32, 2.0][..]).unwrap();
+    assert_eq!(tensor.read::<f32>().unwrap()[..], [1.0, 2.0]);
+    assert_eq!(TensorView::from(&tensor).shape(), [2]);
+}
+
+#[test]
+fn containers_are_made_from_arrays_and_extended() {
+    let mut array = Array::from([1_i64, 2]);
+    Extend::extend(&mut array, [3, 4]);
+    assert_eq!(array.to_vec().unwrap(), [1, 2, 3, 4]);
+    let values: &[Any] = array.as_ref();
+    assert_eq!(values.len(), 4);
+
+    let mut list = List::from([1_i64]);
+    let same = list.clone();
+    Extend::extend(&mut list, [2, 3]);
+    assert_eq!(same.to_vec().unwrap(), [1, 2, 3]);
+    assert_eq!(List::from(&[1_i64, 2, 3][..]), list);
+
+    let mut map = Map::from([("a".to_string(), 1_i64)]);
+    Extend::extend(&mut map, [("b".to_string(), 2)]);
+    assert_eq!(map, Map::from([("b", 2), ("a", 1)]));
+
+    let mut dict = Dict::from([("a".to_string(), 1_i64)]);
+    let same = dict.clone();
+    Extend::extend(&mut dict, [("b".to_string(), 2)]);
+    assert_eq!(same, Dict::from([("b", 2), ("a", 1)]));
+
+    let (keys, values): (Array<String>, List<i64>) =
+        [("x".to_string(), 1), ("y".to_string(), 2)].into_iter().unzip();
+    assert_eq!(keys.to_vec().unwrap(), ["x", "y"]);
+    assert_eq!(values.to_vec().unwrap(), [1, 2]);
+}
+
+#[derive(Object)]
+#[object(key = "tests.api.Point")]
+struct Point {
+    x: i64,
+}
+
+#[test]
+fn references_are_cast_by_standard_traits() {
+    let object = ObjectRef::from(Ref::new(Point { x: 7 }));
+    assert_eq!(Ref::<Point>::try_from(object.clone()).unwrap().x, 7);
+    let error = Shape::try_from(object).unwrap_err();
+    assert_eq!(error.kind(), error_kind::TYPE_ERROR);
+    assert!(error.message().contains("tests.api.Point"), "{error}");
+    assert_eq!(Any::from(Ref::new(Point { x: 8 })).get::<&Point>().unwrap().x, 8);
+
+    let array = ObjectRef::from(Array::from([1_i64, 2]));
+    let same = ObjectRef::from(Array::<i64>::try_from(array.clone()).unwrap());
+    assert!(same.ptr_eq(&array));
+    assert!(Array::<String>::try_from(array.clone()).unwrap_err().message().contains("at [0]"));
+    // A container of the other kind is copied.
+    assert_eq!(List::<i64>::try_from(array).unwrap().to_vec().unwrap(), [1, 2]);
+
+    let map = ObjectRef::from(Map::from([("a", 1)]));
+    assert_eq!(Dict::<String, i64>::try_from(map).unwrap().get("a").unwrap(), Some(1));
+    let function = ObjectRef::from(PackedFunc::new(|args| Any::new(args.len() as i64)));
+    assert_eq!(PackedFunc::try_from(function).unwrap().call((1, 2)).unwrap().get::<i64>().unwrap(), 2);
+    let error = ObjectRef::from(Error::new("KeyError", "x"));
+    assert_eq!(Error::try_from(error).unwrap().kind(), "KeyError");
+    let tensor = ObjectRef::from(Tensor::try_from(&[1_u8][..]).unwrap());
+    assert_eq!(Tensor::try_from(tensor).unwrap().view().dtype(), DType::UINT8);
 }

@@ -386,12 +386,45 @@ impl<T: IntoAny> FromIterator<T> for Array<T> {
     }
 }
 
+/// Panics if an element cannot be converted or memory allocation fails; see [`Array::extend`].
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Array;
+/// let (even, odd): (Array<i64>, Array<i64>) = (1..=5).partition(|n| n % 2 == 0);
+/// assert_eq!((even.to_vec()?, odd.to_vec()?), (vec![2, 4], vec![1, 3, 5]));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+impl<T: IntoAny> Extend<T> for Array<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        values
+            .into_iter()
+            .try_for_each(|value| self.push_any(value.into_any()?))
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+impl<T> AsRef<[Any]> for Array<T> {
+    fn as_ref(&self) -> &[Any] {
+        self.as_slice()
+    }
+}
+
+/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
+impl<T: IntoAny, const N: usize> From<[T; N]> for Array<T> {
+    fn from(values: [T; N]) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
 impl<T: IntoAny> From<alloc::vec::Vec<T>> for Array<T> {
     fn from(values: alloc::vec::Vec<T>) -> Self {
         values.into_iter().collect()
     }
 }
 
+/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
 impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     fn from(values: &[T]) -> Self {
         values.iter().cloned().collect()

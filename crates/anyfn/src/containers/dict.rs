@@ -518,6 +518,20 @@ impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Dict<K, V> {
     }
 }
 
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::extend`].
+impl<K: Value, V: Value> Extend<(K, V)> for Dict<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        Dict::<K, V>::extend(self, pairs).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::try_from_iter`].
+impl<K: IntoAny, V: IntoAny, const N: usize> From<[(K, V); N]> for Dict<K, V> {
+    fn from(pairs: [(K, V); N]) -> Self {
+        pairs.into_iter().collect()
+    }
+}
+
 /// An iterator over a snapshot of the pairs of a [`Dict`]. It yields an error for a pair that does not have the types
 /// `K` and `V`.
 pub struct DictIter<K = Any, V = Any> {

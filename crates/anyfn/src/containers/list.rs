@@ -430,9 +430,31 @@ impl<T: IntoAny> FromIterator<T> for List<T> {
     }
 }
 
+/// Panics if an element cannot be converted or memory allocation fails; see [`List::extend`].
+impl<T: Value> Extend<T> for List<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        List::<T>::extend(self, values).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+impl<T: IntoAny, const N: usize> From<[T; N]> for List<T> {
+    fn from(values: [T; N]) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
 impl<T: IntoAny> From<Vec<T>> for List<T> {
     fn from(values: Vec<T>) -> Self {
         values.into_iter().collect()
+    }
+}
+
+/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+impl<T: IntoAny + Clone> From<&[T]> for List<T> {
+    fn from(values: &[T]) -> Self {
+        values.iter().cloned().collect()
     }
 }
 

@@ -290,6 +290,20 @@ impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Map<K, V> {
     }
 }
 
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::extend`].
+impl<K: IntoAny, V: IntoAny> Extend<(K, V)> for Map<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        Map::<K, V>::extend(self, pairs).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::try_from_iter`].
+impl<K: IntoAny, V: IntoAny, const N: usize> From<[(K, V); N]> for Map<K, V> {
+    fn from(pairs: [(K, V); N]) -> Self {
+        pairs.into_iter().collect()
+    }
+}
+
 #[inline]
 fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
     T::from_arg(value.view_ref())
