@@ -332,7 +332,12 @@ functions! {
         let Ok(module) = Module::try_from_object(object) else {
             return py::raise(py::exceptions::type_error(), "expected a Module");
         };
-        match native(module.find_function(&key, query_imports.is_true()?))? {
+        let found = if query_imports.is_true()? {
+            module.find_function_with_imports(&key)
+        } else {
+            module.find_function(&key)
+        };
+        match native(found)? {
             // Compiled code may run for long, so other threads continue meanwhile.
             Some(found) => packed::wrap(found.into_object(), Some(name), true),
             None => Ok(py::none()),

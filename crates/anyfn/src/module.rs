@@ -21,7 +21,7 @@ use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 ///
 /// // Functions that are linked into this process, under names with a prefix.
 /// let module = Module::system_lib("my_prefix_")?;
-/// assert!(module.find_function("missing", true)?.is_none());
+/// assert!(module.find_function("missing")?.is_none());
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 #[derive(Clone)]
@@ -72,12 +72,24 @@ impl Module {
         crate::global!("ffi.SystemLib")?.call((prefix,))?.get::<Module>()
     }
 
-    /// Looks up the function called `name`; `None` if it does not exist. If `query_imports` is true, also searches the
-    /// modules that this one imports.
+    /// Looks up the function called `name` in this module; `None` if it does not exist.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
-    pub fn find_function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
+    pub fn find_function(&self, name: &str) -> Result<Option<PackedFunc>> {
+        self.find(name, false)
+    }
+
+    /// Looks up the function called `name` in this module and then in the modules that it imports, directly or
+    /// indirectly; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Returns the error of a module that is implemented outside the runtime.
+    pub fn find_function_with_imports(&self, name: &str) -> Result<Option<PackedFunc>> {
+        self.find(name, true)
+    }
+
+    fn find(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
         crate::global!("ffi.ModuleGetFunction")?.call((self, name, query_imports))?.get::<Option<PackedFunc>>()
     }
 
@@ -86,21 +98,33 @@ impl Module {
     /// # Errors
     /// Returns `AttributeError` if the function does not exist.
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
-        match self.find_function(name, false)? {
+        match self.find_function(name)? {
             Some(function) => Ok(function),
             None => Err(self.missing(name)),
         }
     }
 
-    /// Returns the names of the functions, sorted. If `query_imports` is true, the result includes the functions of
-    /// imported modules.
+    /// Returns the names of the functions in this module, sorted.
     ///
     /// The result is empty if the module cannot list its functions, for example because the symbols of its code are not
     /// listed.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
-    pub fn function_names(&self, query_imports: bool) -> Result<Array<crate::String>> {
+    pub fn function_names(&self) -> Result<Array<crate::String>> {
+        self.names(false)
+    }
+
+    /// Returns the names of the functions in this module and in the modules that it imports, sorted. Functions that a
+    /// module cannot list are omitted; see [`Module::function_names`].
+    ///
+    /// # Errors
+    /// Returns the error of a module that is implemented outside the runtime.
+    pub fn function_names_with_imports(&self) -> Result<Array<crate::String>> {
+        self.names(true)
+    }
+
+    fn names(&self, query_imports: bool) -> Result<Array<crate::String>> {
         crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
     }
 
@@ -121,7 +145,7 @@ impl Module {
             _ => StdString::from("module"),
         };
         let names: Result<Vec<StdString>> =
-            self.function_names(false).map(|names| names.iter().map(|name| StdString::from(&*name)).collect());
+            self.function_names().map(|names| names.iter().map(|name| StdString::from(&*name)).collect());
         let near = crate::__private::nearest(name, names.iter().flatten().map(StdString::as_str));
         let hint = match (near, names.as_deref(), self.kind().as_deref()) {
             (Some(near), ..) => format!("; did you mean `{near}`?"),

@@ -18,7 +18,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
 
 fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
     let module = Module::load(file)?;
-    let function: PackedFunc = match module.find_function(name, true)? {
+    let function: PackedFunc = match module.find_function_with_imports(name)? {
         Some(function) => function,
         // A name with a dot is that of a global function, possibly one of this library.
         None if name.contains('.') => registry::get(name)?,

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 use anyfn::abi::{TVMFFIAny, TVMFFIEnvModRegisterContextSymbol, TVMFFIEnvModRegisterSystemLibSymbol};
-use anyfn::{Any, Bytes, Module, PackedFunc, Result, registry};
+use anyfn::{Any, Array, Bytes, Module, PackedFunc, Result, registry};
 use anyfn_loader as _;
 
 mod support;
@@ -177,13 +177,13 @@ fn lookups_see_imports_before_globals() {
         "Cannot find function life_d in the imported modules or global registry.",
     );
 
-    assert!(module.find_function("life_a", false).unwrap().is_none());
+    assert!(module.find_function("life_a").unwrap().is_none());
     assert_eq!(
-        module.find_function("life_a", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(),
+        module.find_function_with_imports("life_a").unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(),
         1
     );
     registry::get("ffi.ModuleClearImports").unwrap().call((&module,)).unwrap();
-    assert!(module.find_function("life_a", true).unwrap().is_none());
+    assert!(module.find_function_with_imports("life_a").unwrap().is_none());
     // The library keeps a function that it has looked up once.
     assert_eq!(lookup("life_b").unwrap(), 2);
 }
@@ -200,11 +200,11 @@ fn imports_make_no_cycles() {
     }
     // A diamond of imports is not a cycle, and functions in it are found.
     import(&a, &c).unwrap();
-    assert_eq!(a.find_function("c", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(), 3);
-    let names =
-        |query_imports| a.function_names(query_imports).unwrap().iter().map(|n| n.to_string()).collect();
-    let (own, all): (Vec<String>, Vec<String>) = (names(false), names(true));
-    assert_eq!((own.join(" "), all.join(" ")), ("a".into(), "a b c".into()));
+    assert_eq!(a.find_function_with_imports("c").unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(), 3);
+    let joined =
+        |names: Array<anyfn::String>| names.iter().map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+    let (own, all) = (a.function_names().unwrap(), a.function_names_with_imports().unwrap());
+    assert_eq!((joined(own), joined(all)), ("a".into(), "a b c".into()));
 }
 
 fn blob(ends: &[u64], children: &[u64], entries: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
@@ -244,12 +244,12 @@ fn import_trees_are_built() {
     assert_eq!(module.get_function("tree").unwrap().call(()).unwrap().get::<i64>().unwrap(), 1);
     let missing = "Cannot find function imported_function: it may be in the module of kind `test_kind` that the library \
                    carries, whose loader ffi.Module.load_from_bytes.test_kind is not registered";
-    fails(module.find_function("imported_function", true).map(drop), "RuntimeError", missing);
-    assert!(module.find_function("imported_function", false).unwrap().is_none());
+    fails(module.find_function_with_imports("imported_function").map(drop), "RuntimeError", missing);
+    assert!(module.find_function("imported_function").unwrap().is_none());
     let carried = module.imports().unwrap().iter().next().unwrap();
     assert_eq!((&*carried.kind().unwrap(), &*carried.save_to_bytes().unwrap()), ("test_kind", &b"content"[..]));
     fails(carried.get_function("imported_function").map(drop), "RuntimeError", missing);
-    assert!(carried.function_names(true).unwrap().is_empty());
+    assert!(carried.function_names_with_imports().unwrap().is_empty());
 
     registry::register("ffi.Module.load_from_bytes.test_kind")
         .set_body_typed(|bytes: Bytes| {
@@ -259,19 +259,20 @@ fn import_trees_are_built() {
         })
         .unwrap();
     // A loader that is registered later is found at the next use, also by a module that was loaded before.
-    let imported = module.find_function("imported_function", true).unwrap().unwrap();
+    let imported = module.find_function_with_imports("imported_function").unwrap().unwrap();
     assert_eq!(imported.call(()).unwrap().get::<i64>().unwrap(), 42);
     drop((module, carried));
     let module = load(&path).unwrap();
-    let f =
-        |name: &str| module.find_function(name, true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap();
+    let f = |name: &str| {
+        module.find_function_with_imports(name).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap()
+    };
     assert_eq!((f("tree"), f("imported_function")), (1, 42));
 
     // The root may be another module that imports the library.
     let tree = blob(&[0, 1, 1], &[1], &[("test_kind", Some(b"content")), ("_lib", None)]);
     let module = load(&with_blob("below", &tree).unwrap()).unwrap();
-    assert!(module.find_function("below", false).unwrap().is_none());
-    assert!(module.find_function("below", true).unwrap().is_some());
+    assert!(module.find_function("below").unwrap().is_none());
+    assert!(module.find_function_with_imports("below").unwrap().is_some());
 
     let cyclic = blob(&[0, 1, 2], &[1, 0], &[("_lib", None), ("test_kind", Some(b"content"))]);
     fails(
@@ -309,13 +310,13 @@ fn system_libraries_are_found_by_prefix() {
     let module = Module::system_lib("life_system_").unwrap();
     assert!(module.as_object().ptr_eq(Module::system_lib("life_system_").unwrap().as_object()));
     assert_eq!(module.get_function("f").unwrap().call(()).unwrap().get::<i64>().unwrap(), 77);
-    assert!(module.find_function("g", false).unwrap().is_none());
-    let listed: Vec<_> = module.function_names(false).unwrap().iter().map(|name| name.to_string()).collect();
+    assert!(module.find_function("g").unwrap().is_none());
+    let listed: Vec<_> = module.function_names().unwrap().iter().map(|name| name.to_string()).collect();
     assert_eq!(listed, ["f"]);
     // SAFETY: written by the loader above, on this thread.
     assert_eq!(unsafe { SLOT }.addr() + 8, module.as_object().as_handle().addr());
     let plain = Module::system_lib("").unwrap();
-    assert!(plain.find_function("life_system_f", false).unwrap().is_some());
+    assert!(plain.find_function("life_system_f").unwrap().is_some());
 }
 
 fn register_symbol(name: &str, symbol: *const c_void) {
@@ -345,7 +346,7 @@ fn each_prefix_is_a_module_of_its_own() {
     let f = |module: &Module| module.get_function("f").unwrap().call(()).unwrap().get::<i64>().unwrap();
     assert_eq!(modules.each_ref().map(f), [77, 78]);
     let listed = |module: &Module| {
-        let names: Vec<_> = module.function_names(false).unwrap().iter().map(|name| name.to_string()).collect();
+        let names: Vec<_> = module.function_names().unwrap().iter().map(|name| name.to_string()).collect();
         names.join(" ")
     };
     assert_eq!(modules.each_ref().map(listed), ["f", "f g"]);
@@ -377,8 +378,8 @@ fn a_linked_library_carries_an_import_tree() {
     register_symbol("__tvm_ffi_life_imported_g", linked_in_too as *const c_void);
     register_symbol("life_carrier___tvm_ffi__library_bin", tree.leak().as_ptr().cast());
     let module = Module::system_lib("life_carrier_").unwrap();
-    assert!(module.find_function("g", false).unwrap().is_none());
-    let g = module.find_function("g", true).unwrap().unwrap();
+    assert!(module.find_function("g").unwrap().is_none());
+    let g = module.find_function_with_imports("g").unwrap().unwrap();
     assert_eq!(g.call(()).unwrap().get::<i64>().unwrap(), 78);
 }
 
@@ -403,7 +404,7 @@ fn a_name_that_was_looked_up_is_not_searched_for_again() {
     assert_eq!(found.as_object().use_count(), holders, "the handle is lent, not counted");
     // Lookups by other callers, such as the registry and the module, search again.
     assert_eq!(registry::get("life_once").unwrap().call(()).unwrap().get::<i64>().unwrap(), 2);
-    let by_module = module.find_function("life_once", true).unwrap().unwrap();
+    let by_module = module.find_function_with_imports("life_once").unwrap().unwrap();
     assert_eq!(by_module.call(()).unwrap().get::<i64>().unwrap(), 3);
     // A name that was not found is searched for again.
     assert!(lookup.call(("life_once_later",)).is_err());

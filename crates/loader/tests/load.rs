@@ -70,12 +70,12 @@ fn functions_tell_about_themselves() {
 #[test]
 fn functions_are_listed() {
     let Some(path) = saxpy("lists") else { return };
-    let names = |module: &Module| module.function_names(false).unwrap().iter().map(|n| n.to_string()).collect();
+    let names = |module: &Module| module.function_names().unwrap().iter().map(|n| n.to_string()).collect();
     let module = load(&path).unwrap();
     let listed: Vec<String> = names(&module);
     // The names are in order, without the symbols of metadata and data.
     assert_eq!(listed, ["call_back", "call_global", "saxpy"]);
-    assert!(listed.iter().all(|name| module.find_function(name, false).unwrap().is_some()));
+    assert!(listed.iter().all(|name| module.find_function(name).unwrap().is_some()));
 
     // A name that only looks like that of a metadata getter, data, a hidden function, C++ names and a weak symbol.
     let source = "int __tvm_ffi_f(void) { return 0; } int __tvm_ffi__doc_f(void) { return 0; }
@@ -91,11 +91,11 @@ fn functions_are_listed() {
 fn a_missing_function_is_none_or_an_error() {
     let Some(path) = saxpy("missing") else { return };
     let module = load(&path).unwrap();
-    assert!(module.find_function("nothing", true).unwrap().is_none());
+    assert!(module.find_function_with_imports("nothing").unwrap().is_none());
     fails(module.get_function("nothing"), "AttributeError", "nothing");
     // Names of data symbols are not functions.
-    assert!(module.find_function("_library_ctx", false).unwrap().is_none());
-    assert!(module.find_function("a\0b", false).unwrap().is_none());
+    assert!(module.find_function("_library_ctx").unwrap().is_none());
+    assert!(module.find_function("a\0b").unwrap().is_none());
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn functions_follow_the_file() {
         assert_eq!(number(&old.get_function("version").unwrap()), 1);
     }
     fails(module.get_function("versio"), "AttributeError", "did you mean `version`?");
-    assert_eq!(module.function_names(false).unwrap().len(), 1);
+    assert_eq!(module.function_names().unwrap().len(), 1);
     drop(old);
     drop(module);
     build("follow", 9, "").unwrap();

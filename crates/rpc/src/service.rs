@@ -221,10 +221,10 @@ impl Service for Services {
             }
             code::MODULE_FUNCTION => {
                 let module = object(connection, handle()?)?.get::<Module>()?;
-                described(module.find_function(&text(1)?, true)?)
+                described(module.find_function_with_imports(&text(1)?)?)
             }
             code::MODULE_NAMES => {
-                Any::new(object(connection, handle()?)?.get::<Module>()?.function_names(true)?)
+                Any::new(object(connection, handle()?)?.get::<Module>()?.function_names_with_imports()?)
             }
             code::EMPTY => self.empty(args),
             code::READ => {

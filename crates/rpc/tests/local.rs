@@ -330,7 +330,7 @@ fn modules_and_objects_stand_for_those_there() {
     let module = session.get_function("test.local.module").unwrap().call(()).unwrap().get::<Module>().unwrap();
     assert_eq!(&*module.kind().unwrap(), "rpc");
     assert_eq!(module.get_function("seven").unwrap().call(()).unwrap().get::<i64>().unwrap(), 7);
-    let names = module.function_names(false).unwrap();
+    let names = module.function_names().unwrap();
     assert_eq!(&*names.first().unwrap(), "seven");
     // A module that is sent back is the module itself.
     let kind = session.get_function("test.local.is_module").unwrap().call((&module,)).unwrap();

@@ -44,7 +44,7 @@ fn field(object: &ObjectRef) -> Result<std::string::String> {
 
 /// Calls all functions of the plugin.
 fn use_all(module: &Module) -> Result<Kept> {
-    let find = |name: &str| module.find_function(name, false);
+    let find = |name: &str| module.find_function(name);
     let add = module.get_function("add")?;
     println!("call {}", add.call((2, 3))?.get::<i64>()?);
     let fail = module.get_function("fail")?;
