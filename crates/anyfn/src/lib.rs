@@ -12,6 +12,16 @@
 //! - [`ObjectRef`], [`Ref`]: strong references to objects; [`String`], [`Bytes`], [`Shape`], [`Array`], [`List`],
 //!   [`Map`], [`Dict`], [`Tensor`], [`Module`]: the built-in object types.
 //!
+//! # Names
+//!
+//! Types have the names that they have in every language of anyfn. Some of these are also names of the standard library:
+//! [`String`], [`Result`], [`Error`], [`Cell`] and [`Any`]. An explicit import such as `use anyfn::{Any, Result};` states
+//! which is meant, and `anyfn::String` or `use anyfn::String as Text;` serves code that needs both. `use anyfn::*;` would
+//! replace the `String` and the `Result` of the standard prelude without a notice. Import [`prelude`] instead, which
+//! replaces neither.
+//!
+//! # Example
+//!
 //! ```
 //! # use anyfn_core as _;
 //! use anyfn::{PackedFunc, TypedPackedFunc};
@@ -64,6 +74,7 @@ mod object;
 pub mod observe;
 mod opaque_ptr;
 mod panics;
+pub mod prelude;
 pub mod record;
 mod refcount;
 pub mod reflection;

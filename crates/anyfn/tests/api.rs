@@ -339,3 +339,35 @@ fn references_are_cast_by_standard_traits() {
     let tensor = ObjectRef::from(Tensor::try_from(&[1_u8][..]).unwrap());
     assert_eq!(Tensor::try_from(tensor).unwrap().view().dtype(), DType::UINT8);
 }
+
+/// With the prelude, the names of the standard prelude keep their meaning.
+mod with_the_prelude {
+    use anyfn::prelude::*;
+
+    #[derive(Object)]
+    #[object(key = "tests.api.Named")]
+    struct Named {
+        name: anyfn::String,
+    }
+
+    #[register("tests.api.lengths")]
+    fn lengths(names: Vec<String>) -> Result<Vec<usize>, anyfn::Error> {
+        if names.is_empty() {
+            bail!("ValueError", "expected names");
+        }
+        Ok(names.iter().map(String::len).collect())
+    }
+
+    #[test]
+    fn std_names_keep_their_meaning() {
+        let text: String = std::string::String::from("std");
+        let result: Result<u8, std::num::ParseIntError> = "7".parse();
+        assert!(text.capacity() >= text.len());
+        assert_eq!(result, Ok(7));
+        let named = Ref::new(Named { name: "a name".into() });
+        assert_eq!(named.name, "a name");
+        let lengths = global!("tests.api.lengths").unwrap();
+        assert_eq!(lengths.call((vec!["a", "bc"],)).unwrap().get::<Vec<i64>>().unwrap(), [1, 2]);
+        assert_eq!(lengths.call((Array::<String>::new(),)).unwrap_err().message(), "expected names");
+    }
+}
