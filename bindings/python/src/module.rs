@@ -92,6 +92,8 @@ fn start(module: Obj<'_>) -> Res<()> {
     if let Err(error) = anyfn_attach::attach(&library) {
         return import_error(&error.to_string());
     }
+    // The extension has its own copy of the standard library, so the hook sees only its panics.
+    anyfn::record_panic_locations();
     if let Err(name) = py::raw::init() {
         return import_error(&format!("anyfn needs the function {name}, which this Python does not have"));
     }

@@ -359,7 +359,8 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
         taken_back(TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel));
         return core::ptr::null();
     };
-    panics::remember_places();
+    // A library has its own copy of the standard library, so the hook sees only its panics.
+    panics::record_panic_locations();
     if let Err(text) = define_types(true) {
         Error::new("TypeError", &text).raise();
         *count = -1;
@@ -443,11 +444,6 @@ pub const UNIQUE: u64 = crate::refcount::UNIQUE;
 /// Returns the error of `body`, or its panic as an error.
 pub fn catch<T>(body: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
     panics::catch(body)
-}
-
-/// Installs a hook that records the source location of later panics of this library.
-pub fn remember_places() {
-    panics::remember_places();
 }
 
 /// Creates an object of a type whose content is `content`.

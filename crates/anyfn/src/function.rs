@@ -222,7 +222,6 @@ impl PackedFunc {
     }
 
     pub(crate) fn from_callable<C: Callable>(body: C) -> PackedFunc {
-        panics::remember_places();
         let content = FunctionContent {
             cell: TVMFFIFunctionCell { safe_call: safe_call::<C>, cpp_call: core::ptr::null_mut() },
             ext: const { &C::EXT },

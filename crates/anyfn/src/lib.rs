@@ -113,6 +113,7 @@ pub use module::Module;
 pub use module_kind::ModuleKind;
 pub use object::{Derived, Object, ObjectRef, Ref, WeakRef};
 pub use opaque_ptr::OpaquePtr;
+pub use panics::record_panic_locations;
 pub use schema::Schema;
 pub use shape::Shape;
 pub use signals::check_signals;

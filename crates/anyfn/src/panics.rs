@@ -25,8 +25,28 @@ mod imp {
         static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
     }
 
-    /// Installs a hook that records the source location of later panics of this library. The previous hook still runs.
-    pub(crate) fn remember_places() {
+    /// Installs a panic hook that adds the source location to the errors of later panics.
+    ///
+    /// A panic in a function that is called from any language becomes an error of the kind `InternalError`. Its location
+    /// is known only to a panic hook, which belongs to the whole program. Therefore no hook is installed unless the program
+    /// calls this function, usually at the beginning of `main`. The hook records the location and then runs the hook that
+    /// was installed before. Further calls have no effect.
+    ///
+    /// A library with [`export!`](crate::export) does not call this function. It has its own copy of the standard library,
+    /// and the hook is installed there when it is loaded, so it runs only for panics of that library.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// let function = anyfn::TypedPackedFunc::from_fn(|| -> i64 { panic!("no result") });
+    /// assert_eq!(function.call().unwrap_err().message(), "panic: no result");
+    ///
+    /// anyfn::record_panic_locations();
+    /// let error = function.call().unwrap_err();
+    /// assert!(error.message().starts_with("panic: no result ("), "{error}");
+    /// ```
+    ///
+    /// Without the feature `std`, a panic ends the process, and this function has no effect.
+    pub fn record_panic_locations() {
         static ONCE: Once = Once::new();
         // The hook cannot be changed while this thread panics; a later call installs it.
         if ONCE.is_completed() || std::thread::panicking() {
@@ -93,7 +113,8 @@ mod imp {
     //! Without `std` a panic aborts the process.
     use crate::Error;
 
-    pub(crate) fn remember_places() {}
+    /// Has no effect: without the feature `std`, a panic ends the process.
+    pub fn record_panic_locations() {}
 
     #[inline]
     pub(crate) fn catch<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
@@ -106,7 +127,8 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{catch, remember_places, swallow};
+pub use imp::record_panic_locations;
+pub(crate) use imp::{catch, swallow};
 
 /// Runs the body of a function that C code calls. An error or a panic is raised on this thread, and the result is then
 /// -1.

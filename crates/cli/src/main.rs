@@ -48,6 +48,7 @@ The exit status is 0 on success, 1 on failure (a file does not load, a call fail
 ";
 
 fn main() -> ExitCode {
+    anyfn::record_panic_locations();
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

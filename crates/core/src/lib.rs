@@ -2,7 +2,7 @@
 //!
 //! The crate defines the functions that `anyfn-abi` declares. Rust code does not call it directly: it uses `anyfn`,
 //! whose calls end here. A program links it through `anyfn-host`; everything else uses the library that `anyfn-lib`
-//! builds. Only [`loader`] is public, for the crate `anyfn-loader`.
+//! builds. Only [`loader`] and [`startup`] are public, for the crates `anyfn-loader` and `anyfn-lib`.
 //!
 //! Reading order:
 //! - `c_api`: the exported functions, one file per subject. They check their arguments and call one of the following
@@ -44,6 +44,7 @@ mod opaque;
 mod raised;
 mod record;
 mod registry;
+pub mod startup;
 mod sync;
 mod sys;
 mod tensor;

@@ -14,7 +14,7 @@ use anyfn::{Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::sync::{NameTable, Slot, Start};
 use crate::sys::{self, Mutex};
-use crate::{globals, value};
+use crate::{globals, startup, value};
 
 /// Function that is registered under a name, with its documentation and metadata. The slots are empty if no function is
 /// registered.
@@ -31,9 +31,10 @@ static ENTRIES: NameTable<Entry> = NameTable::new();
 static WRITER: Mutex<()> = Mutex::new(());
 static START: Start = Start::new();
 
-/// Registers the functions of the runtime itself, then the functions and types that `#[register]` and
-/// `#[derive(Object)]` have collected in the library that contains the runtime.
+/// Runs the steps of [`startup`]. Then registers the functions of the runtime itself, and the functions and types that
+/// `#[register]` and `#[derive(Object)]` have collected in the library that contains the runtime.
 fn register_own() {
+    startup::STEPS.iter().for_each(|step| step());
     let registered = anyfn::__private::catch(globals::register).and_then(|()| {
         anyfn::__private::REGISTRATIONS.iter().try_for_each(|entry| {
             anyfn::__private::catch(|| anyfn::registry::register_all(core::slice::from_ref(entry)))

@@ -67,6 +67,9 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
+/// Loading the library installs a panic hook in the library's own copy of the standard library. It adds the source
+/// location to the errors of panics.
+///
 /// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused. With the prefix `__tvm_ffi_`, the loader
 /// would interpret their symbols as data and not as functions.
 ///

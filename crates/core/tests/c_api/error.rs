@@ -128,6 +128,7 @@ fn backtrace_begins_with_the_given_place() {
 
 #[test]
 fn a_panic_is_an_error_with_its_place() {
+    anyfn::record_panic_locations();
     let function = anyfn::PackedFunc::new(|_| panic!("oh no"));
     let error = function.call(()).unwrap_err();
     assert_eq!(error.kind(), "InternalError");
