@@ -7,6 +7,7 @@ use std::ptr;
 
 use anyfn::__private::{nearest, shorten};
 use anyfn::abi::{TVMFFIByteArray, TVMFFIDataTypeFromString, TVMFFIFunctionSetGlobal};
+use anyfn::reflection::TypeInfo;
 use anyfn::{DType, Module, ObjectRef, PackedFunc, Shape, registry};
 use pyo3_ffi as ffi;
 
@@ -483,7 +484,7 @@ functions! {
     fn type_attribute[name, index] {
         let name = text(name)?;
         let index = i32::try_from(int(index)?).unwrap_or(-1);
-        match anyfn::__private::type_attribute(&name, index) {
+        match TypeInfo::from_index(index).and_then(|info| info.attribute(&name)) {
             Some(value) => lift::lift_owned(value.into_raw()),
             None => Ok(py::none()),
         }

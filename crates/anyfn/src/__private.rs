@@ -472,14 +472,6 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// Returns the value that a type has registered for an attribute.
-#[must_use]
-pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
-    // SAFETY: an entry that is set holds its value for the lifetime of the process.
-    crate::types::attribute(name, type_index)
-        .map(|value| unsafe { crate::AnyView::from_raw(*value) }.to_owned())
-}
-
 /// Adds an object that [`new_object`] did not create to the live objects of this library. The object must be at its
 /// final address.
 ///

@@ -6,11 +6,13 @@
 
 use core::ffi::c_void;
 use core::mem::offset_of;
+use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIMethodInfo,
-    TVMFFIObjectCreator, TVMFFITypeAttrColumn, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFINone,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIGetTypeAttrColumn,
+    TVMFFIMethodInfo, TVMFFIObjectCreator, TVMFFITypeAttrColumn, TVMFFITypeInfo, TVMFFITypeMetadata,
+    kTVMFFINone,
 };
 
 /// Type info of a type, with the layout of [`TVMFFITypeInfo`].
@@ -210,7 +212,17 @@ impl SharedMetadata {
 }
 
 impl SharedColumn {
+    /// Returns the column of the attribute called `name`; `None` if no type has registered such an attribute.
+    pub fn of(name: &str) -> Option<&'static SharedColumn> {
+        let name = TVMFFIByteArray::from_slice(name.as_bytes());
+        // SAFETY: the name is borrowed for the call.
+        let column: *const SharedColumn = unsafe { TVMFFIGetTypeAttrColumn(&name) }.cast();
+        // SAFETY: the pointer is NULL or refers to a column, which lives for the lifetime of the process.
+        unsafe { column.as_ref() }
+    }
+
     /// Returns the entry of the type with this index; `None` if it is not set. An entry never changes once it is set.
+    #[inline]
     pub fn get(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
         let size = self.size.load(Ordering::Acquire);
         let at = type_index.checked_sub(self.begin_index).filter(|at| (0..size).contains(at))?;
@@ -226,6 +238,41 @@ impl SharedColumn {
         }
         // SAFETY: an entry that is set does not change any more and lives for the lifetime of the process.
         Some(unsafe { &*entry })
+    }
+}
+
+/// A type attribute that is read often. Its column is looked up once.
+pub struct Attribute {
+    name: &'static str,
+    column: AtomicPtr<SharedColumn>,
+}
+
+impl Attribute {
+    /// Creates the attribute called `name`, whose column has not been looked up yet.
+    pub const fn new(name: &'static str) -> Attribute {
+        Attribute { name, column: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Returns the name of the attribute.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the value that a type itself, not an ancestor, has registered; `None` if it has not registered one.
+    #[inline]
+    pub fn get(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
+        // SAFETY: the pointer is NULL or refers to a column, which lives for the lifetime of the process.
+        match unsafe { self.column.load(Ordering::Acquire).cast_const().as_ref() } {
+            Some(column) => column.get(type_index),
+            None => self.find()?.get(type_index),
+        }
+    }
+
+    #[cold]
+    fn find(&self) -> Option<&'static SharedColumn> {
+        let column = SharedColumn::of(self.name)?;
+        self.column.store(ptr::from_ref(column).cast_mut(), Ordering::Release);
+        Some(column)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Access to the type table of the process.
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeAttrColumn, TVMFFIGetTypeInfo, TVMFFITypeGetOrAllocIndex,
-    kTVMFFIStaticObjectBegin,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeInfo, TVMFFITypeGetOrAllocIndex, kTVMFFIStaticObjectBegin,
 };
 
 use crate::shared::{SharedColumn, SharedType};
@@ -56,9 +55,5 @@ fn is_derived(derived: i32, base: i32) -> bool {
 ///
 /// Other threads may register attributes at the same time.
 pub(crate) fn attribute(name: &str, type_index: i32) -> Option<&'static TVMFFIAny> {
-    let name = TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: the name is borrowed for the call.
-    let column: *const SharedColumn = unsafe { TVMFFIGetTypeAttrColumn(&name) }.cast();
-    // SAFETY: the pointer is NULL or refers to a column, which lives for the lifetime of the process.
-    unsafe { column.as_ref() }?.get(type_index)
+    SharedColumn::of(name)?.get(type_index)
 }

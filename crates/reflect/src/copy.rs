@@ -100,7 +100,7 @@ fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
             // SAFETY: called with a valid object.
             let raw = unsafe { code(object.as_handle()) };
             // SAFETY: a hook returns an owned value.
-            unsafe { expected(raw) }?
+            expected(unsafe { Any::from_raw(raw) })?
         }
         None => return Err(no_copy(object)),
     };

@@ -21,12 +21,12 @@ use anyfn::{Any, ArrayBuilder, DType, Device, Dict, Error, List, Map, Result, Sh
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use super::hook::Hook;
 use super::inline::Inline;
 use super::kept;
 use super::save::with_place;
 use super::tape::{At, Kind, Tape};
-use super::{FORMAT, UnknownFields, bigint, enums, tensor, text};
+use super::{FORMAT, UnknownFields, bigint, enums, hook, tensor, text};
+use crate::column::Hook;
 
 type Told<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
@@ -329,7 +329,7 @@ impl<'t> Loader<'t> {
         let tape = self.tape;
         let Some(key) = tape.str(at) else { return Err(self.mismatch(at, "str")) };
         let Some(info) = kept::type_of(key) else { return Err(unknown_type(tape, key, at)) };
-        let hook = Hook::of(info, "__data_from_json__");
+        let hook = hook::of(info, "__data_from_json__");
         let made = match (is_builtin(info.index()), enums::kind_of(info), hook) {
             (true, ..) => Made::Builtin,
             (_, Some(kind), _) => Made::Enum(kind),
@@ -421,7 +421,7 @@ impl<'t> Loader<'t> {
             Made::Hook(_) | Made::Enum(_) if !part.first() => Ok(Any::NONE),
             Made::Hook(hook) => {
                 let Some(data) = node.data else { return Err(self.no_data(node)) };
-                let made = hook.call(&self.tape.to_any(data)?);
+                let made = hook::call(hook, &self.tape.to_any(data)?);
                 made.map_err(|error| with_place(&error, &self.tape.place(data)))
             }
             Made::Enum(kind) => {

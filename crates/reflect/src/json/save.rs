@@ -17,13 +17,13 @@ use anyfn::{Any, DType, Device, Error, Map, ObjectRef, Ref, Result, Shape, Tenso
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
-use super::hook::Hook;
 use super::inline::Inline;
 use super::kept::{self, Kept, KeptField};
 use super::sink::{PENDING, Quoted, Sink};
 use super::tape::push_key;
 use super::value::{Items, shown};
-use super::{bigint, enums, tensor};
+use super::{bigint, enums, hook, tensor};
+use crate::column::Hook;
 
 /// A field that is saved.
 struct SavedField {
@@ -74,7 +74,7 @@ impl Plan {
         Ok(Plan {
             info,
             key: Quoted::new(info.key())?,
-            hook: Hook::of(info, "__data_to_json__"),
+            hook: hook::of(info, "__data_to_json__"),
             hashes: info.attribute("__any_hash__").is_some_and(|hook| !hook.is_none()),
             kind,
             fields,
@@ -416,7 +416,7 @@ impl<S: Sink> Saver<'_, S> {
                 self.sink.str(name)?;
             }
             _ if hook.is_some() => {
-                let data = hook.as_ref().map_or(Ok(Any::NONE), |hook| hook.call(value))?;
+                let data = hook.as_ref().map_or(Ok(Any::NONE), |hook| hook::call(hook, value))?;
                 self.sink.begin(key);
                 self.sink.value(&data)?;
             }

@@ -434,7 +434,7 @@ pub(crate) fn call(hook: &Hook, object: &ObjectRef, callback: &PackedFunc) -> Re
             // SAFETY: called with a valid object and the address of a handle.
             let raw = unsafe { code(object.as_handle(), &callback) };
             // SAFETY: a hook returns an owned value.
-            unsafe { expected(raw) }
+            expected(unsafe { Any::from_raw(raw) })
         }
     }
 }

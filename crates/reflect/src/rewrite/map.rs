@@ -21,6 +21,7 @@ use super::seen::{Memo, Seen};
 use super::tool::{self, Kind, Tool};
 use super::walk::same;
 use super::{Order, Region, fail, unchanged};
+use crate::column::expected;
 use crate::guard::Nested;
 
 /// An object that was moved out of an r-value reference. It is moved back when this value is dropped.
@@ -332,7 +333,7 @@ impl<'a> Mapping<'a> {
             let called = plan.and_then(|plan| match plan.link {
                 Some(link) => {
                     let result = self.links.call(link, &target.as_view(), rest.region, None)?;
-                    Ok(outcome_of(tool::expected(result)?, target))
+                    Ok(outcome_of(expected(result)?, target))
                 }
                 None => Ok(None),
             });
@@ -397,7 +398,7 @@ impl<'a> Mapping<'a> {
             let outcome = self.own(link, &child, &plan, region, in_place, base)?;
             return self.settle(child, outcome, rest, base).map(Entered::Done);
         }
-        let called = self.links.call(link, &value.as_view(), region, None).and_then(tool::expected);
+        let called = self.links.call(link, &value.as_view(), region, None).and_then(expected);
         let new = match called {
             Ok(result) => outcome_of(result, value),
             Err(error) => return Err(self.failed(error, value, base)),
@@ -486,7 +487,7 @@ impl<'a> Mapping<'a> {
         let value = child.get();
         let called = self.nested(value, plan, region, |mutator| {
             let tool = Some((mutator, in_place));
-            tool::expected(self.links.call(link, &value.as_view(), region, tool)?)
+            expected(self.links.call(link, &value.as_view(), region, tool)?)
         });
         match called {
             Ok(result) => Ok(outcome_of(result, value)),

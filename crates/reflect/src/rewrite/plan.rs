@@ -3,27 +3,20 @@
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::ffi::c_void;
 
 use anyfn::abi::{
     kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern, kTVMFFIFieldFlagBitMaskSEqHashDefSimple,
-    kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIOpaquePtr,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap,
     kTVMFFISEqHashKindDAGNode, kTVMFFISEqHashKindFreeVar, kTVMFFISmallBytes, kTVMFFISmallStr,
     kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 use anyfn::reflection::{Field, TypeInfo};
-use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result, bail};
+use anyfn::{Any, Error, Result, bail};
 
 use super::Region;
 use super::links::Links;
-
-/// A function that a type has registered for walks.
-pub(crate) enum Hook {
-    Function(PackedFunc),
-    /// Address of a native function, which returns its result in registers.
-    Native(*mut c_void),
-}
+use crate::column::Hook;
 
 /// Form in which a value stores its children: as reflected fields, elements or pairs, through a hook, or not at all.
 pub(crate) enum Shape {
@@ -180,13 +173,10 @@ impl Plans {
 /// know the type's own fields.
 fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
     let Some(value) = info.attribute(name) else { return Ok(None) };
-    if value.type_index() == kTVMFFIOpaquePtr {
-        return Ok(Some(Hook::Native(value.get::<OpaquePtr>()?.as_ptr())));
+    match Hook::from_value(&value.as_view()) {
+        Some(hook) => Ok(Some(hook)),
+        None => Err(wrong_hook(name, &value)),
     }
-    value
-        .get::<PackedFunc>()
-        .map(|function| Some(Hook::Function(function)))
-        .map_err(|_| wrong_hook(name, &value))
 }
 
 #[cold]

@@ -7,12 +7,12 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIError, kTVMFFIObject};
+use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIObject};
 use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
-use super::plan::Hook;
 use super::stack::Stack;
+use crate::column::{Hook, expected};
 
 /// A function in the table of a visitor or mutator, or a native hook of a type.
 pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
@@ -240,17 +240,6 @@ impl<'a> Tool<'a> {
         let raw = unsafe { set(self.0.as_handle().cast(), *variable.as_raw(), *value.as_raw()) };
         // SAFETY: the function returns an owned value.
         expected(unsafe { Any::from_raw(raw) }).map(drop)
-    }
-}
-
-/// Converts the result of a native function, where an error object represents failure.
-pub(crate) fn expected(value: Any) -> Result<Any> {
-    if value.type_index() != kTVMFFIError {
-        return Ok(value);
-    }
-    match value.into_object().map(Error::try_from_object) {
-        Some(Ok(error)) => Err(error),
-        _ => Err(Error::new("InternalError", "a native function has failed without an error")),
     }
 }
 

@@ -627,7 +627,7 @@ pub(crate) fn hook_equal(
             // SAFETY: called with valid objects and the address of a handle.
             let raw = unsafe { code(left.as_handle(), right.as_handle(), &callback) };
             // SAFETY: a hook returns an owned value.
-            unsafe { expected(raw) }
+            expected(unsafe { Any::from_raw(raw) })
         }
     }
 }

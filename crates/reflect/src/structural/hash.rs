@@ -496,7 +496,7 @@ fn call(hook: &Hook, object: &ObjectRef, start: i64, callback: &PackedFunc) -> R
             // SAFETY: called with a valid object and the address of a handle.
             let raw = unsafe { code(object.as_handle(), start, &callback) };
             // SAFETY: a hook returns an owned value.
-            unsafe { expected(raw) }
+            expected(unsafe { Any::from_raw(raw) })
         }
     }
 }
