@@ -12,15 +12,12 @@ use alloc::format;
 use alloc::string::String as StdString;
 use alloc::vec::Vec;
 
-use anyfn::abi::{
-    kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
-    kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
-};
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, ArrayBuilder, DType, Device, Dict, Error, List, Map, Result, Shape};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
+use super::builtin::Builtin;
 use super::inline::Inline;
 use super::kept;
 use super::save::with_place;
@@ -44,8 +41,7 @@ struct Plan<'t> {
 }
 
 enum Made {
-    /// Built-in type.
-    Builtin,
+    Builtin(Builtin),
     Enum(enums::Kind),
     Hook(Hook),
     Fields,
@@ -330,8 +326,8 @@ impl<'t> Loader<'t> {
         let Some(key) = tape.str(at) else { return Err(self.mismatch(at, "str")) };
         let Some(info) = kept::type_of(key) else { return Err(unknown_type(tape, key, at)) };
         let hook = hook::of(info, "__data_from_json__");
-        let made = match (is_builtin(info.index()), enums::kind_of(info), hook) {
-            (true, ..) => Made::Builtin,
+        let made = match (Builtin::of(info.index()), enums::kind_of(info), hook) {
+            (Some(builtin), ..) => Made::Builtin(builtin),
             (_, Some(kind), _) => Made::Enum(kind),
             (.., Some(hook)) => Made::Hook(hook),
             _ => Made::Fields,
@@ -387,15 +383,15 @@ impl<'t> Loader<'t> {
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();
-        match (&self.plans[node.plan].made, self.plans[node.plan].info.index()) {
-            (Made::Builtin, index @ (kTVMFFIArray | kTVMFFIMap | kTVMFFIList | kTVMFFIDict))
-                if part.has(matches!(index, kTVMFFIList | kTVMFFIDict)) =>
+        match &self.plans[node.plan].made {
+            Made::Builtin(builtin @ (Builtin::Array | Builtin::Map | Builtin::List | Builtin::Dict))
+                if part.has(builtin.is_mutable()) =>
             {
                 for at in tape.items(self.data(node, Kind::Array, "Array<Any>")?) {
                     out.push((self.index(at)?, at));
                 }
             }
-            (Made::Fields, _) => {
+            Made::Fields => {
                 self.match_fields(node)?;
                 let known = self.places.known.iter().zip(&self.plans[node.plan].fields);
                 for ((value, inline), loaded) in known {
@@ -416,7 +412,7 @@ impl<'t> Loader<'t> {
 
     fn make(&mut self, node: Node, part: Part) -> Result<Any> {
         match &self.plans[node.plan].made {
-            Made::Builtin => self.builtin(node, part),
+            Made::Builtin(builtin) => self.builtin(node, *builtin, part),
             Made::Fields => self.object(node, part),
             Made::Hook(_) | Made::Enum(_) if !part.first() => Ok(Any::NONE),
             Made::Hook(hook) => {
@@ -471,34 +467,32 @@ impl<'t> Loader<'t> {
         }
     }
 
-    fn builtin(&self, node: Node, part: Part) -> Result<Any> {
-        let index = self.plans[node.plan].info.index();
+    fn builtin(&self, node: Node, builtin: Builtin, part: Part) -> Result<Any> {
         let tape = self.tape;
-        if let kTVMFFIList | kTVMFFIDict = index {
-            return self.mutable(node, part, index);
+        if builtin.is_mutable() {
+            return self.mutable(node, part, builtin);
         }
-        if !part.first() {
-            return Ok(Any::NONE);
-        }
-        if index == kTVMFFINone {
+        if !part.first() || builtin == Builtin::None {
             return Ok(Any::NONE);
         }
         let Some(data) = node.data else { return Err(self.no_data(node)) };
-        if let Some(inline) = Inline::of_type(index) {
-            return self.inline(data, inline);
-        }
         let text = || tape.str(data).ok_or_else(|| self.mismatch(data, "str"));
-        match index {
-            kTVMFFIStr => {
+        match builtin {
+            Builtin::None => self.inline(data, Inline::None),
+            Builtin::Bool => self.inline(data, Inline::Bool),
+            Builtin::Int => self.inline(data, Inline::Int),
+            Builtin::Float => self.inline(data, Inline::Float),
+            Builtin::DType => self.inline(data, Inline::DType),
+            Builtin::Str => {
                 text()?;
                 tape.to_any(data)
             }
-            kTVMFFIBytes => self.bytes(data).and_then(|bytes| Any::new(&bytes[..])),
-            kTVMFFIBigInt => match bigint::from_text(text()?) {
+            Builtin::Bytes => self.bytes(data).and_then(|bytes| Any::new(&bytes[..])),
+            Builtin::BigInt => match bigint::from_text(text()?) {
                 Some(value) => value,
                 None => Err(self.fail("Invalid decimal string for ffi.BigInt", data)),
             },
-            kTVMFFIDevice => {
+            Builtin::Device => {
                 let parts = self.ints(data)?;
                 let parts: Vec<i32> = parts.iter().filter_map(|part| i32::try_from(*part).ok()).collect();
                 match parts[..] {
@@ -513,31 +507,32 @@ impl<'t> Loader<'t> {
                     )),
                 }
             }
-            kTVMFFIShape => Any::new(Shape::from(&self.ints(data)?[..])),
-            kTVMFFITensor => self.tensor(data),
-            kTVMFFIMap => {
+            Builtin::Shape => Any::new(Shape::from(&self.ints(data)?[..])),
+            Builtin::Tensor => self.tensor(data),
+            Builtin::Map => {
                 let map = Map::<Any, Any>::from_vec(self.pairs(node)?)?;
                 Any::new(map)
             }
-            _ => {
+            Builtin::Array => {
                 let data = self.data(node, Kind::Array, "Array<Any>")?;
                 let mut array = ArrayBuilder::with_capacity(tape.len(data))?;
                 tape.items(data).try_for_each(|at| array.push(self.child(at)?))?;
                 Any::new(array.finish())
             }
+            Builtin::List | Builtin::Dict => self.mutable(node, part, builtin),
         }
     }
 
     /// Creates a List or Dict, with its elements or empty, or fills one that was created empty, depending on `part`.
-    fn mutable(&self, node: Node, part: Part, index: i32) -> Result<Any> {
+    fn mutable(&self, node: Node, part: Part, builtin: Builtin) -> Result<Any> {
         if part == Part::First {
-            return if index == kTVMFFIList {
+            return if builtin == Builtin::List {
                 Any::new(List::<Any>::new())
             } else {
                 Any::new(Dict::<Any, Any>::new())
             };
         }
-        if index == kTVMFFIList {
+        if builtin == Builtin::List {
             let data = self.data(node, Kind::Array, "Array<Any>")?;
             let values = self.tape.items(data).map(|at| self.child(at)).collect::<Result<Vec<Any>>>()?;
             if part == Part::All {
@@ -603,28 +598,6 @@ impl<'t> Loader<'t> {
         let tensor = tensor::make(dtype, &shape, &bytes);
         Any::new(tensor.map_err(|error| with_place(&error, &self.tape.place(data)))?)
     }
-}
-
-/// Returns true if the format itself defines the data of nodes of a type.
-fn is_builtin(index: i32) -> bool {
-    const BUILTIN: [i32; 15] = [
-        kTVMFFINone,
-        kTVMFFIInt,
-        kTVMFFIBool,
-        kTVMFFIFloat,
-        kTVMFFIDataType,
-        kTVMFFIDevice,
-        kTVMFFIStr,
-        kTVMFFIBytes,
-        kTVMFFIShape,
-        kTVMFFITensor,
-        kTVMFFIArray,
-        kTVMFFIMap,
-        kTVMFFIList,
-        kTVMFFIDict,
-        kTVMFFIBigInt,
-    ];
-    BUILTIN.contains(&index)
 }
 
 #[cold]

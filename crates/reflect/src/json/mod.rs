@@ -17,6 +17,7 @@
 //! ```
 
 mod bigint;
+mod builtin;
 mod enums;
 mod hook;
 mod inline;

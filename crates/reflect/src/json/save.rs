@@ -8,15 +8,15 @@ use alloc::vec::Vec;
 
 use anyfn::__private::{any_hash, bytes_of};
 use anyfn::abi::{
-    kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
-    kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIShape, kTVMFFISmallBytes,
-    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
+    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFISmallBytes, kTVMFFISmallStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, DType, Device, Error, Map, ObjectRef, Ref, Result, Shape, Tensor, type_key};
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 
+use super::builtin::Builtin;
 use super::inline::Inline;
 use super::kept::{self, Kept, KeptField};
 use super::sink::{PENDING, Quoted, Sink};
@@ -102,7 +102,7 @@ struct Open {
 }
 
 enum Content {
-    Items { items: Items, type_index: i32 },
+    Items { items: Items, builtin: Builtin },
     Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<Kept>>> },
 }
 
@@ -154,7 +154,8 @@ pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<S
 
 /// Keys of built-in types, and the names of the fields of a tensor.
 struct Constants {
-    keys: Vec<(i32, Quoted)>,
+    /// Keys in the order of the variants of [`Builtin`].
+    keys: Vec<Quoted>,
     shape: Quoted,
     dtype: Quoted,
     data: Quoted,
@@ -162,24 +163,7 @@ struct Constants {
 
 impl Constants {
     fn new() -> Result<Constants> {
-        let keys = [
-            kTVMFFINone,
-            kTVMFFIInt,
-            kTVMFFIBool,
-            kTVMFFIFloat,
-            kTVMFFIDataType,
-            kTVMFFIDevice,
-            kTVMFFIStr,
-            kTVMFFIBytes,
-            kTVMFFIShape,
-            kTVMFFITensor,
-            kTVMFFIArray,
-            kTVMFFIMap,
-            kTVMFFIList,
-            kTVMFFIDict,
-            kTVMFFIBigInt,
-        ];
-        let keys = keys.iter().map(|index| Ok((*index, Quoted::new(type_key(*index))?)));
+        let keys = Builtin::TYPE_INDICES.iter().map(|index| Quoted::new(type_key(*index)));
         let keys = keys.collect::<Result<Vec<_>>>()?;
         let (shape, dtype, data) = (Quoted::new("shape")?, Quoted::new("dtype")?, Quoted::new("data")?);
         Ok(Constants { keys, shape, dtype, data })
@@ -187,9 +171,8 @@ impl Constants {
 
     /// Returns the key of a built-in type.
     #[inline]
-    fn key(&self, index: i32) -> &Quoted {
-        let at = self.keys.iter().position(|(known, _)| *known == index).unwrap_or(0);
-        &self.keys[at].1
+    fn key(&self, builtin: Builtin) -> &Quoted {
+        &self.keys[builtin as usize]
     }
 }
 
@@ -329,57 +312,58 @@ impl<S: Sink> Saver<'_, S> {
 
     /// Saves a value without children and returns `None`. Returns the content of a value that has children.
     fn begin(&mut self, value: &Any) -> Result<Option<Content>> {
-        let index = value.type_index();
-        if let Some(items) = Items::of(value)? {
-            return Ok(Some(Content::Items { items, type_index: index }));
-        }
-        let key_index = match index {
+        let index = match value.type_index() {
             kTVMFFISmallStr => kTVMFFIStr,
             kTVMFFISmallBytes => kTVMFFIBytes,
             index => index,
         };
-        match key_index {
-            kTVMFFINone | kTVMFFIBool | kTVMFFIInt | kTVMFFIFloat | kTVMFFIDataType | kTVMFFIDevice
-            | kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt => {
-                // Operations that can fail come first.
-                match key_index {
-                    kTVMFFIStr => drop(value.get::<&str>()?),
-                    kTVMFFIDataType => drop(dtype_name(value)?),
-                    kTVMFFIBigInt => {
-                        let text = bigint::to_text(value)?;
-                        self.sink.begin(self.constants.key(key_index));
-                        self.sink.str(&text)?;
-                        self.sink.end()?;
-                        return Ok(None);
-                    }
-                    _ => {}
-                }
-                self.sink.begin(self.constants.key(key_index));
-                self.leaf(value, key_index)?;
-                self.sink.end()?;
-                Ok(None)
+        let Some(builtin) = Builtin::of(index) else {
+            if index >= kTVMFFIStaticObjectBegin {
+                return self.object(value, index);
             }
-            kTVMFFITensor => self.tensor(value).map(|()| None),
-            index if index >= kTVMFFIStaticObjectBegin => self.object(value, index),
-            _ => anyfn::bail!("RuntimeError", "Cannot serialize type `{}`", value.type_key()),
+            anyfn::bail!("RuntimeError", "Cannot serialize type `{}`", value.type_key());
+        };
+        match Items::of(value)? {
+            Some(items) => Ok(Some(Content::Items { items, builtin })),
+            None => self.builtin(value, builtin).map(|()| None),
         }
     }
 
-    fn leaf(&mut self, value: &Any, index: i32) -> Result<()> {
-        match index {
-            kTVMFFIBool => self.sink.bool(value.get::<bool>()?),
-            kTVMFFIInt => self.sink.int(value.get::<i64>()?),
-            kTVMFFIFloat => self.sink.float(value.get::<f64>()?),
-            kTVMFFIDataType => self.sink.str(&dtype_name(value)?),
-            kTVMFFIDevice => {
-                let Device(device) = value.get::<Device>()?;
-                self.sink.ints(&[i64::from(device.device_type), i64::from(device.device_id)])
+    /// Saves a value of a built-in type without children.
+    fn builtin(&mut self, value: &Any, builtin: Builtin) -> Result<()> {
+        // Operations that can fail come before the beginning of the node.
+        match builtin {
+            Builtin::Tensor => return self.tensor(value),
+            Builtin::Str => drop(value.get::<&str>()?),
+            Builtin::DType => drop(dtype_name(value)?),
+            Builtin::BigInt => {
+                let text = bigint::to_text(value)?;
+                self.sink.begin(self.constants.key(builtin));
+                self.sink.str(&text)?;
+                return self.sink.end();
             }
-            kTVMFFIStr => self.sink.str(value.get::<&str>()?),
-            kTVMFFIBytes => self.sink.bytes(bytes_of(value)),
-            kTVMFFIShape => self.sink.ints(&value.get::<Shape>()?),
-            _ => Ok(()),
+            _ => {}
         }
+        self.sink.begin(self.constants.key(builtin));
+        match builtin {
+            Builtin::None => {}
+            Builtin::Bool => self.sink.bool(value.get::<bool>()?)?,
+            Builtin::Int => self.sink.int(value.get::<i64>()?)?,
+            Builtin::Float => self.sink.float(value.get::<f64>()?)?,
+            Builtin::DType => self.sink.str(&dtype_name(value)?)?,
+            Builtin::Device => {
+                let Device(device) = value.get::<Device>()?;
+                self.sink.ints(&[i64::from(device.device_type), i64::from(device.device_id)])?;
+            }
+            Builtin::Str => self.sink.str(value.get::<&str>()?)?,
+            Builtin::Bytes => self.sink.bytes(bytes_of(value))?,
+            Builtin::Shape => self.sink.ints(&value.get::<Shape>()?)?,
+            // Saved above.
+            Builtin::Tensor | Builtin::BigInt => {}
+            // Saved when their elements are, by `finish`.
+            Builtin::Array | Builtin::List | Builtin::Map | Builtin::Dict => {}
+        }
+        self.sink.end()
     }
 
     fn tensor(&mut self, value: &Any) -> Result<()> {
@@ -387,7 +371,7 @@ impl<S: Sink> Saver<'_, S> {
         let content = tensor::content(&tensor)?;
         let view = tensor.view();
         let dtype = dtype_name(&Any::new(view.dtype())?)?;
-        self.sink.begin(self.constants.key(kTVMFFITensor));
+        self.sink.begin(self.constants.key(Builtin::Tensor));
         self.sink.begin_fields();
         self.sink.field(&self.constants.shape);
         self.sink.ints(view.shape())?;
@@ -439,8 +423,8 @@ impl<S: Sink> Saver<'_, S> {
     /// Saves a value whose children have been saved, and returns the index of its node.
     fn finish(&mut self, top: &Open) -> Result<u32> {
         match &top.content {
-            Content::Items { type_index, .. } => {
-                self.sink.begin(self.constants.key(*type_index));
+            Content::Items { builtin, .. } => {
+                self.sink.begin(self.constants.key(*builtin));
                 self.sink.indices(&self.slots[top.base..])?;
             }
             Content::Object { object, plan, kept } => {
@@ -505,7 +489,7 @@ impl<S: Sink> Saver<'_, S> {
             }
             let at = open.at.saturating_sub(1);
             match &open.content {
-                Content::Items { items, type_index: kTVMFFIMap | kTVMFFIDict } => {
+                Content::Items { items, builtin } if builtin.is_mapping() => {
                     match items.as_slice().get(at & !1) {
                         Some(key) if at % 2 == 1 => path.push_str(&format!("[{}]", shown(key))),
                         _ => path.push_str(&format!(".keys()[{}]", at / 2)),
