@@ -1,6 +1,6 @@
 //! Compares the answers of the analyzer with all values of random expressions over variables with small domains.
 //!
-//! `ANYFN_ARITH_CASES` sets the number of expressions (30000 by default), `ANYFN_ARITH_SEED` the seed.
+//! `ANYFN_ARITH_CASES` sets the number of expressions (30000 by default), `ANYFN_FUZZ_SEED` the seed.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -13,26 +13,11 @@ use anyfn_ir::ExprKind;
 use anyfn_ir::analysis::uses_var;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::{ops, printer};
+use anyfn_random::{Random, setting};
 
 const INT8: DType = DType::new(anyfn::abi::kDLInt, 8, 1);
 const UINT8: DType = DType::new(anyfn::abi::kDLUInt, 8, 1);
 const UINT32: DType = DType::new(anyfn::abi::kDLUInt, 32, 1);
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (x ^ (x >> 31)) % below
-    }
-
-    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
-        items[self.next(items.len() as u64) as usize].clone()
-    }
-}
 
 const BITWISE: [BinaryOp; 5] =
     [BinaryOp::BitAnd, BinaryOp::BitOr, BinaryOp::BitXor, BinaryOp::ShiftLeft, BinaryOp::ShiftRight];
@@ -99,15 +84,15 @@ fn value(expr: &Expr, values: &Values) -> Option<i64> {
 /// Returns a random integer expression.
 fn integer(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     loop {
-        if depth == 0 || random.next(8) == 0 {
-            return if random.next(3) == 0 {
-                ops::i32(random.next(13) as i32 - 4)
+        if depth == 0 || random.below(8) == 0 {
+            return if random.below(3) == 0 {
+                ops::i32(random.below(13) as i32 - 4)
             } else {
                 random.pick(vars).into_parent()
             };
         }
         let small = |random: &mut Random| ops::i32(random.pick(&[1, 2, 2, 3, 4, 4, 6, 8, 16, -1, -2, -3, -4]));
-        let made = match random.next(20) {
+        let made = match random.below(20) {
             0..=4 => ops::add(integer(random, vars, depth - 1), integer(random, vars, depth - 1)),
             5..=6 => ops::sub(integer(random, vars, depth - 1), integer(random, vars, depth - 1)),
             7..=9 => ops::mul(integer(random, vars, depth - 1), small(random)),
@@ -145,7 +130,7 @@ fn integer(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
 
 fn condition(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     let (next, comparisons) =
-        (random.next(8), [BinaryOp::Lt, BinaryOp::Le, BinaryOp::Gt, BinaryOp::Ge, BinaryOp::Eq, BinaryOp::Ne]);
+        (random.below(8), [BinaryOp::Lt, BinaryOp::Le, BinaryOp::Gt, BinaryOp::Ge, BinaryOp::Eq, BinaryOp::Ne]);
     let made = match next {
         0 if depth > 0 => ops::not(condition(random, vars, depth - 1)),
         1 | 2 if depth > 0 => {
@@ -170,19 +155,19 @@ struct Space {
 
 impl Space {
     fn new(random: &mut Random) -> Space {
-        let count = 2 + random.next(2) as usize;
+        let count = 2 + random.below(2);
         let vars: Vec<Ref<Var>> =
             (0..count).map(|place| ops::var(["x", "y", "z"][place], DType::INT32)).collect();
         let mut domains = Vec::new();
         for place in 0..count {
             let earlier = &vars[..place];
-            let is_dependent = place > 0 && random.next(3) == 0;
-            let min = match random.next(4) {
-                0 => ops::i32(random.next(9) as i32 - 5),
+            let is_dependent = place > 0 && random.below(3) == 0;
+            let min = match random.below(4) {
+                0 => ops::i32(random.below(9) as i32 - 5),
                 1 if is_dependent => earlier[0].clone().into_parent(),
                 _ => ops::i32(0),
             };
-            let extent = match random.next(4) {
+            let extent = match random.below(4) {
                 0 | 1 if is_dependent => {
                     let other: Expr = random.pick(earlier).into_parent();
                     ops::add(ops::mul(other, ops::i32(random.pick(&[1, 1, -1, 2]))).unwrap(), ops::i32(3))
@@ -230,15 +215,11 @@ fn text(expr: &Expr) -> String {
     printer::text(expr.as_object())
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// Runs a check on the requested number of random spaces.
 fn each_case(salt: u64, mut check: impl FnMut(&mut Random, &Space, &[Values], &mut Analyzer, &str)) {
-    let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), setting("ANYFN_ARITH_SEED", 1));
+    let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), anyfn_random::seed());
     for case in 0..cases {
-        let random = &mut Random(seed.wrapping_mul(1 << 40).wrapping_add(case * 8 + salt));
+        let random = &mut Random::new(seed.wrapping_mul(1 << 40).wrapping_add(case * 8 + salt));
         let space = Space::new(random);
         let points = space.points();
         if points.is_empty() {
@@ -311,7 +292,7 @@ fn assumptions_are_used_and_forgotten() {
         let assumed = condition(random, &space.vars, 2);
         let expr = condition(random, &space.vars, 3);
         let other = integer(random, &space.vars, 3);
-        let holds = random.next(2) == 0;
+        let holds = random.below(2) == 0;
         let mark = analyzer.mark();
         if holds {
             analyzer.assume(&assumed)
@@ -351,9 +332,9 @@ fn assumptions_are_used_and_forgotten() {
 #[test]
 fn regions_hold_all_accesses() {
     each_case(4, |random, space, points, analyzer, at| {
-        let accesses: Vec<Expr> = (0..=random.next(2)).map(|_| integer(random, &space.vars, 3)).collect();
+        let accesses: Vec<Expr> = (0..=random.below(2)).map(|_| integer(random, &space.vars, 3)).collect();
         // The last variables run over their domains, and the others are fixed.
-        let outer = random.next(space.vars.len() as u64) as usize;
+        let outer = random.below(space.vars.len());
         let over = &space.vars[outer..];
         let indices: Vec<_> = accesses.iter().map(|index| [index.clone()].into_iter().collect()).collect();
         let spans = analyzer.region(&indices, over);
@@ -406,8 +387,8 @@ fn typed(random: &mut Random, vars: &[Ref<Var>], dtype: DType, depth: u32) -> Ex
     const DTYPES: [DType; 5] = [UINT8, INT8, UINT32, DType::INT32, DType::INT64];
     let like: Vec<Ref<Var>> = vars.iter().filter(|var| var.dtype == dtype).cloned().collect();
     loop {
-        if depth == 0 || random.next(8) == 0 {
-            if !like.is_empty() && random.next(3) != 0 {
+        if depth == 0 || random.below(8) == 0 {
+            if !like.is_empty() && random.below(3) != 0 {
                 return random.pick(&like).into_parent();
             }
             let value = random.pick(&[
@@ -438,9 +419,9 @@ fn typed(random: &mut Random, vars: &[Ref<Var>], dtype: DType, depth: u32) -> Ex
             continue;
         }
         let a = typed(random, vars, dtype, depth - 1);
-        let made = match random.next(12) {
+        let made = match random.below(12) {
             0 => {
-                let from = random.pick_one(&DTYPES);
+                let from = random.pick(&DTYPES);
                 ops::cast(typed(random, vars, from, depth - 1), dtype)
             }
             1 => {
@@ -461,7 +442,7 @@ fn typed(random: &mut Random, vars: &[Ref<Var>], dtype: DType, depth: u32) -> Ex
                     BinaryOp::Min,
                     BinaryOp::Max,
                 ];
-                let op = if random.next(6) == 0 { random.pick(&BITWISE) } else { some[next as usize] };
+                let op = if random.below(6) == 0 { random.pick(&BITWISE) } else { some[next] };
                 ops::binary(op, a, typed(random, vars, dtype, depth - 1))
             }
         };
@@ -479,24 +460,18 @@ fn typed_condition(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
     ops::binary(op, typed(random, vars, dtype, depth), typed(random, vars, dtype, depth)).expect("one type")
 }
 
-impl Random {
-    fn pick_one<T: Copy>(&mut self, items: &[T]) -> T {
-        items[self.next(items.len() as u64) as usize]
-    }
-}
-
 #[test]
 fn what_the_machine_computes_stays_the_same() {
-    let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), setting("ANYFN_ARITH_SEED", 1));
+    let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), anyfn_random::seed());
     for case in 0..cases {
-        let random = &mut Random(seed.wrapping_mul(1 << 40).wrapping_add(case * 8 + 5));
+        let random = &mut Random::new(seed.wrapping_mul(1 << 40).wrapping_add(case * 8 + 5));
         let mut analyzer = Analyzer::new();
         let mut points = vec![Values::new()];
         let mut vars = Vec::new();
         for name in ["x", "y"] {
-            let dtype = random.pick_one(&[UINT8, INT8, UINT32, DType::INT32, DType::INT64]);
-            let (var, extent) = (ops::var(name, dtype), random.pick_one(&[2, 5, 9]));
-            let min = random.pick_one(&[
+            let dtype = random.pick(&[UINT8, INT8, UINT32, DType::INT32, DType::INT64]);
+            let (var, extent) = (ops::var(name, dtype), random.pick(&[2, 5, 9]));
+            let min = random.pick(&[
                 0,
                 0,
                 1,
@@ -547,18 +522,18 @@ fn what_the_machine_computes_stays_the_same() {
 
 #[test]
 fn bounds_of_sums_are_tight() -> Result<()> {
-    let random = &mut Random(7);
+    let random = &mut Random::new(7);
     for _ in 0..1000 {
         let vars: Vec<Ref<Var>> = ["x", "y", "z"].map(|name| ops::var(name, DType::INT32)).into();
         let mut analyzer = Analyzer::new();
-        let mut sum = ops::i32(random.next(9) as i32 - 4);
+        let mut sum = ops::i32(random.below(9) as i32 - 4);
         let mut expected = Bound { min: 0, max: 0 };
         if let ExprKind::IntImm(node) = ExprKind::of(&sum) {
             expected = Bound { min: node.value, max: node.value };
         }
         for var in &vars {
-            let (min, extent) = (random.next(9) as i32 - 4, random.next(5) as i32 + 1);
-            let factor = random.next(9) as i32 - 4;
+            let (min, extent) = (random.below(9) as i32 - 4, random.below(5) as i32 + 1);
+            let factor = random.below(9) as i32 - 4;
             analyzer.bind(var, &ops::i32(min), &ops::i32(extent));
             sum = ops::add(sum, ops::mul(var.clone().into_parent(), ops::i32(factor))?)?;
             let ends = [min * factor, (min + extent - 1) * factor].map(i64::from);

@@ -12,6 +12,7 @@ use anyfn_compiler::passes::verify;
 use anyfn_compiler::te::{self, compute, element, placeholder, reduce_axis};
 use anyfn_compiler::{schedule::Schedule, source};
 use anyfn_parser::parse_func;
+use anyfn_random::Random;
 
 fn shape(extents: &[i32]) -> Array<Expr> {
     extents.iter().map(|extent| ops::i32(*extent)).collect()
@@ -176,38 +177,26 @@ fn wrong_types_and_names() -> Result<()> {
     Ok(())
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (x ^ (x >> 31)) % below
-    }
-}
-
 /// Mutator that replaces random expressions and statements.
 struct Wreck {
     random: Random,
     /// Average number of nodes per change.
-    rate: u64,
+    rate: usize,
     vars: Vec<Ref<Var>>,
 }
 
 impl Wreck {
     fn thing(&mut self, like: &Expr) -> Expr {
         let dtypes = [DType::INT32, DType::INT64, DType::FLOAT32, DType::FLOAT64, DType::BOOL, DType::UINT8];
-        let dtype = dtypes[self.random.next(6) as usize];
-        let known = self.vars.get(self.random.next(8) as usize).cloned();
-        match self.random.next(9) {
-            0 => ops::number(i64::from(self.random.next(2) as u32), dtype).unwrap_or_else(|_| ops::bool(true)),
+        let dtype = dtypes[self.random.below(6)];
+        let known = self.vars.get(self.random.below(8)).cloned();
+        match self.random.below(9) {
+            0 => ops::number(self.random.below(2) as i64, dtype).unwrap_or_else(|_| ops::bool(true)),
             1 => ops::int(i64::from(i32::MAX), DType::INT64).unwrap(),
             2 => known.map_or_else(|| ops::var("lost", dtype).into_parent(), Ref::into_parent),
             3 => ops::string("text"),
-            4 => ops::ramp(ops::i32(0), ops::i32(1), 2 + self.random.next(6) as u16).unwrap(),
-            5 => ops::call(dtype, ["exp", "nothing", "call_packed"][self.random.next(3) as usize], []),
+            4 => ops::ramp(ops::i32(0), ops::i32(1), 2 + self.random.below(6) as u16).unwrap(),
+            5 => ops::call(dtype, ["exp", "nothing", "call_packed"][self.random.below(3)], []),
             6 => ops::cast(like.clone(), dtype).unwrap_or_else(|_| like.clone()),
             7 => ops::binary(BinaryOp::FloorDiv, ops::i32(1), ops::i32(i32::MIN)).unwrap(),
             _ => ops::splat(ops::number(1, dtype).unwrap_or_else(|_| ops::bool(true)), 4).unwrap(),
@@ -220,7 +209,7 @@ impl Mutator for Wreck {
         if let ExprKind::Var(var) = ExprKind::of(expr) {
             self.vars.push(var.clone());
         }
-        if self.random.next(self.rate) == 0 {
+        if self.random.below(self.rate) == 0 {
             return Ok(self.thing(expr));
         }
         self.below_expr(expr)
@@ -228,12 +217,12 @@ impl Mutator for Wreck {
 
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let stmt = self.below_stmt(stmt)?;
-        if self.random.next(self.rate) != 0 {
+        if self.random.below(self.rate) != 0 {
             return Ok(stmt);
         }
         Ok(match StmtKind::of(&stmt) {
             StmtKind::Allocate(node) => node.body.clone(),
-            StmtKind::BlockRealize(node) if self.random.next(2) == 0 => node.block.body.clone(),
+            StmtKind::BlockRealize(node) if self.random.below(2) == 0 => node.block.body.clone(),
             StmtKind::BlockRealize(node) => node.block.clone().into_parent(),
             StmtKind::For(node) => node.body.clone(),
             _ => make::seq([stmt.clone(), stmt]),
@@ -244,19 +233,19 @@ impl Mutator for Wreck {
 /// Damaged functions are refused or compiled, and none ends the process.
 #[test]
 fn damaged_functions_are_errors() -> Result<()> {
-    let cases = std::env::var("ANYFN_VERIFY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400_u64);
+    let cases = anyfn_random::setting("ANYFN_VERIFY_CASES", 400);
     let (mut wrong, mut right) = (0, 0);
     for seed in 0..cases {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut func = matmul(8)?;
-        if random.next(2) == 0 {
+        if random.below(2) == 0 {
             let schedule = Schedule::new(func)?;
             let loops = schedule.get_loops("C")?;
             let parts = schedule.split(loops[0].clone(), vec![None, Some(3)])?;
             schedule.parallel(parts[0].clone())?;
             func = schedule.func()?;
         }
-        let rate = [12, 40, 120][random.next(3) as usize];
+        let rate = [12, 40, 120][random.below(3)];
         let mut wreck = Wreck { random, rate, vars: Vec::new() };
         // Some nodes cannot even be constructed.
         let Ok(body) = wreck.stmt(&func.body) else { continue };

@@ -9,7 +9,8 @@ use anyfn::{Map, ObjectRef, Ref, Result, registry};
 use anyfn_ir::func::IRModule;
 use anyfn_ir::printer;
 use anyfn_parser::{parse, parse_func, parse_module};
-use common::{Programs, Random};
+use anyfn_random::Random;
+use common::Programs;
 
 fn is_equal(a: &ObjectRef, b: &ObjectRef) -> bool {
     let equal = registry::get("ffi.StructuralEqual").unwrap();
@@ -61,7 +62,7 @@ fn random_modules_are_read_as_they_were() -> Result<()> {
 /// Programs with random changes are read or refused.
 #[test]
 fn changed_texts_do_no_harm() {
-    let rounds = std::env::var("ANYFN_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let rounds = anyfn_random::setting("ANYFN_FUZZ", 400);
     let words = [
         "(",
         ")",
@@ -129,8 +130,8 @@ fn changed_texts_do_no_harm() {
                 let end = (at + random.below(12)).min(changed.len());
                 match random.below(4) {
                     0 => drop(changed.drain(at..end)),
-                    1 => drop(changed.splice(at..at, random.one(&words).chars())),
-                    2 => drop(changed.splice(at..end, random.one(&words).chars())),
+                    1 => drop(changed.splice(at..at, random.pick(&words).chars())),
+                    2 => drop(changed.splice(at..end, random.pick(&words).chars())),
                     _ => {
                         let piece: Vec<char> = changed[at..end].to_vec();
                         let to = random.below(changed.len() + 1);

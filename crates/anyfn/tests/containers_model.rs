@@ -3,6 +3,7 @@
 use anyfn_core as _;
 
 use anyfn::{Any, Array, Dict, List, Map};
+use anyfn_random::Random;
 use proptest::prelude::*;
 
 /// Keys of all kinds, some of which are equal in more than one form, or not equal to themselves.
@@ -258,20 +259,19 @@ proptest! {
 fn long_runs_of_adding_and_removing() {
     let dict: Dict<i64, i64> = Dict::new();
     let mut model: Vec<(i64, i64)> = vec![];
-    let mut state = 1u64;
+    let mut random = Random::new(1);
     for round in 0..60_000i64 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let growing = (round / 3_000) % 2 == 0;
-        if model.is_empty() || (state >> 60) < if growing { 12 } else { 4 } {
-            let key = ((state >> 20) % 5_000) as i64;
-            let key = key.wrapping_mul(if state & 0x8000_0000 == 0 { 1 } else { colliding() });
+        if model.is_empty() || random.below(16) < if growing { 12 } else { 4 } {
+            let key = random.below(5_000) as i64;
+            let key = key.wrapping_mul(if random.chance(50) { 1 } else { colliding() });
             match model.iter_mut().find(|(k, _)| *k == key) {
                 Some(pair) => pair.1 = round,
                 None => model.push((key, round)),
             }
             dict.insert(key, round).unwrap();
         } else {
-            let (key, value) = model.remove((state >> 33) as usize % model.len());
+            let (key, value) = model.remove(random.below(model.len()));
             let removed = dict.remove(key).unwrap().unwrap();
             assert_eq!(removed.get::<i64>().unwrap(), value);
         }

@@ -420,6 +420,8 @@ const _: () = assert!(HEADER_SIZE == 64);
 
 #[cfg(test)]
 mod tests {
+    use anyfn_random::Random;
+
     use super::*;
 
     /// Returns the contents of up to six small libraries that exist on this machine.
@@ -466,22 +468,15 @@ mod tests {
     /// the duration of the test in seconds.
     #[test]
     fn takes_any_library_without_a_panic() {
-        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
         let mut seeds = samples();
         seeds.extend(seeds.iter().map(|file| embed(file, b"carried").unwrap()).collect::<Vec<_>>());
         if seeds.is_empty() {
             return eprintln!("skipped: there is no small library");
         }
-        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed as usize
-        };
+        let mut random = Random::from_env();
+        let mut next = || random.number() as usize;
         let (mut rounds, mut refused) = (0u64, 0u64);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-        while rounds < 200 || std::time::Instant::now() < end {
+        for _ in anyfn_random::rounds(200, 1) {
             let mut file = seeds[next() % seeds.len()].clone();
             let dynamic = Library::parse(&file).unwrap().dynamic;
             for _ in 0..1 + next() % 6 {

@@ -158,6 +158,8 @@ fn shown(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anyfn_random::Random;
+
     use super::*;
 
     fn numbers(values: &[u64]) -> Vec<u8> {
@@ -211,8 +213,6 @@ mod tests {
     /// blob has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_any_import_tree_without_a_panic() {
-        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
         let other = |kind: &str, bytes: &str| [text(kind), text(bytes)].concat();
         let (lib, many) = (text("_lib"), vec![b'x'; 300]);
         let seeds = [
@@ -230,15 +230,10 @@ mod tests {
             [numbers(&[0, 1, 2]), numbers(&[1, 1]), other("a", core::str::from_utf8(&many).unwrap()), lib]
                 .concat(),
         ];
-        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed as usize
-        };
+        let mut random = Random::from_env();
+        let mut next = || random.number() as usize;
         let (mut rounds, mut refused) = (0u64, 0u64);
-        while std::time::Instant::now() < end {
+        for _ in anyfn_random::rounds(0, 1) {
             let mut blob = seeds[next() % seeds.len()].clone();
             for _ in 0..1 + next() % 4 {
                 let at = next() % blob.len();

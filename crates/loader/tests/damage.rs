@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyfn_loader as _;
+use anyfn_random::Random;
 
 mod support;
 use support::{compile, fails, load, scratch};
@@ -465,7 +466,7 @@ fn section_headers_are_not_needed() {
 #[test]
 fn random_damage_does_not_end_the_process() {
     let Some((whole, layout)) = library() else { return };
-    let rounds = std::env::var("ANYFN_DAMAGE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let rounds = anyfn_random::setting("ANYFN_DAMAGE_ROUNDS", 60) as usize;
     // Everything before the code (headers, names, symbols, indices, relocations), and the dynamic section.
     let code = layout.loads[1].1 as usize;
     let section = layout.header(DYNAMIC, 0);
@@ -487,16 +488,12 @@ fn random_damage_does_not_end_the_process() {
                 .any(|t| (layout.entry(*t)..layout.entry(*t) + 8).contains(at))
     };
     let places: Vec<usize> = places.into_iter().filter(|at| !names_code(at)).collect();
-    let mut seed: u64 = std::env::var("ANYFN_DAMAGE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize
-    };
+    let mut random = Random::from_env();
     let (mut died, mut refused) = (Vec::new(), 0);
     for round in 0..rounds {
         let mut content = whole.clone();
         let changes: Vec<(usize, u8)> =
-            (0..1 + next() % 3).map(|_| (places[next() % places.len()], next() as u8)).collect();
+            (0..1 + random.below(3)).map(|_| (random.pick(&places), random.byte())).collect();
         for (at, byte) in &changes {
             content[*at] = *byte;
         }

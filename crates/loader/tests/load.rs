@@ -6,6 +6,7 @@ use std::path::Path;
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Device, Element, Module, PackedFunc, Result, TensorView, registry};
 use anyfn_loader as _;
+use anyfn_random::Random;
 
 mod support;
 use support::{compile, fails, load, saxpy, scratch};
@@ -176,15 +177,11 @@ fn truncated_and_foreign_libraries_are_refused() {
     refused(&patched("class.so", 4, &[1]), "32-bit");
     refused(&patched("type.so", 16, &[1, 0]), "link it with -shared");
     // Random damage of the headers leads to an error or a working library, never to a crash.
-    let mut seed = 12345u32;
+    let mut random = Random::new(12345);
     for i in 0..300 {
-        let mut next = || {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (seed >> 8) as usize
-        };
         let mut content = whole.clone();
-        let at = next() % 64;
-        content[at] = next() as u8;
+        let at = random.below(64);
+        content[at] = random.byte();
         let path = scratch(&format!("damaged-{i}.so"));
         fs::write(&path, content).unwrap();
         // Only damage that the checks can refuse is loaded: other files would reach the dynamic loader.

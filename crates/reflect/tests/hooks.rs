@@ -533,7 +533,8 @@ impl Seen {
     }
 }
 
-/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys.
+/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys. The numbers that
+/// [`no_graph_changes_before_the_eyes_of_a_hook`] expects belong to this sequence, so it has its own generator.
 fn graph(state: &mut u64) -> Vec<Any> {
     let mut next = |below: usize| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

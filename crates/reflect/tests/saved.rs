@@ -4,10 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef, PackedFunc};
 use anyfn_core as _;
+use anyfn_random::Random;
 use anyfn_reflect::json::{
     LoadOptions, SaveOptions, UnknownFields, alias_field, alias_type, from_json, to_json,
 };
@@ -217,75 +217,62 @@ fn a_type_can_refuse_unknown_fields() {
     );
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 8) as usize % below
-    }
-
-    /// Damages a text: changes bytes, numbers or words, or removes or duplicates parts.
-    fn damage(&mut self, text: &[u8]) -> Vec<u8> {
-        const WORDS: [&str; 24] = [
-            "0",
-            "-1",
-            "1",
-            "2",
-            "7",
-            "1e999",
-            "1e3",
-            "4294967296",
-            "9223372036854775807",
-            "-9223372036854775809",
-            "null",
-            "true",
-            "[]",
-            "{}",
-            "\"\"",
-            "[0,0]",
-            "{\"x\":0}",
-            "\"int\"",
-            "\"ffi.List\"",
-            "\"ffi.Dict\"",
-            "\"ffi.Array\"",
-            "\"ffi.Map\"",
-            "\"ffi.Tensor\"",
-            "\"saved.Shape\"",
-        ];
-        let mut text = text.to_vec();
-        for _ in 0..1 + self.next(3) * self.next(2) {
-            if text.is_empty() {
-                return text;
+/// Damages a text: changes bytes, numbers or words, or removes or duplicates parts.
+fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
+    const WORDS: [&str; 24] = [
+        "0",
+        "-1",
+        "1",
+        "2",
+        "7",
+        "1e999",
+        "1e3",
+        "4294967296",
+        "9223372036854775807",
+        "-9223372036854775809",
+        "null",
+        "true",
+        "[]",
+        "{}",
+        "\"\"",
+        "[0,0]",
+        "{\"x\":0}",
+        "\"int\"",
+        "\"ffi.List\"",
+        "\"ffi.Dict\"",
+        "\"ffi.Array\"",
+        "\"ffi.Map\"",
+        "\"ffi.Tensor\"",
+        "\"saved.Shape\"",
+    ];
+    let mut text = text.to_vec();
+    for _ in 0..1 + random.below(3) * random.below(2) {
+        if text.is_empty() {
+            return text;
+        }
+        let at = random.below(text.len());
+        match random.below(14) {
+            0 => text[at] = random.below(256) as u8,
+            1 => text[at] ^= 1 << random.below(8),
+            2 => drop(text.splice(at..(at + random.below(40)).min(text.len()), [])),
+            3 => text.truncate(at),
+            4 => {
+                let end = (at + random.below(80)).min(text.len());
+                let part = text[at..end].to_vec();
+                let to = random.below(text.len());
+                text.splice(to..to, part);
             }
-            let at = self.next(text.len());
-            match self.next(14) {
-                0 => text[at] = self.next(256) as u8,
-                1 => text[at] ^= 1 << self.next(8),
-                2 => drop(text.splice(at..(at + self.next(40)).min(text.len()), [])),
-                3 => text.truncate(at),
-                4 => {
-                    let end = (at + self.next(80)).min(text.len());
-                    let part = text[at..end].to_vec();
-                    let to = self.next(text.len());
-                    text.splice(to..to, part);
-                }
-                // A number or a string becomes another value.
-                _ => {
-                    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"\"-._".contains(byte);
-                    let from =
-                        text[..at].iter().rposition(|byte| !is_part(byte)).map_or(0, |before| before + 1);
-                    let end =
-                        text[at..].iter().position(|byte| !is_part(byte)).map_or(text.len(), |len| at + len);
-                    let word = WORDS[self.next(WORDS.len())].bytes();
-                    text.splice(from..end.max(from), word);
-                }
+            // A number or a string becomes another value.
+            _ => {
+                let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"\"-._".contains(byte);
+                let from = text[..at].iter().rposition(|byte| !is_part(byte)).map_or(0, |before| before + 1);
+                let end = text[at..].iter().position(|byte| !is_part(byte)).map_or(text.len(), |len| at + len);
+                let word = WORDS[random.below(WORDS.len())].bytes();
+                text.splice(from..end.max(from), word);
             }
         }
-        text
     }
+    text
 }
 
 /// Breaks the cycles in a value, so that it is released.
@@ -324,15 +311,12 @@ fn release(value: Any) {
 #[test]
 fn reads_any_file() {
     define_all();
-    let seconds: u64 = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed);
+    let mut random = Random::from_env();
     let files = files();
     let (mut loaded, mut refused) = (0, 0);
-    while loaded + refused < 2000 || Instant::now() < end {
-        let whole = &files[random.next(files.len())].1;
-        let text = random.damage(whole.as_bytes());
+    for _ in anyfn_random::rounds(2000, 0) {
+        let whole = &files[random.below(files.len())].1;
+        let text = damage(&mut random, whole.as_bytes());
         // Bytes that are not UTF-8 never reach the reader.
         let text = String::from_utf8_lossy(&text);
         PEAK.set(HELD.get());

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyfn::{Any, PackedFunc, TensorView, registry};
 use anyfn_loader as _;
+use anyfn_random::Random;
 use anyfn_reflect as _;
 use anyfn_rpc::CALLS_MAX;
 use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
-use hand::random::{Functions, Random, damage};
+use hand::random::{Functions, damage, send_frames};
 use hand::*;
 
 /// Allocator that counts the allocated bytes and their maximum.
@@ -856,21 +857,17 @@ fn all_of_it_with_a_key() {
 }
 
 /// Returns a seed, and a function that returns true if the test should go on after a number of steps. `ANYFN_FUZZ_SECONDS`
-/// sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default `most`), and `ANYFN_RPC_SEED` the seed.
+/// sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default `most`), and `ANYFN_FUZZ_SEED` the seed.
 fn fuzzing(most: usize) -> (u64, impl Fn(usize) -> bool) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seconds = number("ANYFN_FUZZ_SECONDS").map(Duration::from_secs);
-    let most = number("ANYFN_RPC_FUZZ").map_or(most, |most| most as usize);
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let seed = number("ANYFN_RPC_SEED").unwrap_or(if seconds.is_some() { now } else { 1 });
-    let started = Instant::now();
-    (seed, move |done| seconds.map_or(done < most, |seconds| started.elapsed() < seconds))
+    let most = anyfn_random::setting("ANYFN_RPC_FUZZ", most as u64) as usize;
+    let (seed, time, started) = (anyfn_random::seed(), anyfn_random::time(), Instant::now());
+    (seed, move |done| time.map_or(done < most, |time| started.elapsed() < time))
 }
 
 #[test]
 fn whatever_comes_first_the_server_does_not_fall() {
     let (seed, goes_on) = fuzzing(1_000);
-    let (mut random, mut rounds, mut answers) = (Random(seed), 0, 0);
+    let (mut random, mut rounds, mut answers) = (Random::new(seed), 0, 0);
     while goes_on(rounds) {
         rounds += 1;
         let with_key = random.below(2) == 0;
@@ -886,9 +883,9 @@ fn whatever_comes_first_the_server_does_not_fall() {
             _ => {}
         }
         if random.below(4) == 0 {
-            second = (0..random.below(300)).map(|_| random.next() as u8).collect();
+            second = (0..random.below(300)).map(|_| random.byte()).collect();
         }
-        let third: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
+        let third: Vec<u8> = (0..random.below(100)).map(|_| random.byte()).collect();
         for part in [first, second, third] {
             let _ = stream.write_all(&part);
         }
@@ -911,10 +908,10 @@ const FUNCTIONS: Functions = ["test.attack.apply", "test.attack.echo", "test.att
 fn whatever_comes_the_server_does_not_fall() {
     register_all();
     let (seed, goes_on) = fuzzing(20_000);
-    let (mut random, mut frames, mut sessions, mut returns) = (Random(seed), 0, 0, 0);
+    let (mut random, mut frames, mut sessions, mut returns) = (Random::new(seed), 0, 0, 0);
     while goes_on(frames) {
         let (mut line, server) = if sessions % 2 == 0 { session() } else { greeted_2(policy()) };
-        frames += random.frames(&mut line, &FUNCTIONS);
+        frames += send_frames(&mut random, &mut line, &FUNCTIONS);
         let _ = line.stream.shutdown(std::net::Shutdown::Write);
         line.drain();
         let started = Instant::now();

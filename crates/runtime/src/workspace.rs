@@ -156,6 +156,8 @@ fn workspace_bytes() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use anyfn_random::Random;
+
     use super::*;
 
     /// Serialises the tests that compare byte counts, because bytes are counted for all threads.
@@ -186,18 +188,17 @@ mod tests {
     #[test]
     fn blocks_are_freed_in_any_order_and_never_shared() {
         let _turn = turn();
-        let mut random = 7_u64;
+        let mut random = Random::new(7);
         let mut live: Vec<(*mut c_void, u64, u8)> = Vec::new();
         for round in 0..2000_u64 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            if live.len() < 20 && random >> 63 == 0 {
-                let (bytes, mark) = (random >> 40 & 0x3FFF, round as u8);
+            if live.len() < 20 && random.chance(50) {
+                let (bytes, mark) = (random.below(1 << 14) as u64, round as u8);
                 let block = new(bytes);
                 // SAFETY: allocated just now with this size.
                 unsafe { block.cast::<u8>().write_bytes(mark, bytes as usize) };
                 live.push((block, bytes, mark));
             } else if !live.is_empty() {
-                let (block, bytes, mark) = live.swap_remove(random as usize % live.len());
+                let (block, bytes, mark) = live.swap_remove(random.below(live.len()));
                 // SAFETY: written above, and in use until now.
                 let content = unsafe { core::slice::from_raw_parts(block.cast::<u8>(), bytes as usize) };
                 assert!(content.iter().all(|byte| *byte == mark));

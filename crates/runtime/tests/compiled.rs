@@ -6,6 +6,7 @@ use std::process::Command;
 use anyfn::abi::DLTensor;
 use anyfn::{DType, Module, PackedFunc, Tensor, TensorView, TypedPackedFunc, registry};
 use anyfn_loader as _;
+use anyfn_random::Random;
 use anyfn_runtime as _;
 
 /// Returns the folder with the libraries, which are built if they do not exist. Without the compiler, reports that and returns
@@ -33,13 +34,9 @@ fn main_of(folder: &Path, name: &str) -> PackedFunc {
 }
 
 /// Returns random numbers that are small enough for exact sums.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as f32 - 128.0
-    };
-    (0..count).map(|_| next()).collect()
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    (0..count).map(|_| f32::from(random.byte()) - 128.0).collect()
 }
 
 fn floats(shape: &[i64], data: &[f32]) -> Tensor {

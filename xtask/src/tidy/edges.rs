@@ -86,7 +86,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-attach", "anyfn-compiler"]),
     ("anyfn-testing", &PLUGIN),
-    // Has no dependency, so that any test may use it.
+    // These have no dependency, so that any test may use them.
+    ("anyfn-random", &[]),
     ("anyfn-skip", &[]),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),

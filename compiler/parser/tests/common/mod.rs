@@ -8,30 +8,7 @@ use anyfn_ir::make;
 use anyfn_ir::node::{self, BlockParts};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::stmt::{For, ForKind, Stmt};
-
-/// Generator of pseudo-random numbers, which are the same in each run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 11) % limit.max(1) as u64) as usize
-    }
-
-    pub(crate) fn one<T: Clone>(&mut self, items: &[T]) -> T {
-        items[self.below(items.len())].clone()
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
+use anyfn_random::Random;
 
 const NAMES: &[&str] =
     &["x", "i", "for", "A", "A", "data", "v 1", "", "1st", "größe", "axis", "range", "float32", "sum", "C.D"];
@@ -59,11 +36,11 @@ impl Programs {
     }
 
     fn name(&mut self) -> &'static str {
-        self.random.one(NAMES)
+        self.random.pick(NAMES)
     }
 
     fn some_dtype(&mut self) -> DType {
-        dtype(self.random.one(TYPES))
+        dtype(self.random.pick(TYPES))
     }
 
     fn var(&mut self, dtype: DType) -> Ref<Var> {
@@ -87,7 +64,7 @@ impl Programs {
                 3.0e16,
                 5e-324,
             ];
-            ops::float(self.random.one(&values), scalar)
+            ops::float(self.random.pick(&values), scalar)
         } else if scalar.is_bool() {
             Ok(ops::bool(self.random.chance(50)))
         } else {
@@ -98,7 +75,7 @@ impl Programs {
                 "uint64" => (0, -1),
                 _ => (i64::MIN, i64::MAX),
             };
-            ops::int(self.random.one(&[0, 1, 2, 100, min, max]), scalar)
+            ops::int(self.random.pick(&[0, 1, 2, 100, min, max]), scalar)
         }
         .unwrap();
         if dtype.lanes() == 1 { value } else { node::broadcast(value, dtype.lanes()).unwrap() }
@@ -109,7 +86,7 @@ impl Programs {
         let vars: Vec<_> = self.known.vars.iter().filter(|var| var.dtype == dtype).cloned().collect();
         if depth == 0 {
             return if !vars.is_empty() && self.random.chance(60) {
-                self.random.one(&vars).into_parent()
+                self.random.pick(&vars).into_parent()
             } else {
                 self.constant(dtype)
             };
@@ -132,7 +109,7 @@ impl Programs {
                 if fits.is_empty() {
                     return self.expr(dtype, 0);
                 }
-                let buffer = self.random.one(&fits);
+                let buffer = self.random.pick(&fits);
                 let indices = self.indices(&buffer, below);
                 ops::load(&buffer, indices).unwrap()
             }
@@ -147,17 +124,17 @@ impl Programs {
             }
             5 => {
                 let ops = ["exp", "min", "call_packed", "my.op", "two words", "float32", "sum", "_x", "if"];
-                let op = self.random.one(&ops);
+                let op = self.random.pick(&ops);
                 let mut args = Vec::new();
                 for _ in 0..self.random.below(3) {
                     let of = if self.random.chance(50) { dtype } else { self.some_dtype() };
                     args.push(match self.random.below(4) {
-                        0 => ops::string(self.random.one(&["a", "quote \" \\ \n \u{7f} é", ""])).into_object(),
+                        0 => ops::string(self.random.pick(&["a", "quote \" \\ \n \u{7f} é", ""])).into_object(),
                         1 if !self.known.buffers.is_empty() => {
-                            self.random.one(&self.known.buffers.clone()).into_object()
+                            self.random.pick(&self.known.buffers.clone()).into_object()
                         }
                         2 if !self.known.buffers.is_empty() => {
-                            let buffer = self.random.one(&self.known.buffers.clone());
+                            let buffer = self.random.pick(&self.known.buffers.clone());
                             self.region(&buffer).into_object()
                         }
                         _ => self.expr(of, below).into_object(),
@@ -177,7 +154,7 @@ impl Programs {
                 0 => node::not(self.expr(dtype, below)).unwrap(),
                 1 => self.binary(&[BinaryOp::And, BinaryOp::Or], dtype, below),
                 _ => {
-                    let of = self.random.one(&["int32", "float64", "uint64"]);
+                    let of = self.random.pick(&["int32", "float64", "uint64"]);
                     let of = self::dtype(of).with_lanes(dtype.lanes());
                     use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
                     self.binary(&[Eq, Ge, Gt, Le, Lt, Ne], of, below)
@@ -198,7 +175,7 @@ impl Programs {
     }
 
     fn binary(&mut self, ops: &[BinaryOp], dtype: DType, depth: usize) -> Expr {
-        let op = self.random.one(ops);
+        let op = self.random.pick(ops);
         let (a, b) = (self.expr(dtype, depth), self.expr(dtype, depth));
         // A division by a constant 0 is refused.
         node::binary(op, a.clone(), b).unwrap_or(a)
@@ -207,14 +184,14 @@ impl Programs {
     fn indices(&mut self, buffer: &Buffer, depth: usize) -> Array<Expr> {
         (0..buffer.shape.len())
             .map(|_| {
-                let of = dtype(self.random.one(&["int32", "int64"]));
+                let of = dtype(self.random.pick(&["int32", "int64"]));
                 self.expr(of, depth.min(2))
             })
             .collect()
     }
 
     fn range(&mut self) -> Ref<Range> {
-        let of = dtype(self.random.one(&["int32", "int64"]));
+        let of = dtype(self.random.pick(&["int32", "int64"]));
         let other = if self.random.chance(80) { of } else { DType::INT64 };
         let min = if self.random.chance(40) { ops::int(0, of).unwrap() } else { self.expr(of, 1) };
         let extent = if self.random.chance(40) { ops::int(1, of).unwrap() } else { self.expr(other, 1) };
@@ -233,7 +210,7 @@ impl Programs {
         }
         (0..self.random.below(3))
             .map(|_| {
-                let buffer = self.random.one(&buffers);
+                let buffer = self.random.pick(&buffers);
                 self.region(&buffer)
             })
             .collect()
@@ -245,7 +222,7 @@ impl Programs {
         let extents = |p: &mut Self| -> Array<Expr> {
             (0..ndim)
                 .map(|_| {
-                    let of = dtype(p.random.one(&["int32", "int64"]));
+                    let of = dtype(p.random.pick(&["int32", "int64"]));
                     p.expr(of, 1)
                 })
                 .collect()
@@ -258,8 +235,8 @@ impl Programs {
             shape,
             strides,
             name: self.name().into(),
-            scope: (self.random.one(&["global", "shared", "local"])).into(),
-            alignment: self.random.one(&[64, 64, 16]),
+            scope: (self.random.pick(&["global", "shared", "local"])).into(),
+            alignment: self.random.pick(&[64, 64, 16]),
         })
     }
 
@@ -305,7 +282,7 @@ impl Programs {
             if self.random.chance(40) {
                 let value = match expr.take() {
                     Some(expr) => Any::new(expr),
-                    None => self.random.one(&values),
+                    None => self.random.pick(&values),
                 };
                 pairs.push((key, value.unwrap()));
             }
@@ -337,7 +314,7 @@ impl Programs {
                     ForKind::BlockIdxY,
                     ForKind::ThreadIdxX,
                 ];
-                let kind = self.random.one(&kinds);
+                let kind = self.random.pick(&kinds);
                 let range = self.range();
                 let of = if self.random.chance(70) { range.extent.dtype } else { DType::INT32 };
                 let var = self.var(of);
@@ -386,7 +363,7 @@ impl Programs {
             let buffers = self.known.buffers.iter().map(|buffer| buffer.clone().into_object());
             let known: Vec<ObjectRef> = vars.chain(buffers).collect();
             if !known.is_empty() {
-                captures.push(self.random.one(&known));
+                captures.push(self.random.pick(&known));
             }
         }
         let num_tasks = if self.random.chance(50) { ops::i32(0) } else { self.expr(DType::INT32, 1) };
@@ -410,7 +387,7 @@ impl Programs {
             }
             1 => {
                 let condition = self.expr(DType::BOOL, 2);
-                let kind = self.random.one(&["ValueError", "my kind", "call"]);
+                let kind = self.random.pick(&["ValueError", "my kind", "call"]);
                 let message = [ops::string("n is "), self.expr(DType::INT32, 1)].into_iter().collect();
                 node::assert_stmt(condition, kind, message).unwrap()
             }
@@ -419,7 +396,7 @@ impl Programs {
                 if buffers.is_empty() {
                     return make::evaluate(ops::i32(0));
                 }
-                let buffer = self.random.one(&buffers);
+                let buffer = self.random.pick(&buffers);
                 let mut indices: Vec<Expr> = self.indices(&buffer, 2).iter().collect();
                 let mut of = buffer.dtype;
                 if self.random.chance(25)
@@ -443,7 +420,7 @@ impl Programs {
             let dom = self.range();
             let of = if self.random.chance(80) { dom.extent.dtype } else { DType::INT32 };
             values.push(self.expr(of, 1));
-            let kind = self.random.one(&[IterKind::Spatial, IterKind::Reduce, IterKind::Ordered]);
+            let kind = self.random.pick(&[IterKind::Spatial, IterKind::Reduce, IterKind::Ordered]);
             let var = self.var(of);
             parts.iter_vars.push(Ref::new(IterVar { dom, var, kind }));
         }
@@ -459,7 +436,7 @@ impl Programs {
         }
         parts.init = self.random.chance(40).then(|| self.stmt(depth));
         let body = self.stmt(depth);
-        let block = node::block(self.random.one(&["C", "a block", "C_init"]), parts, body);
+        let block = node::block(self.random.pick(&["C", "a block", "C_init"]), parts, body);
         if self.random.chance(90) { make::realize(values, predicate, block) } else { block.into_parent() }
     }
 
@@ -479,7 +456,7 @@ impl Programs {
             let count = self.known.vars.len();
             if self.random.chance(50) {
                 // A variable that the shape may define.
-                let of = dtype(self.random.one(&["int32", "int64"]));
+                let of = dtype(self.random.pick(&["int32", "int64"]));
                 let var = self.var(of);
                 self.known.vars.push(var);
             }
@@ -516,7 +493,7 @@ impl Programs {
         let body = self.stmt(5);
         let symbols: [Option<&str>; 4] = [Some("f"), Some("f"), None, Some("not a word")];
         let mut attrs: Vec<(&str, Any)> = Vec::new();
-        if let Some(symbol) = self.random.one(&symbols) {
+        if let Some(symbol) = self.random.pick(&symbols) {
             attrs.push(("global_symbol", Any::new(symbol).unwrap()));
         }
         if self.random.chance(30) {

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use std::sync::mpsc;
 
+use anyfn_random::Random;
+
 use super::*;
 
 fn range(start: u64, end: u64, write: bool) -> Wanted {
@@ -43,11 +45,8 @@ fn it_agrees_with_a_model_of_single_bytes() {
     // The model considers single bytes: each has readers or a writer.
     const BYTES: usize = 24;
     const THREADS: usize = 3;
-    let mut random = 11_u64;
-    let mut next = move |below: usize| {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (random >> 33) as usize % below
-    };
+    let mut random = Random::new(11);
+    let mut next = move |below: usize| random.below(below);
     let table = Table(Single(RefCell::new(State::new())));
     let mut live: Vec<(usize, Wanted, u64)> = Vec::new();
     let (mut begun, mut own, mut late) = (0, 0, 0);

@@ -1,13 +1,15 @@
 //! Handshakes and frames that are nearly valid, on a real server.
 //!
-//! `ANYFN_FUZZ_SECONDS` sets the duration of each test, `ANYFN_RPC_SEED` its first seed.
+//! `ANYFN_FUZZ_SECONDS` sets the duration of each test, `ANYFN_FUZZ_SEED` its first seed.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use anyfn_random::Random;
 
 use crate::hand::*;
-use crate::random::{Functions, Random, damage};
+use crate::random::{Functions, damage, send_frames};
 use crate::rig::*;
 
 const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
@@ -15,14 +17,10 @@ const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
 /// Runs rounds until the time is over, or `count` rounds if no time is set. Each round gets a generator and its seed. Returns
 /// the number of rounds.
 fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seconds = number("ANYFN_FUZZ_SECONDS").map(Duration::from_secs);
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let first = number("ANYFN_RPC_SEED").unwrap_or(if seconds.is_some() { now << 20 } else { 1 });
-    let started = Instant::now();
+    let (first, time, started) = (anyfn_random::seed(), anyfn_random::time(), Instant::now());
     let mut seed = first;
-    while seconds.map_or(seed < first + count, |seconds| started.elapsed() < seconds) {
-        round(&mut Random(seed), seed);
+    while time.map_or(seed < first + count, |time| started.elapsed() < time) {
+        round(&mut Random::new(seed), seed);
         seed += 1;
     }
     seed - first
@@ -49,7 +47,7 @@ fn handshakes(server: Server) {
         stream.write_all(&first).unwrap();
         if changed {
             // Further bytes, in case the server continues nevertheless. They do not match the changed first bytes.
-            let mut more: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+            let mut more: Vec<u8> = (0..random.below(200)).map(|_| random.byte()).collect();
             if random.below(2) == 0 {
                 let prologue = [&honest[..], ACCEPTED].concat();
                 more = exchange(&mut initiator([7; 32], &prologue));
@@ -117,7 +115,7 @@ fn frames(server: Server) {
     let (mut frames, mut results) = (0, 0);
     let count = rounds(40, |random, seed| {
         let mut line = server.line();
-        frames += random.frames(&mut line, &FUNCTIONS);
+        frames += send_frames(random, &mut line, &FUNCTIONS);
         let started = Instant::now();
         let _ = line.stream.shutdown(Shutdown::Write);
         line.drain();

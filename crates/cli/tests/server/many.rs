@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anyfn_random::Random;
+
 use crate::boundaries::Client;
 use crate::hand::*;
-use crate::random::Random;
 use crate::rig::*;
 
 /// Statistics of a client.
@@ -39,7 +40,7 @@ fn one_session(server: &Server, random: &mut Random, got: &mut Got) {
     match kind {
         // A tensor is written and read back.
         0 | 1 => {
-            let (tensor, byte) = (line.empty(3, 65536) as i64, random.next() as u8);
+            let (tensor, byte) = (line.empty(3, 65536) as i64, random.byte());
             line.send(&ask(4, WRITE, &[int(tensor), int(0), int(65536)]));
             line.send(&data(4, 0, &[byte; 65536]));
             line.answer(4).unwrap();
@@ -50,7 +51,7 @@ fn one_session(server: &Server, random: &mut Random, got: &mut Got) {
             got.calls += 2;
         }
         2 => {
-            let content: Vec<u8> = (0..20_000).flat_map(|_| random.next().to_le_bytes()).collect();
+            let content: Vec<u8> = (0..20_000).flat_map(|_| random.number().to_le_bytes()).collect();
             let digest = put(&mut line, 3, &content);
             if random.below(2) == 0 {
                 line.send(&ask(4, REMOVE, &[text(&digest)]));
@@ -89,7 +90,7 @@ fn many(clients: usize, time: Duration, server: Server) {
             .map(|number| {
                 let (server, over, had) = (&server, &over, &sessions[number]);
                 scope.spawn(move || {
-                    let (mut random, mut got) = (Random(number as u64), Got::default());
+                    let (mut random, mut got) = (Random::new(number as u64), Got::default());
                     while !over.load(Ordering::Relaxed) {
                         one_session(server, &mut random, &mut got);
                         had.store(got.sessions, Ordering::Relaxed);

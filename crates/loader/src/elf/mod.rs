@@ -386,6 +386,8 @@ pub(crate) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use anyfn_random::Random;
+
     use super::*;
 
     #[test]
@@ -493,7 +495,6 @@ mod tests {
     /// `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_anything_without_a_panic() {
-        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
         let own = std::env::current_exe().unwrap();
         let mut seeds: Vec<Vec<u8>> = vec![crate::dl::scope::tests::sample()];
         let beside = own.parent().into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).flatten();
@@ -507,17 +508,11 @@ mod tests {
         {
             seeds.extend(std::fs::read(name));
         }
-        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
-        let mut next = || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed as usize
-        };
+        let mut random = Random::from_env();
+        let mut next = || random.number() as usize;
         let (mut rounds, mut refused) = (0u64, 0u64);
         // The first thousand rounds run however long they take.
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-        while rounds < 1000 || std::time::Instant::now() < end {
+        for _ in anyfn_random::rounds(1000, 1) {
             let mut content = seeds[next() % seeds.len()].clone();
             for _ in 0..1 + next() % 8 {
                 // Changes mostly affect the first pages, where the tables are.
