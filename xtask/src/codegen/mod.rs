@@ -7,6 +7,7 @@
 mod c_header;
 mod ctype;
 mod layout_check;
+mod prelude;
 mod schedule;
 mod source;
 
@@ -27,6 +28,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let mut files = vec![
         Generated { path: "bindings/c/include/anyfn/c_api.h".into(), text: c_header::write(&abi)? },
         Generated { path: "bindings/c/tests/layout_check.c".into(), text: layout_check::write() },
+        Generated { path: "compiler/codegen-c/src/host/abi.c".into(), text: prelude::write(&abi)? },
     ];
     files.extend(schedule::generate(root)?);
     Ok(files)

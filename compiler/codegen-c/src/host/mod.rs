@@ -75,7 +75,9 @@ impl Dialect for Host {
     const RESERVED_PREFIXES: &'static [&'static str] = reserved::PREFIXES;
 
     fn prelude() -> String {
-        [include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
+        // The first line of the file is for readers of this repository.
+        let abi = include_str!("abi.c").split_once('\n').map_or("", |(_, text)| text);
+        [abi, include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
     }
 
     fn check_symbol(symbol: &Symbol) -> Result<()> {

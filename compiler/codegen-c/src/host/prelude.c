@@ -1,7 +1,5 @@
 #include <math.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,29 +7,6 @@
 /* It would carry elements that the next step of a sum reads again from step to step, and sums out of registers for that. */
 #pragma GCC optimize("no-predictive-commoning")
 #endif
-
-typedef struct {
-  int32_t type_index;
-  uint32_t small_len;
-  union {
-    int64_t v_int64;
-    double v_float64;
-    void* v_ptr;
-  } value;
-} anyfn_value;
-
-typedef struct {
-  void* data;
-  int32_t device_type;
-  int32_t device_id;
-  int32_t ndim;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  const int64_t* shape;
-  const int64_t* strides;
-  uint64_t byte_offset;
-} anyfn_tensor;
 
 #if defined(_WIN32)
 #define ANYFN_EXPORT __declspec(dllexport)
@@ -65,17 +40,9 @@ ANYFN_EXPORT void (*__TVMFFIErrorSetRaisedFromCStr)(const char* kind, const char
 ANYFN_EXPORT void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t size, int code, int bits) = 0;
 ANYFN_EXPORT int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* memory) = 0;
 
-typedef struct {
-  void* sync;
-  int32_t num_task;
-} anyfn_group;
 typedef int (*anyfn_task)(int task, anyfn_group* group, void* data);
 ANYFN_EXPORT int (*__TVMBackendParallelLaunch)(anyfn_task task, void* data, int num_task) = 0;
 
-typedef struct {
-  const char* data;
-  size_t size;
-} anyfn_text;
 ANYFN_EXPORT int (*__TVMFFIStringFromByteArray)(const anyfn_text* text, anyfn_value* out) = 0;
 
 /* Where the loader does not know these pointers, the process may have the functions. */
