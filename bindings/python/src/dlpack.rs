@@ -18,7 +18,8 @@ use anyfn::abi::{
     kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost,
 };
 use anyfn::access::Region;
-use anyfn::{ObjectRef, Tensor, TensorView};
+use anyfn::tensor_mismatch::TensorMismatch;
+use anyfn::{DType, ObjectRef, Tensor, TensorView};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
@@ -208,8 +209,8 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
     } else if read_only && !at.is_only_read() {
         ndarray::read_only(at)
     } else if padded && !content.dl_tensor.dtype.bits.is_multiple_of(8) {
-        let text = "elements that have a whole byte each cannot be read: expected packed ones";
-        at.raise(py::exceptions::value_error(), text)
+        let mismatch = TensorMismatch::Padded { dtype: DType(content.dl_tensor.dtype) };
+        at.raise(py::exceptions::value_error(), &mismatch.to_string())
     } else {
         Ok(())
     };
@@ -245,10 +246,7 @@ pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> R
 
 fn wrong_version<T>(version: DLPackVersion, at: &At<'_>) -> Res<T> {
     let DLPackVersion { major, minor } = version;
-    at.raise(
-        py::exceptions::type_error(),
-        &format!("DLPack version {major}.{minor} cannot be read: expected {DLPACK_MAJOR_VERSION}.x"),
-    )
+    at.raise(py::exceptions::type_error(), &TensorMismatch::Version { major, minor }.to_string())
 }
 
 /// Calls `__dlpack__` to request a capsule from an object: a versioned capsule if the object supports DLPack 1.0, and

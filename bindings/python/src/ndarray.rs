@@ -9,6 +9,7 @@ use std::ptr;
 
 use anyfn::Tensor;
 use anyfn::abi::{DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt};
+use anyfn::tensor_mismatch::TensorMismatch;
 
 use pyo3_ffi as ffi;
 
@@ -211,10 +212,7 @@ fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTenso
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
     let ndim = usize::try_from(array.ndim).unwrap_or(usize::MAX);
     if ndim > NDIM_MAX {
-        return at.raise(
-            py::exceptions::value_error(),
-            &format!("cannot use an array of {} dimensions", array.ndim),
-        );
+        return too_many_dimensions(array.ndim, at);
     }
     let place = scratch.take(HEAD + 2 * ndim);
     // SAFETY: `take` allocated the head and twice `ndim` words.
@@ -298,6 +296,12 @@ fn extents(array: &Array, ndim: usize) -> (&[i64], &[i64]) {
 /// Returns true if the stride of a dimension is never used: the dimension has extent 1, or the array has no elements.
 fn is_unused(shape: &[i64], dimension: usize) -> bool {
     shape[dimension] == 1 || shape.contains(&0)
+}
+
+#[cold]
+fn too_many_dimensions<T>(ndim: c_int, at: &At<'_>) -> Res<T> {
+    let mismatch = TensorMismatch::TooManyDimensions { got: ndim.into() };
+    at.raise(py::exceptions::value_error(), &mismatch.to_string())
 }
 
 #[cold]

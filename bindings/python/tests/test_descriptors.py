@@ -16,7 +16,7 @@ DATA = b"\0" * 64
 
 REFUSED = {
     "fewer dimensions than none": (dict(ndim=-1), "-1 dimensions"),
-    "too many dimensions": (dict(ndim=2**31 - 1), "at most 64 dimensions, got 2147483647"),
+    "too many dimensions": (dict(ndim=2**31 - 1), "at most 64 dimensions but got 2147483647"),
     "no extents": (dict(ndim=3, no_shape=True), "3 dimensions has no shape"),
     "a negative extent": (dict(shape=(-4,)), "an extent is negative"),
     "more elements than numbers": (dict(shape=(2**32, 2**32)), "too large"),

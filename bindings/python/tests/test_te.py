@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_refused_with_what_was_expected_and_got():
         "TypeError: matmul: argument 3 `D`: expected float32 but got float64": (a, b, bias, d.astype("float64")),
         "ValueError: matmul: argument 2 `bias`: expected 1 dimensions but got 2": (a, b, d, d),
         "ValueError: matmul: argument 3 `D`: expected extent 4 in dimension 0 but got 3": (a, b, bias, d.T.copy()),
-        "ValueError: matmul: argument 0 `A`: expected elements row by row without gaps (stride 1 in dimension 1) but got "
+        "ValueError: matmul: argument 0 `A`: expected a contiguous tensor (stride 1 in dimension 1) but got "
         "stride 2": (np.zeros((4, 10), "float32")[:, ::2], b, bias, d),
         "ValueError: matmul: arguments 2 `bias` and 3 `D` share memory, and one of them is written": (a, b, d[1], d),
     }

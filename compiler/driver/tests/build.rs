@@ -2,7 +2,11 @@
 
 use anyfn_host as _;
 
-use anyfn::{Array, DType, Map, PackedFunc, Ref, Result, Tensor};
+use std::ptr;
+
+use anyfn::abi::{DEVICE_TYPES, DLTensor, DTYPE_CODES, kDLCPU};
+use anyfn::tensor_mismatch::TensorMismatch;
+use anyfn::{Array, DType, Device, Map, PackedFunc, Ref, Result, Tensor, TensorView};
 use anyfn_compiler::ir::expr::Expr;
 use anyfn_compiler::ir::func::{IRModule, PrimFunc};
 use anyfn_compiler::ir::ops;
@@ -72,5 +76,41 @@ fn matmul_with_bias_and_relu_is_right() -> Result<()> {
     let small = tensor(&[k as i64, m as i64 - 1], &b[..k * (m - 1)])?;
     let error = f.call((ta.view(), small.view(), tbias.view(), td.view())).unwrap_err();
     assert_eq!(error.message(), "matmul: argument 1 `B`: expected extent 9 in dimension 1 but got 8");
+    Ok(())
+}
+
+/// Generated code describes arguments that do not fit in the same words as the runtime.
+#[test]
+fn messages_about_tensors_are_those_of_the_runtime() -> Result<()> {
+    let built = build(&module("matmul", matmul(4, 3, 5)?)?, None)?;
+    let f: PackedFunc = built.get_function("matmul")?;
+    let zeros = |extents: &[i64]| Tensor::zeros(DType::FLOAT32, extents);
+    let (a, b, bias, d) = (zeros(&[4, 5])?, zeros(&[5, 3])?, zeros(&[3])?, zeros(&[4, 3])?);
+    let good = DLTensor { strides: ptr::null_mut(), ..*a.view().as_dl() };
+    let check = |argument: DLTensor, mismatch: TensorMismatch<'_>| {
+        // SAFETY: the extents and strides live until the call ends, and the call fails before it reads an element.
+        let view = unsafe { TensorView::from_dl(&argument) };
+        let error = f.call((view, b.view(), bias.view(), d.view())).unwrap_err();
+        let message = format!("matmul: argument 0 `A`: {mismatch}");
+        assert_eq!((error.kind(), error.message()), (mismatch.kind(), &*message));
+    };
+    for code in DTYPE_CODES.iter().map(|(_, code)| *code).chain([200]) {
+        for (bits, lanes) in [(8, 1), (32, 4), (16, 0_u16.wrapping_sub(4))] {
+            let got = DType::new(code, bits, lanes);
+            check(DLTensor { dtype: got.0, ..good }, TensorMismatch::DType { expected: DType::FLOAT32, got });
+        }
+    }
+    for kind in DEVICE_TYPES.iter().map(|(_, kind)| *kind).chain([99, -1]).filter(|kind| *kind != kDLCPU) {
+        let got = Device::new(kind, 3);
+        check(DLTensor { device: got.0, ..good }, TensorMismatch::Device { got });
+    }
+    check(DLTensor { ndim: 1, ..good }, TensorMismatch::Dimensions { expected: 2, got: 1 });
+    let (mut shape, mut strides) = ([4, 6], [10, 2]);
+    let mismatch = TensorMismatch::Extent { dim: 1, expected: 5, got: 6 };
+    check(DLTensor { shape: shape.as_mut_ptr(), ..good }, mismatch);
+    let mismatch = TensorMismatch::Stride { dim: 1, expected: 1, got: 2 };
+    check(DLTensor { strides: strides.as_mut_ptr(), ..good }, mismatch);
+    let address = a.view().data().addr() + 1;
+    check(DLTensor { byte_offset: 1, ..good }, TensorMismatch::Alignment { expected: 4, address });
     Ok(())
 }

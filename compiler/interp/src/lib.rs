@@ -25,6 +25,7 @@ mod value;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use anyfn::tensor_mismatch::{self, TensorMismatch};
 use anyfn::{Any, Array, Error, Object, ObjectRef, Ref, Result, Tensor, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Var;
@@ -131,15 +132,12 @@ fn number(name: &str, place: usize, param: &Ref<Var>, arg: &Any) -> Result<Value
 fn check_type(name: &str, place: usize, buffer: &Buffer, tensor: &Tensor) -> Result<()> {
     let view = tensor.view();
     let own = &buffer.name;
-    if view.shape().len() != buffer.shape.len() {
-        let (expected, got) = (buffer.shape.len(), view.shape().len());
-        bail!("ValueError", "{name}: argument {place} `{own}`: expected {expected} dimensions but got {got}");
-    }
-    if view.dtype() != buffer.dtype {
-        let (expected, got) = (buffer.dtype, view.dtype());
-        bail!("TypeError", "{name}: argument {place} `{own}`: expected {expected} but got {got}");
-    }
-    Ok(())
+    let (expected, got) = (buffer.shape.len(), view.shape().len());
+    let checked = match expected == got {
+        true => tensor_mismatch::check_dtype(&view, buffer.dtype),
+        false => Err(TensorMismatch::Dimensions { expected, got }),
+    };
+    checked.map_err(|mismatch| anyfn::error!(mismatch.kind(), "{name}: argument {place} `{own}`: {mismatch}"))
 }
 
 /// Initialises the memory of a buffer with the bytes of a tensor, after checking the extents of the tensor.
@@ -149,10 +147,8 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     for (dim, (extent, got)) in buffer.shape.iter().zip(view.shape()).enumerate() {
         let expected = machine.place(&extent)?;
         if expected != i128::from(*got) {
-            bail!(
-                "ValueError",
-                "{name}: argument {place} `{own}`: expected extent {expected} in dimension {dim} but got {got}"
-            );
+            let mismatch = TensorMismatch::Extent { dim, expected, got: *got };
+            bail!(mismatch.kind(), "{name}: argument {place} `{own}`: {mismatch}");
         }
     }
     let bytes = view.to_bytes().map_err(|error| {

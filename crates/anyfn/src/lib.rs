@@ -87,6 +87,8 @@ mod signals;
 mod signature;
 mod string;
 mod tensor;
+#[doc(hidden)]
+pub mod tensor_mismatch;
 mod tensor_ops;
 mod typed;
 mod types;

@@ -9,9 +9,10 @@ use alloc::format;
 use anyfn_abi::{
     DLManagedTensorVersioned, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TENSOR_VIEW_READ_ONLY, TVMFFIAny,
     TVMFFIAnyValue, TVMFFIObject, TVMFFIObjectHandle, TVMFFITensorFromDLPackVersioned,
-    TVMFFITensorToDLPackVersioned, kDLCPU, kTVMFFIDLTensorPtr, kTVMFFITensor,
+    TVMFFITensorToDLPackVersioned, kTVMFFIDLTensorPtr, kTVMFFITensor,
 };
 
+use crate::tensor_mismatch::{self, TensorMismatch};
 use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result, Schema};
 
 /// Maximum number of dimensions of a tensor.
@@ -115,7 +116,7 @@ impl Tensor {
         let tensor = Tensor::zeros(dtype, shape)?;
         let size = owned::size(dtype, shape)?;
         if size != bytes.len() {
-            crate::bail!("ValueError", "shape {shape:?} of {dtype} needs {size} bytes but got {}", bytes.len());
+            return Err(TensorMismatch::Size { dtype, shape, expected: size, got: bytes.len() }.error());
         }
         // SAFETY: the tensor was just created with `size` bytes, and no other code has access to it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.view().data().cast::<u8>(), size) };
@@ -298,18 +299,7 @@ impl<'a> TensorView<'a> {
 
     /// Returns true if the elements are stored in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        let Some(strides) = self.strides() else { return true };
-        if self.shape().contains(&0) {
-            return true;
-        }
-        let mut expected = 1i64;
-        for (extent, stride) in self.shape().iter().zip(strides).rev() {
-            if *extent != 1 && *stride != expected {
-                return false;
-            }
-            expected = expected.saturating_mul(*extent);
-        }
-        true
+        tensor_mismatch::check_contiguous(self).is_ok()
     }
 
     /// Returns true if the memory ranges that the elements of the two tensors span overlap, so that elements may share
@@ -401,9 +391,8 @@ impl<'a> TensorView<'a> {
     /// Returns the address and the number of bytes of all elements. Returns an error unless the elements are stored in
     /// main memory without gaps.
     pub(crate) fn checked_bytes(&self) -> Result<(*mut u8, usize)> {
-        if self.tensor.device.device_type != kDLCPU || !self.is_contiguous() {
-            crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
-        }
+        tensor_mismatch::check_host(self)?;
+        tensor_mismatch::check_contiguous(self)?;
         let size = owned::size(self.dtype(), self.shape())?;
         let data: *mut u8 = self.data().cast();
         if size == 0 {
@@ -418,15 +407,9 @@ impl<'a> TensorView<'a> {
     /// Returns the address and the number of all elements. Returns an error unless the elements are of type `T` and
     /// stored in main memory without gaps.
     pub(crate) fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
-        if self.dtype() != T::DTYPE {
-            crate::bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.dtype());
-        }
-        if self.tensor.device.device_type != kDLCPU {
-            crate::bail!("ValueError", "expected a tensor in main memory but got one on {}", self.device());
-        }
-        if !self.is_contiguous() {
-            crate::bail!("ValueError", "expected a contiguous tensor but got strides {:?}", self.strides());
-        }
+        tensor_mismatch::check_dtype(self, T::DTYPE)?;
+        tensor_mismatch::check_host(self)?;
+        tensor_mismatch::check_contiguous(self)?;
         let Some(len) = self.num_elements() else {
             crate::bail!("ValueError", "expected a valid shape but got {:?}", self.shape());
         };
@@ -434,8 +417,11 @@ impl<'a> TensorView<'a> {
         if len == 0 {
             return Ok((ptr::dangling_mut(), 0));
         }
-        if data.is_null() || !data.is_aligned() || len > isize::MAX as usize / size_of::<T>() {
-            crate::bail!("ValueError", "expected data aligned to {} bytes but got {data:p}", align_of::<T>());
+        if data.is_null() || len > isize::MAX as usize / size_of::<T>() {
+            crate::bail!("ValueError", "expected {len} elements in main memory but got {data:p}");
+        }
+        if !data.is_aligned() {
+            return Err(TensorMismatch::Alignment { expected: align_of::<T>(), address: data.addr() }.error());
         }
         Ok((data, len))
     }
@@ -553,6 +539,7 @@ mod owned {
 
     use super::NDIM_MAX;
     use crate::live::{self, Ended};
+    use crate::tensor_mismatch::TensorMismatch;
     use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
@@ -584,7 +571,7 @@ mod owned {
     pub(super) fn allocate(dtype: DType, shape: &[i64]) -> Result<*mut DLManagedTensorVersioned> {
         let ndim = i32::try_from(shape.len()).ok().filter(|ndim| *ndim <= NDIM_MAX);
         let Some(ndim) = ndim else {
-            crate::bail!("ValueError", "a tensor has up to {NDIM_MAX} dimensions but got {}", shape.len());
+            return Err(TensorMismatch::TooManyDimensions { got: shape.len() as i64 }.error());
         };
         let size = size(dtype, shape)?;
         let layout = size.checked_add(ALIGNMENT).and_then(|size| Layout::from_size_align(size, BASE).ok());

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
 
+use crate::tensor_mismatch::check_dtype;
 use crate::{AnyView, Bytes, DType, Device, Element, IntoArg, Result, Shape, Tensor, TensorView, bail, global};
 
 impl Tensor {
@@ -150,9 +151,7 @@ impl Tensor {
     /// # Errors
     /// Returns `TypeError` if the elements are not of type `T`, and otherwise the errors of [`Tensor::to_bytes`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if self.view().dtype() != T::DTYPE {
-            bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.view().dtype());
-        }
+        check_dtype(&self.view(), T::DTYPE)?;
         let bytes = self.to_bytes()?;
         let mut elements = Vec::new();
         if elements.try_reserve_exact(bytes.len() / size_of::<T>()).is_err() {

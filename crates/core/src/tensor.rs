@@ -13,6 +13,7 @@ use anyfn::abi::{
     OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost,
     kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
 };
+use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
@@ -101,12 +102,8 @@ pub(crate) unsafe fn from_versioned(
     // SAFETY: the version is the first field in every version of DLPack.
     let version = unsafe { (*from).version };
     if version.major != DLPACK_MAJOR_VERSION {
-        bail!(
-            "ValueError",
-            "DLPack version {}.{} cannot be read: expected {DLPACK_MAJOR_VERSION}.x",
-            version.major,
-            version.minor
-        );
+        let DLPackVersion { major, minor } = version;
+        return Err(TensorMismatch::Version { major, minor }.error());
     }
     // SAFETY: the caller guarantees a valid tensor.
     let tensor = unsafe { (*from).dl_tensor };
@@ -114,11 +111,7 @@ pub(crate) unsafe fn from_versioned(
     let flags = unsafe { (*from).flags };
     let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
     if flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0 && !tensor.dtype.bits.is_multiple_of(8) {
-        let dtype = DType(tensor.dtype);
-        bail!(
-            "ValueError",
-            "elements of {dtype} that have a whole byte each cannot be read: expected packed ones"
-        );
+        return Err(TensorMismatch::Padded { dtype: DType(tensor.dtype) }.error());
     }
     // SAFETY: the caller guarantees a valid tensor.
     let (tensor, extents) = unsafe { checked(tensor, require) }?;
@@ -229,7 +222,7 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
         bail!("ValueError", "a tensor with {} dimensions is none", tensor.ndim);
     };
     if tensor.ndim > NDIM_MAX {
-        bail!("ValueError", "expected a tensor of at most {NDIM_MAX} dimensions, got {ndim}");
+        return Err(TensorMismatch::TooManyDimensions { got: tensor.ndim.into() }.error());
     }
     if ndim == 0 {
         return Ok(&[]);

@@ -16,9 +16,10 @@ mod size;
 mod vector;
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
-use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
-use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn::abi::{DEVICE_TYPES, DTYPE_CODES, kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
+use anyfn::{Array, DType, Device, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
 use anyfn_ir::func::PrimFunc;
@@ -36,6 +37,23 @@ use crate::family::{Body, Dialect, Interface, Literal, Message, Symbol, c, type_
 /// Returns `ValueError` for a data type without a C type.
 fn c_type(dtype: DType) -> Result<&'static str> {
     type_name::<Host>(dtype)
+}
+
+/// Returns tables of the names of devices and data types as the runtime prints them, for messages.
+fn names() -> String {
+    let device = |kind: i32| Device::new(kind, 0).to_string().trim_end_matches(":0").to_owned();
+    let devices: Vec<String> =
+        DEVICE_TYPES.iter().map(|(_, kind)| format!("[{kind}] = \"{}\"", device(*kind))).collect();
+    // With 0 bits, a name ends with the number 0 or has no number of bits.
+    let dtype = |code: u8| DType::new(code, 0, 1).to_string().trim_end_matches('0').to_owned();
+    let dtypes: Vec<String> =
+        DTYPE_CODES.iter().map(|(_, code)| format!("[{code}] = \"{}\"", dtype(*code))).collect();
+    let mut out = String::new();
+    for (name, entries) in [("anyfn_device_names", devices), ("anyfn_dtype_names", dtypes)] {
+        let entries = entries.join(",\n  ");
+        let _ = write!(out, "\nstatic const char* const {name}[] = {{\n  {entries},\n}};\n");
+    }
+    out
 }
 
 /// The dialect of the host, with its state within one function.
@@ -77,7 +95,7 @@ impl Dialect for Host {
     fn prelude() -> String {
         // The first line of the file is for readers of this repository.
         let abi = include_str!("abi.c").split_once('\n').map_or("", |(_, text)| text);
-        [abi, include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
+        [abi, &names(), include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
     }
 
     fn check_symbol(symbol: &Symbol) -> Result<()> {

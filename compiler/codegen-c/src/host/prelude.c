@@ -107,23 +107,34 @@ ANYFN_COLD static const char* anyfn_type_name(int32_t index) {
   }
 }
 
-ANYFN_COLD static const char* anyfn_dtype_name(char* out, size_t size, uint32_t code, uint32_t bits, uint32_t lanes) {
-  static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  if (code == 6 && bits == 8)
-    snprintf(out, size, "bool");
-  else if (code < 7)
-    snprintf(out, size, "%s%u", names[code], bits);
-  else
-    snprintf(out, size, "dtype(%u, %u)", code, bits);
-  if (lanes != 1) {
-    size_t used = 0;
-    while (out[used]) ++used;
-    snprintf(out + used, size - used, "x%u", lanes);
+ANYFN_COLD static const char* anyfn_dtype_name(char* out, size_t size, uint8_t code, uint8_t bits, uint16_t lanes) {
+  char width[8] = "", count[24] = "";
+  const int16_t signed_lanes = (int16_t)lanes;
+  if (code >= sizeof anyfn_dtype_names / sizeof *anyfn_dtype_names) {
+    snprintf(out, size, "dtype(%u, %u, %u)", code, bits, lanes);
+    return out;
   }
+  /* The names of handles, of bool and of small floats have no number of bits. */
+  if (code < 3 || code == 4 || code == 5 || (code == 6 && bits != 8)) snprintf(width, sizeof width, "%u", bits);
+  if (signed_lanes > 1)
+    snprintf(count, sizeof count, "x%d", signed_lanes);
+  else if (signed_lanes < -1)
+    snprintf(count, sizeof count, "xvscalex%d", -signed_lanes);
+  snprintf(out, size, "%s%s%s", anyfn_dtype_names[code], width, count);
   return out;
 }
 
-/* An argument that must be a tensor of this rank and data type in main memory; NULL and an error if it is not. */
+ANYFN_COLD static const char* anyfn_device_name(char* out, size_t size, int32_t type, int32_t id) {
+  const int32_t known = (int32_t)(sizeof anyfn_device_names / sizeof *anyfn_device_names);
+  if (type >= 0 && type < known && anyfn_device_names[type])
+    snprintf(out, size, "%s:%d", anyfn_device_names[type], id);
+  else
+    snprintf(out, size, "device_type_%d:%d", type, id);
+  return out;
+}
+
+/* An argument that must be a tensor of this rank and data type in main memory; NULL and an error if it is not. The
+   messages are those of the runtime (`TensorMismatch`), which a test compares. */
 static const anyfn_tensor* anyfn_get_tensor(const char* where, const anyfn_value* arg, int32_t ndim, uint8_t code,
                                             uint8_t bits, uint32_t size) {
   const anyfn_tensor* t;
@@ -146,8 +157,9 @@ static const anyfn_tensor* anyfn_get_tensor(const char* where, const anyfn_value
     return 0;
   }
   if (ANYFN_UNLIKELY(t->device_type != 1)) {
-    anyfn_fail("ValueError", "%s: expected a tensor in main memory (device type 1) but got one of device type %d",
-               where, t->device_type);
+    char got[48];
+    anyfn_fail("ValueError", "%s: expected a tensor in main memory but got one on %s", where,
+               anyfn_device_name(got, 48, t->device_type, t->device_id));
     return 0;
   }
   if (t->strides) {
@@ -158,8 +170,8 @@ static const anyfn_tensor* anyfn_get_tensor(const char* where, const anyfn_value
     for (i = ndim; !empty && i-- > 0;) {
       if (ANYFN_UNLIKELY(t->shape[i] != 1 && t->strides[i] != expected)) {
         anyfn_fail("ValueError",
-                   "%s: expected elements row by row without gaps (stride %lld in dimension %d) but got stride %lld",
-                   where, (long long)expected, i, (long long)t->strides[i]);
+                   "%s: expected a contiguous tensor (stride %lld in dimension %d) but got stride %lld", where,
+                   (long long)expected, i, (long long)t->strides[i]);
         return 0;
       }
       expected *= t->shape[i];

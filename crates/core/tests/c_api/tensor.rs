@@ -303,7 +303,7 @@ fn a_tensor_of_too_many_dimensions_is_refused_before_its_shape_is_read() {
         assert_eq!(unsafe { TVMFFITensorFromDLPack(&mut managed(described, &released), 0, 0, &mut out) }, -1);
         let error = anyfn::Error::take_raised();
         assert_eq!(error.kind(), "ValueError");
-        assert_eq!(error.message(), format!("expected a tensor of at most 64 dimensions, got {ndim}"));
+        assert_eq!(error.message(), format!("expected a tensor of at most 64 dimensions but got {ndim}"));
         assert_eq!(
             unsafe { TVMFFITensorFromDLPackVersioned(&mut versioned(described, &released), 0, 0, &mut out) },
             -1

@@ -2,9 +2,10 @@
 
 use anyfn::abi::DLTensor;
 use anyfn::access::{Access, Mode};
+use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Device, Result, TensorView, bail};
 
-use super::layout::{Layout, byte_count, numbers, push_compact, show};
+use super::layout::{Layout, byte_count, numbers, push_compact};
 use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
 
 /// Copies the elements of one tensor to another tensor of the same shape and type. The copy has finished when the call
@@ -134,7 +135,8 @@ impl Compact {
     fn of(like: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<Compact> {
         let needed = byte_count(like.dtype(), like.shape())?;
         if needed != length {
-            bail!("ValueError", "{}{} has {needed} bytes but got {length}", like.dtype(), show(like.shape()));
+            let (dtype, shape) = (like.dtype(), like.shape());
+            return Err(TensorMismatch::Size { dtype, shape, expected: needed, got: length }.error());
         }
         Compact::new(like.dtype(), like.shape(), bytes)
     }

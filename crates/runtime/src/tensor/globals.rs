@@ -4,6 +4,7 @@
 
 use core::ffi::c_void;
 
+use anyfn::tensor_mismatch::check_contiguous;
 use anyfn::{
     Any, AnyView, DType, Device, FromArg, Mismatch, OpaquePtr, Result, Schema, Shape, Tensor, TensorView, bail,
     register,
@@ -124,9 +125,7 @@ fn create_view(
     #[default(0)] relative_byte_offset: i64,
 ) -> Result<Tensor> {
     let source = tensor.0.view();
-    if !source.is_contiguous() {
-        bail!("ValueError", "expected a contiguous tensor but got strides {:?}", source.strides());
-    }
+    check_contiguous(&source)?;
     if relative_byte_offset < 0 {
         bail!("ValueError", "an offset is not negative but got {relative_byte_offset}");
     }

@@ -2,6 +2,8 @@
 
 use anyfn::abi::DLTensor;
 use anyfn::access::Region;
+use anyfn::tensor_mismatch::TensorMismatch;
+pub(crate) use anyfn::tensor_mismatch::show;
 use anyfn::{DType, NDIM_MAX, Result, TensorView, bail};
 
 use crate::device::{MemoryKind, Place, memory_kind};
@@ -28,7 +30,7 @@ pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
 /// space.
 pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
     if shape.len() > NDIM_MAX as usize {
-        bail!("ValueError", "a tensor has up to {NDIM_MAX} dimensions but got {}", shape.len());
+        return Err(TensorMismatch::TooManyDimensions { got: shape.len() as i64 }.error());
     }
     if let Some(extent) = shape.iter().find(|extent| **extent < 0) {
         bail!("ValueError", "an extent is not negative but got {extent} in shape {}", show(shape));
@@ -53,15 +55,6 @@ pub(crate) fn byte_count(dtype: DType, shape: &[i64]) -> Result<usize> {
         Ok(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
         _ => bail!("MemoryError", "no machine has memory for a tensor of {dtype} and shape {}", show(shape)),
     }
-}
-
-/// Formats a shape for messages.
-pub(crate) fn show(shape: &[i64]) -> String {
-    const SHOWN: usize = 16;
-    if shape.len() <= SHOWN {
-        return format!("{shape:?}");
-    }
-    format!("{:?} and {} more", &shape[..SHOWN], shape.len() - SHOWN)
 }
 
 /// Allocates an empty vector of integers with the given capacity.
