@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::ffi::c_int;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -135,10 +136,40 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
     0
 }
 
+/// Error to which a walk or map has most recently added its location, and the access path.
+///
+/// An error passes through all walks that callbacks have nested. The innermost one determines the path.
+#[derive(Default)]
+pub(crate) struct Described(RefCell<Option<(Error, String)>>);
+
+impl Described {
+    /// Adds the location of an error that occurred at `value` to its context. `objects` are the objects on the path
+    /// to the error, the innermost first; `way` lists the values between the root and `value`, each with its plan and
+    /// the state of its iteration.
+    #[cold]
+    pub(crate) fn add<'f>(
+        &self,
+        error: Error,
+        objects: Vec<Any>,
+        way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>,
+        value: &Any,
+    ) -> Error {
+        let mut described = self.0.borrow_mut();
+        let path = match described.take() {
+            Some((of, path)) if identity(&of) == identity(&error) => path,
+            _ => path(way, value),
+        };
+        let error = with_way(error, objects, &path);
+        // The error is kept alive, so that no other error gets the same address.
+        *described = Some((error.clone(), path));
+        error
+    }
+}
+
 /// Adds the location of an error to its context: `objects`, the objects on the path to the error with the innermost
 /// first, and `path`, the access path.
 #[cold]
-pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
+fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     let before = error.context();
     if let Some(known) = before.as_ref().and_then(content_of) {
         // The error has already passed through a walk that was part of this one.
@@ -196,7 +227,7 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
 
 /// Returns a number that identifies an error. The number stays the same when the error passes through a Python
 /// callback, which converts a Python exception to a new error object.
-pub(crate) fn identity(error: &Error) -> usize {
+fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {
         context = known.prev_error_context.clone();
@@ -227,7 +258,7 @@ pub(crate) fn cycle(type_key: &str) -> Error {
 /// Returns the access path from the root to `value`. `way` lists the values between them, each with its plan and the
 /// state of its iteration.
 #[cold]
-pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
+fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
     /// Number of steps shown at each end of a long path.
     const SHOWN: usize = 24;
     let way: Vec<_> = way.collect();

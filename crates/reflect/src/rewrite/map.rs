@@ -4,7 +4,6 @@
 //! from the root to it is shared, it is changed in place instead.
 
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ffi::c_void;
@@ -14,13 +13,14 @@ use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFISt
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
 use super::children::{Children, Value};
+use super::fail::{self, Described};
 use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::rebuild;
 use super::seen::{Memo, Seen};
 use super::tool::{self, Kind, Tool};
 use super::walk::same;
-use super::{Order, Region, fail, unchanged};
+use super::{Order, Region, unchanged};
 use crate::column::expected;
 use crate::guard::Nested;
 
@@ -111,7 +111,7 @@ pub(crate) struct Mapping<'a> {
     /// Number of replacements of variables that have been recorded in `remap`.
     generation: Cell<u64>,
     mutator: OnceCell<ObjectRef>,
-    described: RefCell<Option<(Error, String)>>,
+    described: Described,
 }
 
 /// A new value, or `None` if the value does not change.
@@ -147,7 +147,7 @@ impl<'a> Mapping<'a> {
             remap: RefCell::new(Memo::default()),
             generation: Cell::new(0),
             mutator: OnceCell::new(),
-            described: RefCell::new(None),
+            described: Described::default(),
         }
     }
 
@@ -556,19 +556,8 @@ impl<'a> Mapping<'a> {
             objects.push(value.clone());
         }
         objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.get().clone()));
-        let identity = fail::identity(&error);
-        let mut described = self.described.borrow_mut();
-        let path = match described.take() {
-            Some((of, path)) if fail::identity(&of) == identity => path,
-            _ => {
-                let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
-                fail::path(way, value)
-            }
-        };
-        let error = fail::with_way(error, objects, &path);
-        // The error is kept alive, so that no other error gets the same address.
-        *described = Some((error.clone(), path));
-        error
+        let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
+        self.described.add(error, objects, way, value)
     }
 }
 

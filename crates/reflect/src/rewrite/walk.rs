@@ -4,7 +4,6 @@
 //! walk themselves, and hooks of types, recurse; the depth of both is limited.
 
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{OnceCell, RefCell};
 
@@ -12,11 +11,12 @@ use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBool, kTVMFFIInt, kTVMFFINone, 
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
 use super::children::{Children, Value};
+use super::fail::{self, Described};
 use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::seen::Seen;
 use super::tool::{self, Kind, Tool};
-use super::{Order, Region, fail};
+use super::{Order, Region};
 use crate::guard::Nested;
 
 /// A value whose children are being walked.
@@ -46,8 +46,7 @@ pub(crate) struct Walk<'a> {
     /// Objects that contain the current value. If `once` is true, all objects that have been visited.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
-    /// Error whose location was added most recently, and its access path.
-    described: RefCell<Option<(Error, String)>>,
+    described: Described,
 }
 
 /// Interrupt with which a callback has ended the walk; `None` if the walk was not ended.
@@ -72,7 +71,7 @@ impl<'a> Walk<'a> {
             frames: RefCell::new(Vec::new()),
             seen: RefCell::new(Seen::default()),
             visitor: OnceCell::new(),
-            described: RefCell::new(None),
+            described: Described::default(),
         }
     }
 
@@ -326,19 +325,8 @@ impl<'a> Walk<'a> {
             objects.push(value.clone());
         }
         objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.get().clone()));
-        let identity = fail::identity(&error);
-        let mut described = self.described.borrow_mut();
-        let path = match described.take() {
-            Some((of, path)) if fail::identity(&of) == identity => path,
-            _ => {
-                let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
-                fail::path(way, value)
-            }
-        };
-        let error = fail::with_way(error, objects, &path);
-        // The error is kept alive, so that no other error gets the same address.
-        *described = Some((error.clone(), path));
-        error
+        let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
+        self.described.add(error, objects, way, value)
     }
 }
 
