@@ -25,6 +25,8 @@ pub(crate) struct Parser<'a> {
     pub(crate) scope: Scope<'a>,
     /// True while the shapes of parameters are parsed, in which an unknown name defines a variable.
     pub(crate) defining: bool,
+    /// True while a range of indices is parsed, in which a colon can also precede the end of the range.
+    pub(crate) in_range: bool,
 }
 
 /// Access to tokens.
@@ -293,7 +295,8 @@ impl<'a> Parser<'a> {
         if self.is_sign(0, ".") {
             return self.dotted(name, at);
         }
-        if self.defining && self.is_sign(0, ":") {
+        let is_dtype = |token: &Token| matches!(token, Token::Name(name) if is_dtype_name(name));
+        if self.defining && self.is_sign(0, ":") && (!self.in_range || is_dtype(self.ahead(1))) {
             self.at += 1;
             let dtype = self.dtype()?;
             return Ok(self.new_extent(name, dtype).into_parent());
@@ -645,6 +648,7 @@ impl<'a> Parser<'a> {
             self.expect(")", "after the range")?;
             return Ok(Ref::new(Range { min, extent }));
         }
+        let in_range = std::mem::replace(&mut self.in_range, true);
         let min = self.expr()?;
         let extent = if self.eat(":") {
             let end = self.expr()?;
@@ -652,6 +656,7 @@ impl<'a> Parser<'a> {
         } else {
             self.located(at, ops::int(1, min.dtype.element()))?
         };
+        self.in_range = in_range;
         Ok(Ref::new(Range { min, extent }))
     }
 

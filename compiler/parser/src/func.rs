@@ -49,6 +49,7 @@ impl Program {
             depth: 0,
             scope: Scope::default(),
             defining: false,
+            in_range: false,
         };
         parser.program()
     }

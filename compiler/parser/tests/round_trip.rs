@@ -290,3 +290,15 @@ fn errors_show_where_they_are_and_what_was_expected() {
     assert!(parse("").unwrap_err().message().contains("expected `def`, the beginning of a function"));
     assert!(parse_func("module()\n").err().unwrap().message().contains("holds 0"));
 }
+
+#[test]
+fn loops_whose_extents_depend_on_each_other() -> Result<()> {
+    let text = r#"def f(A: Buffer((8, 8), "float32")):
+    for i in range(8):
+        for j, k in grid(i, 2):
+            A[i, j] = 0.0"#;
+    let func = parse(text)?;
+    assert_eq!(printer::text(&func).trim_end(), text);
+    check(&func, 0);
+    Ok(())
+}

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyfn::{Any, Array, DType, Map, Ref};
 
 use super::{KEYWORDS, LOOSE, Printer, address, is_word};
+use crate::analysis::uses_var;
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use crate::kind::{ExprKind, StmtKind, as_int, is_int};
@@ -126,7 +127,7 @@ impl Printer {
     }
 
     fn for_loop(&mut self, first: &Ref<For>) {
-        // Directly nested loops without further properties are printed as one `grid`.
+        // Directly nested loops without further properties are printed as one `grid`, in which no extent depends on a loop.
         let dtype = first.loop_var.dtype;
         let is_plain = |node: &For| {
             node.kind == ForKind::Serial
@@ -138,7 +139,8 @@ impl Printer {
         let mut nest = vec![first.clone()];
         let mut body = first.body.clone();
         while let StmtKind::For(next) = StmtKind::of(&body) {
-            if !is_plain(first) || !is_plain(next) {
+            let depends = nest.iter().any(|node: &Ref<For>| uses_var(&next.extent, &node.loop_var));
+            if !is_plain(first) || !is_plain(next) || depends {
                 break;
             }
             nest.push(next.clone());
