@@ -15,6 +15,24 @@ pub type TVMFFISafeCallType = unsafe extern "C" fn(
     result: *mut TVMFFIAny,
 ) -> c_int;
 
+/// Flag of a function: it may run for a long time or block, so callers release locks such as Python's around the call.
+pub const FUNCTION_FLAG_BLOCKING: u64 = 1;
+/// Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
+/// languages promise memory safety, and remote peers, cannot look it up.
+pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
+
+/// Additional properties of a function that anyfn created.
+#[repr(C)]
+pub struct AnyfnFunctionExt {
+    /// Size of this struct in bytes; a field at or beyond this offset does not exist.
+    pub size: usize,
+    /// Flags, a combination of `FUNCTION_FLAG_*`.
+    pub flags: u64,
+    /// Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
+    /// known. May be NULL.
+    pub signature: Option<unsafe extern "C" fn(func: *mut c_void, result: *mut TVMFFIAny) -> c_int>,
+}
+
 /// Content of a Shape (type 69).
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -29,9 +29,8 @@ pub use dlpack::*;
 pub use functions::*;
 pub use index::*;
 pub use object::{
-    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, OBJECT_FLAG_FUNCTION_EXT,
-    OBJECT_FLAG_LOCKED, OBJECT_FLAG_TENSOR_READ_ONLY, OBJECT_FLAG_TRACE_LOCKED, TENSOR_VIEW_READ_ONLY,
-    TVMFFIObject, TVMFFIObjectDeleter, kTVMFFIObjectDeleterFlagBitMaskBoth,
+    OBJECT_FLAG_FUNCTION_EXT, OBJECT_FLAG_LOCKED, OBJECT_FLAG_TENSOR_READ_ONLY, OBJECT_FLAG_TRACE_LOCKED,
+    TENSOR_VIEW_READ_ONLY, TVMFFIObject, TVMFFIObjectDeleter, kTVMFFIObjectDeleterFlagBitMaskBoth,
     kTVMFFIObjectDeleterFlagBitMaskStrong, kTVMFFIObjectDeleterFlagBitMaskWeak,
 };
 pub use reflection::*;

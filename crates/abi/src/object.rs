@@ -2,8 +2,6 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::TVMFFIAny;
-
 /// Deleter of an object: releases its content, its memory or both, as `flags` states.
 pub type TVMFFIObjectDeleter = unsafe extern "C" fn(self_: *mut c_void, flags: c_int);
 
@@ -43,21 +41,3 @@ pub const kTVMFFIObjectDeleterFlagBitMaskStrong: c_int = 1;
 pub const kTVMFFIObjectDeleterFlagBitMaskWeak: c_int = 2;
 /// Deleter flags: the content is destroyed and the memory is freed.
 pub const kTVMFFIObjectDeleterFlagBitMaskBoth: c_int = 3;
-
-/// Flag of a function: it may run for a long time or block, so callers release locks such as Python's around the call.
-pub const FUNCTION_FLAG_BLOCKING: u64 = 1;
-/// Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
-/// languages promise memory safety, and remote peers, cannot look it up.
-pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
-
-/// Additional properties of a function that anyfn created.
-#[repr(C)]
-pub struct AnyfnFunctionExt {
-    /// Size of this struct in bytes; a field at or beyond this offset does not exist.
-    pub size: usize,
-    /// Flags, a combination of `FUNCTION_FLAG_*`.
-    pub flags: u64,
-    /// Function that returns the signature as a JSON string (see `docs/signature.md`), or None if the signature is not
-    /// known. May be NULL.
-    pub signature: Option<unsafe extern "C" fn(func: *mut c_void, result: *mut TVMFFIAny) -> c_int>,
-}
