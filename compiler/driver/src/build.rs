@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Error, Map, Module, PackedFunc, Ref, Result, bail, registry};
+use anyfn::{Map, Module, PackedFunc, Ref, Result, bail, registry};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::target::Target;
 use anyfn_passes::Pipeline;
@@ -15,6 +15,7 @@ use crate::compile::{Compiler, Form, Progress, io_error};
 use crate::foreign::ForeignModule;
 use crate::lower;
 use crate::target;
+use crate::write::write;
 
 /// Input of a build: a module, a function, or several functions.
 pub trait Buildable {
@@ -272,31 +273,4 @@ pub fn export(module: &Module, path: &Path) -> Result<()> {
             bail!("ValueError", "only what `build` made in this process is exported as source or object file")
         }
     }
-}
-
-/// Writes the source of a library, its object file, or the library itself, as the extension of `path` requires.
-pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
-    let source = library.with_file_name(cache::SOURCE);
-    let copy = |from: &Path| {
-        let bytes = fs::read(from).map_err(|error| io_error(from, &error))?;
-        replace(path, |partial| fs::write(partial, bytes).map_err(|error| io_error(partial, &error)))
-    };
-    match path.extension().and_then(|text| text.to_str()) {
-        Some("c") => copy(&source),
-        Some("so") => copy(library),
-        Some("o") => replace(path, |partial| {
-            compiler.run(&source, partial, Form::Object, &Progress { what: "the module", callback: None })
-        }),
-        _ => bail!("ValueError", "{}: a module is written as `.so`, `.o` or `.c`", path.display()),
-    }
-}
-
-/// Writes a file by `make` under a temporary name, and renames it to `path` when it is complete.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let partial = tempfile::Builder::new().prefix(".anyfn-").tempdir_in(folder).map_err(failed)?;
-    let file = partial.path().join("module");
-    make(&file)?;
-    fs::rename(&file, path).map_err(failed)
 }

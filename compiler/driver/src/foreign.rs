@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyfn::{Module, ModuleKind, PackedFunc, Result, bail};
 
-use crate::build::write;
 use crate::cache;
 use crate::compile::{Compiler, io_error};
+use crate::write::write;
 
 /// A library that was built for another processor architecture, as a module. Its functions cannot be called here, but
 /// it can be exported.

@@ -12,6 +12,7 @@ mod identity;
 mod lower;
 mod pipeline;
 pub mod target;
+mod write;
 
 pub use anyfn_arith as arith;
 pub use anyfn_autosched as autosched;

@@ -1,0 +1,36 @@
+//! Writes built modules to files.
+
+use std::fs;
+use std::path::Path;
+
+use anyfn::{Error, Result, bail};
+
+use crate::cache;
+use crate::compile::{Compiler, Form, Progress, io_error};
+
+/// Writes the source of a library, its object file, or the library itself, as the extension of `path` requires.
+pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
+    let source = library.with_file_name(cache::SOURCE);
+    let copy = |from: &Path| {
+        let bytes = fs::read(from).map_err(|error| io_error(from, &error))?;
+        replace(path, |partial| fs::write(partial, bytes).map_err(|error| io_error(partial, &error)))
+    };
+    match path.extension().and_then(|text| text.to_str()) {
+        Some("c") => copy(&source),
+        Some("so") => copy(library),
+        Some("o") => replace(path, |partial| {
+            compiler.run(&source, partial, Form::Object, &Progress { what: "the module", callback: None })
+        }),
+        _ => bail!("ValueError", "{}: a module is written as `.so`, `.o` or `.c`", path.display()),
+    }
+}
+
+/// Writes a file by `make` under a temporary name, and renames it to `path` when it is complete.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let partial = tempfile::Builder::new().prefix(".anyfn-").tempdir_in(folder).map_err(failed)?;
+    let file = partial.path().join("module");
+    make(&file)?;
+    fs::rename(&file, path).map_err(failed)
+}
