@@ -8,11 +8,8 @@ use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, expr};
 
-use crate::linear::Linear;
+use crate::linear::{Id, Linear};
 use crate::{Analyzer, Bound};
-
-/// Identifier of an atom.
-pub(crate) type Id = u32;
 
 /// Key of an atom. Equal keys of the same data type denote the same atom.
 #[derive(Clone, PartialEq, Eq, Hash)]

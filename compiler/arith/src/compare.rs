@@ -6,8 +6,8 @@ use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::visit::on_enough_stack;
 
-use crate::atom::{Id, Key};
-use crate::linear::{Linear, gcd};
+use crate::atom::Key;
+use crate::linear::{Id, Linear, gcd};
 use crate::{Analyzer, Undo};
 
 impl Analyzer {

@@ -7,8 +7,8 @@ use anyfn_ir::expr::{BinaryOp, BufferLoad, Expr};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::visit::on_enough_stack;
 
-use crate::atom::{Id, Key};
-use crate::linear::{Linear, MAX_TERMS};
+use crate::atom::Key;
+use crate::linear::{Id, Linear, MAX_TERMS};
 use crate::{Analyzer, Bound};
 
 /// Maximum number of terms of an expanded product of two sums. Larger products are not expanded.

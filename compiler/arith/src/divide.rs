@@ -3,8 +3,8 @@
 use anyfn::DType;
 
 use crate::Analyzer;
-use crate::atom::{Id, Key};
-use crate::linear::{Linear, gcd};
+use crate::atom::Key;
+use crate::linear::{Id, Linear, gcd};
 
 impl Analyzer {
     /// Returns the quotient of a sum, rounded down. Returns `None` if the divisor is 0, if a number exceeds 64 bits, or

@@ -41,9 +41,9 @@ use std::collections::{HashMap, HashSet};
 use anyfn::{DType, Ref, Result};
 use anyfn_ir::expr::{Expr, Var};
 
-use crate::atom::{Atom, Id, Key};
+use crate::atom::{Atom, Key};
 pub use crate::bound::Bound;
-use crate::linear::Linear;
+use crate::linear::{Id, Linear};
 pub use crate::region::Span;
 
 /// Knowledge about variables and conditions, and queries about expressions.

@@ -1,6 +1,7 @@
 //! Sums of atoms with factors.
 
-use crate::atom::Id;
+/// Identifier of an atom.
+pub(crate) type Id = u32;
 
 /// Maximum number of terms of a sum. A longer sum becomes an atom, so that its cost stays linear in its length.
 pub(crate) const MAX_TERMS: usize = 64;

@@ -4,8 +4,8 @@ use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::visit::on_enough_stack;
 
 use crate::Analyzer;
-use crate::atom::{Id, Key, stays};
-use crate::linear::{Linear, gcd};
+use crate::atom::{Key, stays};
+use crate::linear::{Id, Linear, gcd};
 
 /// Maximum number of steps of a proof.
 const BUDGET: u32 = 64;

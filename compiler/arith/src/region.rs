@@ -8,8 +8,8 @@ use anyfn_ir::expr::{BinaryOp, Expr, Range, Var};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 
-use crate::atom::{Id, Key, stays};
-use crate::linear::Linear;
+use crate::atom::{Key, stays};
+use crate::linear::{Id, Linear};
 use crate::{Analyzer, Bound};
 
 /// Maximum number of substitutions in the search for one limit.
