@@ -16,6 +16,7 @@ use anyfn_ir::visit::{Visitor, captured_var, captures, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
 
 use crate::simplify::assume_shapes;
+use crate::verify_bounds::{Enclosing, outside};
 use crate::verify_types as types;
 
 /// Maximum number of nested conditions that the analyzer uses. Further conditions are ignored.
@@ -67,8 +68,8 @@ struct Problem {
 }
 
 #[derive(Default)]
-pub(crate) struct Verifier {
-    pub(crate) analyzer: Analyzer,
+struct Verifier {
+    analyzer: Analyzer,
     /// Addresses of the variables that are defined at the current statement, including the data variables of buffers.
     defined: HashSet<usize>,
     /// Addresses of expressions that are known to be valid at the current statement.
@@ -80,12 +81,12 @@ pub(crate) struct Verifier {
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
     /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
-    pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
+    runs: Vec<(Ref<Var>, Expr, Expr)>,
     /// Variables that are defined in the innermost enclosing block, outside of its axes.
     within: Vec<Ref<Var>>,
     /// Enclosing conditions, each with true if the condition holds at the current statement, and false if it does not
     /// hold.
-    pub(crate) conditions: Vec<(Expr, bool)>,
+    conditions: Vec<(Expr, bool)>,
     /// Number of enclosing loops and branches that are proven never to be executed. Accesses in them may be out of
     /// bounds.
     dead: usize,
@@ -96,12 +97,12 @@ fn address(var: &Ref<Var>) -> usize {
     var.as_object().as_handle().addr()
 }
 
-pub(crate) fn text(expr: &Expr) -> String {
+fn text(expr: &Expr) -> String {
     printer::brief(expr.as_object())
 }
 
 impl Verifier {
-    pub(crate) fn problem(&mut self, kind: &'static str, text: String) {
+    fn problem(&mut self, kind: &'static str, text: String) {
         if self.found.len() >= MAX_FOUND {
             return;
         }
@@ -694,7 +695,8 @@ impl Verifier {
         }
         self.in_signature(buffer, indices, is_write);
         for (dimension, (index, extent)) in indices.iter().zip(buffer.shape.iter()).enumerate() {
-            if let Some(reached) = crate::verify_bounds::outside(self, &index, &extent) {
+            let enclosing = Enclosing { runs: &self.runs, conditions: &self.conditions };
+            if let Some(reached) = outside(&mut self.analyzer, &enclosing, &index, &extent) {
                 self.problem(
                     "IndexError",
                     format!(

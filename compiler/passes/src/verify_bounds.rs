@@ -1,12 +1,19 @@
 //! Finds accesses that are out of bounds for some values of their variables.
 
 use anyfn::{Ref, Result};
-use anyfn_ir::ExprKind;
+use anyfn_arith::Analyzer;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::visit::{Mutator, Substitute, on_enough_stack};
+use anyfn_ir::{ExprKind, printer};
 
-use crate::verify::{Verifier, text};
+/// Loops, axes and conditions that enclose an access.
+pub(crate) struct Enclosing<'a> {
+    /// Loop variables and axes, outermost first: variable, first value, number of values.
+    pub(crate) runs: &'a [(Ref<Var>, Expr, Expr)],
+    /// Conditions, each with true if the condition holds at the access, and false if it does not hold.
+    pub(crate) conditions: &'a [(Expr, bool)],
+}
 
 /// Rule that assigns each loop variable its first or last value.
 #[derive(Clone, Copy, PartialEq)]
@@ -21,59 +28,69 @@ enum Corner {
 
 /// Returns a description of how an index is proven to be out of bounds, such as `is 10 where i is 9`, or `None` if
 /// there is no proof. The description follows the index in a message.
-pub(crate) fn outside(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Option<String> {
+pub(crate) fn outside(
+    analyzer: &mut Analyzer,
+    enclosing: &Enclosing<'_>,
+    index: &Expr,
+    extent: &Expr,
+) -> Option<String> {
     if index.dtype.lanes() != 1 {
         return match ExprKind::of(index) {
             ExprKind::Ramp(node) => {
                 let last = ops::int(i64::from(node.lanes) - 1, node.stride.dtype).ok()?;
                 let end = ops::add(node.start.clone(), ops::mul(node.stride.clone(), last).ok()?).ok()?;
-                outside(verifier, &node.start, extent).or_else(|| outside(verifier, &end, extent))
+                outside(analyzer, enclosing, &node.start, extent)
+                    .or_else(|| outside(analyzer, enclosing, &end, extent))
             }
-            ExprKind::Broadcast(node) => outside(verifier, &node.value, extent),
+            ExprKind::Broadcast(node) => outside(analyzer, enclosing, &node.value, extent),
             _ => None,
         };
     }
     if index.dtype != extent.dtype && index.dtype.0.bits > extent.dtype.0.bits {
         let extent = ops::cast(extent.clone(), index.dtype).ok()?;
-        return outside_here(verifier, index, &extent).ok()?;
+        return outside_here(analyzer, enclosing, index, &extent).ok()?;
     }
     let wide = ops::cast(index.clone(), extent.dtype).ok()?;
-    outside_here(verifier, &wide, extent).ok()?
+    outside_here(analyzer, enclosing, &wide, extent).ok()?
 }
 
-fn outside_here(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Result<Option<String>> {
+fn outside_here(
+    analyzer: &mut Analyzer,
+    enclosing: &Enclosing<'_>,
+    index: &Expr,
+    extent: &Expr,
+) -> Result<Option<String>> {
     let zero = ops::int(0, index.dtype)?;
     let above = ops::less(index.clone(), extent.clone())?;
     let below = ops::binary(anyfn_ir::expr::BinaryOp::Ge, index.clone(), zero.clone())?;
-    let (is_below, is_above) = (verifier.analyzer.can_prove(&below), verifier.analyzer.can_prove(&above));
+    let (is_below, is_above) = (analyzer.can_prove(&below), analyzer.can_prove(&above));
     if is_below && is_above {
         return Ok(None);
     }
-    let vars: Vec<Ref<Var>> = verifier.runs.iter().map(|(var, _, _)| var.clone()).collect();
-    let Some((factors, _)) = verifier.analyzer.linear_parts(index, &vars) else { return Ok(None) };
+    let vars: Vec<Ref<Var>> = enclosing.runs.iter().map(|(var, _, _)| var.clone()).collect();
+    let Some((factors, _)) = analyzer.linear_parts(index, &vars) else { return Ok(None) };
     for corner in [Corner::Low, Corner::High, Corner::First, Corner::Last] {
-        let Some(values) = values(verifier, &factors, corner)? else { continue };
-        let reached = verifier.analyzer.simplify(&with(&values, index)?)?;
+        let Some(values) = values(analyzer, enclosing.runs, &factors, corner)? else { continue };
+        let reached = analyzer.simplify(&with(&values, index)?)?;
         let is_negative = ops::less(reached.clone(), zero.clone())?;
         let is_large = ops::binary(anyfn_ir::expr::BinaryOp::Ge, reached.clone(), with(&values, extent)?)?;
-        if !verifier.analyzer.can_prove(&is_negative) && !verifier.analyzer.can_prove(&is_large) {
+        if !analyzer.can_prove(&is_negative) && !analyzer.can_prove(&is_large) {
             continue;
         }
         let mut is_met = true;
-        for (condition, holds) in verifier.conditions.clone() {
-            let condition = with(&values, &condition)?;
-            let analyzer = &mut verifier.analyzer;
-            is_met &= if holds { analyzer.can_prove(&condition) } else { analyzer.can_refute(&condition) };
+        for (condition, holds) in enclosing.conditions {
+            let condition = with(&values, condition)?;
+            is_met &= if *holds { analyzer.can_prove(&condition) } else { analyzer.can_refute(&condition) };
         }
         if is_met {
             let at: Vec<String> = values
                 .iter()
                 .zip(&factors)
                 .filter(|(_, factor)| **factor != 0)
-                .map(|((var, value), _)| format!("{} is {}", var.name, text(value)))
+                .map(|((var, value), _)| format!("{} is {}", var.name, printer::brief(value.as_object())))
                 .collect();
             let at = if at.is_empty() { String::new() } else { format!(" where {}", at.join(" and ")) };
-            return Ok(Some(format!("is {}{at}", text(&reached))));
+            return Ok(Some(format!("is {}{at}", printer::brief(reached.as_object()))));
         }
     }
     Ok(None)
@@ -82,14 +99,19 @@ fn outside_here(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Result<
 /// Variables, each with its value.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Returns the values that a rule assigns to the enclosing loop variables and axes. Returns `None` if it is uncertain
-/// that the variables take these values.
-fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Option<Values>> {
+/// Returns the values that a rule assigns to the enclosing loop variables and axes, `runs`. Returns `None` if it is
+/// uncertain that the variables take these values.
+fn values(
+    analyzer: &mut Analyzer,
+    runs: &[(Ref<Var>, Expr, Expr)],
+    factors: &[i64],
+    corner: Corner,
+) -> Result<Option<Values>> {
     let mut values = Values::new();
-    for ((var, min, extent), factor) in verifier.runs.clone().into_iter().zip(factors) {
-        let (min, extent) = (with(&values, &min)?, with(&values, &extent)?);
+    for ((var, min, extent), factor) in runs.iter().zip(factors) {
+        let (min, extent) = (with(&values, min)?, with(&values, extent)?);
         let is_empty = ops::less(extent.clone(), ops::int(1, extent.dtype)?)?;
-        if verifier.analyzer.can_prove(&is_empty) {
+        if analyzer.can_prove(&is_empty) {
             return Ok(None);
         }
         let is_last = match corner {
@@ -100,12 +122,12 @@ fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Op
         };
         let value =
             if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
-        let value = verifier.analyzer.simplify(&value)?;
+        let value = analyzer.simplify(&value)?;
         // The number of values may be 0 if it depends on data or on something unknown.
         if !is_sure(&extent) {
             return Ok(None);
         }
-        values.push((var, value));
+        values.push((var.clone(), value));
     }
     Ok(Some(values))
 }
