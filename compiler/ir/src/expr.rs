@@ -1,9 +1,9 @@
 //! Expressions: nodes that have a value of one data type.
 
+use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Object, ObjectRef, Ref, String};
 
 use crate::buffer::Buffer;
-use crate::fold;
 
 /// Reference to an expression of any kind.
 pub type Expr = Ref<PrimExpr>;
@@ -41,8 +41,13 @@ impl IntImm {
     /// Returns the value, including `uint64` values beyond the range of `int64`.
     #[must_use]
     pub fn whole(&self) -> i128 {
-        if fold::is_unsigned_64(self.base.dtype) { (self.value as u64).into() } else { self.value.into() }
+        if is_unsigned_64(self.base.dtype) { (self.value as u64).into() } else { self.value.into() }
     }
+}
+
+/// Returns true for `uint64`, whose constants store the bits of the value as an `i64`.
+pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
+    dtype.0.code == kDLUInt && dtype.0.bits == 64
 }
 
 /// Constant of a floating-point type.

@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Call, Expr, StringImm};
 use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt, HANDLE};
-use crate::visit::on_enough_stack;
+use crate::stack::on_enough_stack;
 
 /// Name of the operation that calls a packed function. Its first argument is the name of the function. The other
 /// arguments are numbers, strings, addresses, buffers and regions of buffers.

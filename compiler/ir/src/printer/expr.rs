@@ -10,7 +10,7 @@ use crate::expr::{BinaryOp, Call, Expr, Reduce};
 use crate::kind::{ExprKind, is_int};
 use crate::ops::HANDLE;
 use crate::packed::READ_ONLY;
-use crate::visit::on_enough_stack;
+use crate::stack::on_enough_stack;
 
 impl Printer {
     /// Prints an expression, in parentheses if its precedence is below `strength`.

@@ -10,8 +10,8 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use crate::kind::{ExprKind, StmtKind, as_int, is_int};
 use crate::ops;
+use crate::stack::on_enough_stack;
 use crate::stmt::{Block, BlockRealize, For, ForKind, Launch, SeqStmt, Stmt};
-use crate::visit::on_enough_stack;
 
 impl Printer {
     pub(super) fn stmt(&mut self, stmt: &Stmt) {

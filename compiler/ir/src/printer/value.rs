@@ -8,7 +8,7 @@ use super::{LOOSE, Printer, is_word};
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::Expr;
 use crate::kind::ExprKind;
-use crate::visit::on_enough_stack;
+use crate::stack::on_enough_stack;
 
 /// Maximum depth of nested objects that are printed with their fields.
 const DEEPEST: usize = 16;

@@ -1,14 +1,15 @@
 //! Builds expressions: checks operands, unifies their data types and folds constants.
 
+mod fold;
+
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
 use anyfn::{Array, DType, ObjectRef, Ref, Result, String, bail};
 
 use crate::buffer::Buffer;
 use crate::expr::{
     BinaryOp, Broadcast, BufferLoad, Call, Cast, DataProducer, Expr, FloatImm, IntImm, Let, Not, PrimExpr,
-    ProducerLoad, Ramp, Select, StringImm, Var,
+    ProducerLoad, Ramp, Select, StringImm, Var, is_unsigned_64,
 };
-use crate::fold;
 use crate::kind::{ExprKind, as_int};
 
 /// Data type of addresses and strings.
@@ -91,8 +92,8 @@ pub fn int(value: i64, dtype: DType) -> Result<Expr> {
 /// Returns `OverflowError` if the value exceeds 64 bits (unsigned for `uint64`, signed for other types), or the error of
 /// [`int`].
 pub fn whole(value: i128, dtype: DType) -> Result<Expr> {
-    let is_unsigned_64 = fold::is_unsigned_64(dtype);
-    let bits = if is_unsigned_64 { u64::try_from(value).map(|bits| bits as i64) } else { i64::try_from(value) };
+    let bits =
+        if is_unsigned_64(dtype) { u64::try_from(value).map(|bits| bits as i64) } else { i64::try_from(value) };
     match bits {
         Ok(bits) => int(bits, dtype),
         Err(_) => bail!("OverflowError", "{value} does not fit into {dtype}"),

@@ -4,10 +4,10 @@ use anyfn::DType;
 use anyfn::Ref;
 use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
 
-use crate::expr::{BinaryOp, Expr, FloatImm, IntImm, PrimExpr};
+use crate::expr::{BinaryOp, Expr, FloatImm, IntImm, PrimExpr, is_unsigned_64};
 use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt};
-use crate::visit::on_enough_stack;
+use crate::stack::on_enough_stack;
 
 /// Returns true if `value` is in the range of a scalar data type. For `uint64`, `value` holds the bits, so every `i64`
 /// is in range.
@@ -20,10 +20,6 @@ pub(crate) fn fits(value: i64, dtype: DType) -> bool {
         kDLUInt if bits < 64 => (0..1 << bits).contains(&value),
         _ => true,
     }
-}
-
-pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
-    dtype.0.code == kDLUInt && dtype.0.bits == 64
 }
 
 /// Returns the value of an integer constant, or of a vector that repeats an integer constant. Returns `None` for any
