@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::paths;
 use crate::process::{Cmd, which};
+use crate::result::Result;
 use crate::runner::Run;
-use crate::{Result, paths};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";

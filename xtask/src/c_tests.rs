@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::Cmd;
+use crate::process::{Cmd, cargo_cmd};
+use crate::result::Result;
 use crate::runner::Run;
-use crate::steps::cargo_cmd;
-use crate::{Result, dist, paths};
+use crate::{dist, paths};
 
 const TESTS: &str = "bindings/c/tests";
 const INCLUDE: &str = "bindings/c/include";

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::Cmd;
+use crate::process::{Cmd, cargo_cmd};
+use crate::result::Result;
 use crate::runner::Run;
-use crate::steps::cargo_cmd;
-use crate::{Result, board, paths, python};
+use crate::{board, paths, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::process::Cmd;
+use crate::result::Result;
 use crate::runner::Run;
-use crate::{Result, board, paths, python};
+use crate::{board, paths, python};
 
 /// C program of the demonstration, which embeds the runtime and runs a compiled library.
 pub(crate) const C_PROGRAM: &str = "examples/deploy/deploy.c";

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::packages::Packages;
+use crate::paths;
 use crate::process::Cmd;
-use crate::{Result, paths};
+use crate::result::Result;
 
 /// Paths that are inputs of every result.
 const ALWAYS: [&str; 6] =

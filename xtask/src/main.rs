@@ -15,16 +15,16 @@ mod planted;
 mod process;
 mod python;
 mod python_tests;
+mod result;
 mod runner;
 mod steps;
 mod tidy;
 
 use std::process::ExitCode;
 
+use process::cargo_cmd;
+use result::Result;
 use runner::{Options, Step};
-
-/// Result whose error is a message for the user of the command.
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -46,9 +46,7 @@ fn run(args: &[String]) -> Result<()> {
             codegen::run(&root, check)?;
             match steps::no_nightly() {
                 Some(reason) => println!("skipped: the public items of `anyfn`: {reason}"),
-                None => {
-                    steps::cargo_cmd("run -q -p anyfn-public-api --").args(check.then_some("--check")).run()?
-                }
+                None => cargo_cmd("run -q -p anyfn-public-api --").args(check.then_some("--check")).run()?,
             }
             Ok(())
         }
@@ -61,7 +59,7 @@ fn run(args: &[String]) -> Result<()> {
         }
         "fmt" => {
             let check = flags(rest, &["--check"])?.contains(&"--check");
-            steps::cargo_cmd("fmt --all").args(check.then_some("--check")).run()
+            cargo_cmd("fmt --all").args(check.then_some("--check")).run()
         }
         "build" => run_steps(command, &steps::build(), rest),
         "test" => run_steps(command, &steps::test(), rest),

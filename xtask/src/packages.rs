@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::paths;
 use crate::process::Cmd;
-use crate::{Result, paths};
+use crate::result::Result;
 
 /// One package of the workspace.
 struct Package {

@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::packages::Packages;
+use crate::paths;
 use crate::process::Cmd;
+use crate::result::Result;
 use crate::runner::Run;
-use crate::{Result, paths};
 
 /// A fault: text that is appended to a file.
 struct Fault {

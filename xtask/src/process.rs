@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
+use crate::result::Result;
 
 /// A command that runs in the project's root.
 pub(crate) struct Cmd {
@@ -106,6 +106,11 @@ impl Cmd {
     fn not_started(&self, e: &std::io::Error) -> String {
         format!("`{}` cannot be started: {e}", self.shown)
     }
+}
+
+/// Returns a Cargo command with arguments that are separated by blanks.
+pub(crate) fn cargo_cmd(words: &str) -> Cmd {
+    Cmd::new("cargo").words(words)
 }
 
 /// Returns a process and all its descendants.

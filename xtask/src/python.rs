@@ -7,10 +7,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::paths;
 use crate::process::Cmd;
 use crate::python_tests::{self, TestFile};
+use crate::result::Result;
 use crate::runner::{Due, Run};
-use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 

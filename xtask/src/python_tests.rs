@@ -10,8 +10,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::inputs::Inputs;
+use crate::paths;
+use crate::result::Result;
 use crate::runner::Part;
-use crate::{Result, paths};
 
 /// Folder of the test files.
 pub(crate) const FOLDER: &str = "bindings/python/tests";

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::inputs::{Inputs, Sources};
 use crate::process::Cmd;
+use crate::result::Result;
 
 /// Time limit of a command of `./x test`. No command takes that long, even on a slow machine that must build everything,
 /// unless a test hangs.

@@ -7,9 +7,10 @@
 use crate::c_tests::{self, Mode};
 use crate::inputs::{Inputs, Sources};
 use crate::packages::Packages;
-use crate::process::{Cmd, which};
+use crate::process::{Cmd, cargo_cmd, which};
+use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
-use crate::{Result, board, codegen, dist, examples, paths, planted, python, python_tests, tidy};
+use crate::{board, codegen, dist, examples, paths, planted, python, python_tests, tidy};
 
 /// All sources of Rust code.
 const ALL_RUST: &[&str] = &[
@@ -374,11 +375,6 @@ pub(crate) fn soak() -> Vec<Step> {
             .skip_if(python::unavailable),
     );
     steps
-}
-
-/// Returns a Cargo command with arguments that are separated by blanks.
-pub(crate) fn cargo_cmd(words: &str) -> Cmd {
-    Cmd::new("cargo").words(words)
 }
 
 fn cargo(run: &Run, words: &str) -> Result<()> {

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 
 use anyfn_abi::ABI_VERSION;
 
-use crate::Result;
 use crate::codegen::ctype::{declare, named};
 use crate::codegen::source::{Abi, Alias, Constant, Field, Function, Record};
+use crate::result::Result;
 
 /// Constants that form an enum in C: name of the enum, group or name prefix of its constants, and description.
 const ENUMS: &[(&str, Members, &str)] = &[

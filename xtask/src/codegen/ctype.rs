@@ -2,8 +2,8 @@
 
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
-use crate::Result;
 use crate::codegen::source::c_name;
+use crate::result::Result;
 
 /// Returns the declaration of `name` with type `ty`, without a semicolon: `int32_t x`, `void (*f)(void* p)`, `char a[8]`.
 pub(crate) fn declare(ty: &Type, name: &str) -> Result<String> {

@@ -14,7 +14,7 @@ mod source;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Result;
+use crate::result::Result;
 
 /// A generated file: its path, relative to the project's root, and its content.
 pub(crate) struct Generated {

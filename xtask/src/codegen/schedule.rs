@@ -11,9 +11,9 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Expr, ExprLit, Ident, Lit, Token};
 
-use crate::Result;
 use crate::codegen::Generated;
 use crate::codegen::source::doc_lines;
+use crate::result::Result;
 
 const TABLE: &str = "compiler/schedule/src/steps.rs";
 const CLASS: &str = "bindings/python/anyfn/tir.py";

@@ -7,7 +7,7 @@ use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Expr, Ident, Token, Type};
 
-use crate::Result;
+use crate::result::Result;
 
 /// Files of the ABI crate with declarations, in the order of the header.
 const FILES: [&str; 8] =

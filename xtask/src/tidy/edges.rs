@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Result;
+use crate::result::Result;
 
 /// Crates, and the crates of the workspace that each may depend on. A commit that adds an edge gives the reason.
 const EDGES: &[(&str, &[&str])] = &[

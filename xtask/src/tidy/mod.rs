@@ -7,9 +7,9 @@ mod words;
 
 use std::path::Path;
 
-use crate::Result;
 use crate::codegen;
 use crate::process::Cmd;
+use crate::result::Result;
 
 /// Returns the violations of the rules for sources, one line each.
 fn in_sources(root: &Path) -> Result<Vec<String>> {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use anyfn_abi::{BACKEND_FUNCTION_NAMES, FUNCTION_NAMES};
 use serde_json::Value;
 
-use crate::Result;
 use crate::paths;
 use crate::process::Cmd;
+use crate::result::Result;
 use crate::tidy::edges;
 
 /// Checks the libraries that have been built and ignores the others.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Result;
 use crate::process::Cmd;
+use crate::result::Result;
 
 /// Files that may be longer than [`LINES_MAX`], with the reason why they are not split.
 const LONG_FILES: &[(&str, &str)] = &[];

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::Result;
 use crate::process::Cmd;
+use crate::result::Result;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
