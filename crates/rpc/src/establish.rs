@@ -10,14 +10,18 @@ use std::time::{Duration, Instant};
 use anyfn::{Error, Result, bail, check_signals, error};
 
 use crate::channel::{Opener, Sealer};
-use crate::connection::Connection;
+use crate::connection::{Connection, Proxies};
 use crate::frame::{self, Frames, Kind};
 use crate::handshake::{Client, Refused, SHARING, Server, Step};
 use crate::keys::Key;
 use crate::policy::Policy;
+use crate::remote;
 use crate::service::Services;
 use crate::socket::{LOOK, Socket};
 use crate::value::Wire;
+
+/// Functions for the proxies of all connections.
+const PROXIES: Proxies = Proxies { create: remote::proxy, find: remote::stands_for };
 
 /// Connection whose handshake is complete and on which calls have not begun.
 struct Line {
@@ -171,7 +175,7 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
     let welcome = line.greeting(Kind::Welcome, deadline)?;
     let wire = Wire { shares: version >= SHARING, longest: longest(&welcome, policy.message_bytes) };
     let directions = (line.sealer, line.opener, line.frames);
-    Ok(Connection::new(line.socket, directions, wire, policy, None, peer.to_owned()))
+    Ok(Connection::new(line.socket, directions, wire, policy, None, PROXIES, peer.to_owned()))
 }
 
 /// Returns the maximum length of a message that this end sends, in bytes: what the server accepts according to its `Welcome`, but
@@ -299,9 +303,9 @@ impl Guest {
         let limit = (policy.message_bytes as u64).to_le_bytes();
         let welcome = if wire.shares { &limit[..] } else { &[] };
         line.send(Kind::Welcome, welcome, Instant::now() + Duration::from_secs(10))?;
-        let services = Services::new(policy.clone(), folder, Box::new(audit));
         line.frames.set_message_max(policy.message_bytes);
         let directions = (line.sealer, line.opener, line.frames);
-        Ok(Connection::new(line.socket, directions, wire, policy, Some(Box::new(services)), line.peer))
+        let services = Box::new(Services::new(policy.clone(), folder, Box::new(audit)));
+        Ok(Connection::new(line.socket, directions, wire, policy, Some(services), PROXIES, line.peer))
     }
 }

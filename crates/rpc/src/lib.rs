@@ -22,7 +22,6 @@ mod loan;
 pub mod policy;
 mod processor;
 mod remote;
-mod scope;
 #[cfg(target_os = "linux")]
 pub mod server;
 mod service;

@@ -7,6 +7,7 @@
 mod answering;
 mod life;
 mod reading;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod writing;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyfn::{Any, AnyView, Error, PackedFunc, Result, bail, check_signals, error};
+use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail, check_signals, error};
 
 use rustc_hash::FxBuildHasher;
 
@@ -26,10 +27,10 @@ use crate::channel::{Opener, Sealer};
 use crate::frame::{self, Frames, HEADER, Kind};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
-use crate::scope::Scope;
 use crate::sink::Sink;
 use crate::socket::{LOOK, Patience, Socket};
-use crate::value::{Class, Reader, Wire, Writer};
+use crate::value::{Class, Given, Reader, Wire, Writer};
+use scope::Scope;
 
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
@@ -110,6 +111,18 @@ pub(crate) trait Service: Send + Sync {
     /// is not an upload.
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
+
+/// Functions for the proxies of a connection. Decoding a message creates proxies, which hold the connection and call through it.
+#[derive(Clone, Copy)]
+pub(crate) struct Proxies {
+    /// Creates a proxy for a handle that the peer has given.
+    pub(crate) create: fn(&Arc<Connection>, Given) -> Result<Any>,
+    /// Returns what a proxy represents, or `None` if an object is not a proxy.
+    pub(crate) find: fn(&ObjectRef) -> Option<Proxied>,
+}
+
+/// Connection and handle that a proxy represents.
+pub(crate) type Proxied = (Arc<Connection>, u64);
 
 /// Memory that a transfer fills. The thread that waits for the transfer has borrowed it mutably, and does not touch it while the
 /// entry of its call is in the table of waiters. [`Entry`] removes that entry before the borrow ends.
@@ -242,6 +255,7 @@ pub struct Connection {
     wire: Wire,
     policy: Policy,
     service: Option<Box<dyn Service>>,
+    proxies: Proxies,
     /// Name of the peer in error messages.
     pub(crate) peer: String,
     /// True while the ticker thread must be notified when a call starts.
@@ -328,6 +342,7 @@ impl Connection {
         wire: Wire,
         policy: Policy,
         service: Option<Box<dyn Service>>,
+        proxies: Proxies,
         peer: String,
     ) -> Arc<Connection> {
         answering::watch_cancelled();
@@ -357,6 +372,7 @@ impl Connection {
             wire,
             policy,
             service,
+            proxies,
             peer,
             dozing: AtomicBool::new(false),
             awake: Condvar::new(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyfn::{Any, Error, ObjectRef, Result, TensorView, bail, error};
 
-use crate::connection::{Connection, Decoding};
+use super::{Connection, Decoding};
+use crate::loan;
 use crate::value::{Class, Given, Names};
-use crate::{loan, remote};
 
 /// Handle scope of one message. Dropping it invalidates the handles of tensors that the message passed for the duration of a
 /// call.
@@ -51,7 +51,7 @@ impl Names for Scope<'_> {
     }
 
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>> {
-        match remote::stands_for(object) {
+        match (self.connection.proxies.find)(object) {
             Some((connection, handle)) if Arc::ptr_eq(&connection, self.connection) => Ok(Some(handle)),
             // The peer can call functions and modules of another session through this process, which can call them.
             Some(_) if matches!(object.type_key(), "rpc.Tensor" | "rpc.Object") => {
@@ -62,7 +62,7 @@ impl Names for Scope<'_> {
     }
 
     fn proxy(&self, given: Given) -> Result<Any> {
-        remote::proxy(self.connection, given)
+        (self.connection.proxies.create)(self.connection, given)
     }
 
     fn look(&self) -> Result<()> {
