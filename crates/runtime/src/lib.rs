@@ -10,6 +10,7 @@ extern crate anyfn_loader as _;
 mod backend;
 pub mod device;
 pub mod profile;
+pub mod suite;
 pub mod tensor;
 pub mod threads;
 pub mod timing;

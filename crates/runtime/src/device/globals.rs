@@ -178,25 +178,3 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
 fn set_device(device_type: i32, device_id: i32) -> Result<()> {
     driver_of(Device::new(device_type, device_id)).map(drop)
 }
-
-/// Runs the tests that every driver must pass on a device, and returns the names of the tests that passed.
-/// `unsupported` and `expected_failures` list pairs of a test's name and the reason why it fails. Raises
-/// `AssertionError` if a test fails that is not listed, if a listed test passes, or if a listed name is not the name of
-/// a test.
-#[register("anyfn.device_suite", blocking)]
-fn device_suite(
-    device: Device,
-    #[default(None)] unsupported: Option<Vec<(String, String)>>,
-    #[default(None)] expected_failures: Option<Vec<(String, String)>>,
-) -> Result<Vec<String>> {
-    let (unsupported, failures) = (unsupported.unwrap_or_default(), expected_failures.unwrap_or_default());
-    fn pairs(list: &[(String, String)]) -> Vec<(&str, &str)> {
-        list.iter().map(|(name, reason)| (&**name, &**reason)).collect()
-    }
-    let lists = super::suite::Lists { unsupported: &pairs(&unsupported), expected_failures: &pairs(&failures) };
-    let report = super::suite::run(device, &lists);
-    if report.problems.is_empty() {
-        return Ok(report.passed.iter().map(ToString::to_string).collect());
-    }
-    bail!("AssertionError", "{device}: {}", report.problems.join("; "))
-}

@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the
 //! drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (which check all arguments once for all
-//! drivers), [`suite`] (the tests that every driver passes). Other languages use them through registered functions
+//! drivers), [`suite`](crate::suite) (the tests that every driver passes). Other languages use them through registered functions
 //! (`globals`).
 //!
 //! ```
@@ -29,7 +29,6 @@ mod memory;
 pub mod null;
 mod registry;
 mod stream;
-pub mod suite;
 
 pub use driver::{
     Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, Place, Request, Transfer, Value, unsupported,
@@ -40,6 +39,7 @@ pub use registry::{
     LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
 };
 pub use stream::{Event, Stream, synchronize};
+pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
 
 /// Makes the null devices `ext_dev:0` and `ext_dev:1`, which only store bytes, available for tests. Returns
 /// `ext_dev:0`. Further calls only return it.

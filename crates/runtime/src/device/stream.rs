@@ -217,7 +217,7 @@ fn key(device: Device, number: i64) -> (i32, i32, usize) {
 }
 
 /// Adds a stream to the table and returns its native handle as an integer.
-pub(super) fn stream_number(stream: Stream) -> i64 {
+pub(crate) fn stream_number(stream: Stream) -> i64 {
     STREAMS.insert(stream.device, stream.handle, stream)
 }
 
@@ -228,7 +228,7 @@ pub(super) fn event_number(event: Event) -> i64 {
 
 /// Removes the stream with the native handle `number` from the table. Dropping the result destroys the stream, unless
 /// other code uses it.
-pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
+pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
         None => bail!("ValueError", "{number} is no stream of {device} that is alive"),
@@ -237,7 +237,7 @@ pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
 
 /// Removes the event with the native handle `number` from the table. Dropping the result destroys the event, unless
 /// other code uses it.
-pub(super) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
+pub(crate) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),
         None => Err(no_event(device, number)),
@@ -255,7 +255,7 @@ fn handle(number: i64) -> Handle {
 
 /// A stream that was found by its native handle.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(crate) struct Known {
     handle: Handle,
     /// Reference that keeps the stream alive; `None` for the default stream and streams of other libraries.
     stream: Option<Arc<Stream>>,
@@ -274,7 +274,7 @@ impl Known {
 
     /// Returns the native handle of the stream. If this runtime created the stream, the handle is valid as long as
     /// `self` lives.
-    pub(super) fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         self.handle
     }
 
@@ -379,7 +379,7 @@ fn keep_covered(stream: Arc<Stream>) {
 
 /// Returns the stream with the native handle `number`; 0 is the default stream. Returns `ValueError` for an unknown
 /// handle, unless the driver accepts streams of other libraries.
-pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
+pub(crate) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
     let known = Known::of_number(device, number);
     if number != 0 && known.stream.is_none() && !driver.takes_foreign_streams() {
         bail!("ValueError", "{number} is no stream of {device} that is alive");

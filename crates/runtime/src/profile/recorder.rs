@@ -17,6 +17,7 @@ use anyfn::observe::{Call, Observer};
 use anyfn::{OpaquePtr, Result, bail, registry};
 
 use super::names::{self, KnownNames, Texts};
+use super::recorded::{Event, Sum, Thread};
 use super::report::Profile;
 
 /// Options of a recording.
@@ -34,39 +35,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { limit: 1_000_000, shapes: false }
     }
-}
-
-/// A call in the timeline.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
-    /// Start of the call in nanoseconds, as returned by [`now`].
-    pub(super) start: u64,
-    pub(super) nanos: u64,
-    /// Index of the function's name in the interned strings.
-    pub(super) name: u32,
-    /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
-    pub(super) args: u32,
-    /// Identifier of the code that reported the call: one of the constants of `anyfn::observe::door`.
-    pub(super) door: u32,
-    pub(super) failed: bool,
-    /// True if the call was still running when the recording ended.
-    pub(super) open: bool,
-}
-
-/// Totals over all calls of a function on one thread.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) name: u32,
-    pub(super) calls: u64,
-    pub(super) errors: u64,
-    /// Total time of the calls in nanoseconds. A call within a call of the same function does not count again.
-    pub(super) total: u64,
-    /// Total time of the calls in nanoseconds, without the calls that they make.
-    pub(super) own: u64,
-    pub(super) min: u64,
-    pub(super) max: u64,
-    /// Number of calls of the function that are in progress.
-    open: u32,
 }
 
 /// A call in progress.
@@ -87,12 +55,8 @@ struct Frame {
 }
 
 /// Log of the calls of one thread.
-pub(super) struct Log {
-    /// Thread ID in the operating system.
-    pub(super) thread: u64,
-    pub(super) thread_name: String,
-    pub(super) events: Vec<Event>,
-    pub(super) sums: Vec<Sum>,
+struct Log {
+    calls: Thread,
     by_name: BTreeMap<u32, usize>,
     known: KnownNames,
     frames: Vec<Frame>,
@@ -244,10 +208,8 @@ pub fn stop() -> Result<Profile> {
     }
     let texts = std::mem::take(&mut *lock(&state.texts));
     drop(running);
-    for log in &mut logs {
-        log.end(ended, &texts);
-    }
-    Ok(Profile::new(logs, texts, began..ended, DROPPED.load(Ordering::Relaxed)))
+    let threads = logs.into_iter().map(|log| log.end(ended, &texts)).collect();
+    Ok(Profile::new(threads, texts, began..ended, DROPPED.load(Ordering::Relaxed)))
 }
 
 fn observe(observer: *const Observer) -> Result<()> {
@@ -349,12 +311,9 @@ unsafe extern "C" fn leave(token: u64, code: c_int) {
 impl Log {
     /// Creates an empty log for this thread.
     fn new() -> Log {
-        let (thread, thread_name) = names::this_thread();
+        let (number, name) = names::this_thread();
         Log {
-            thread,
-            thread_name,
-            events: Vec::new(),
-            sums: Vec::new(),
+            calls: Thread { number, name, events: Vec::new(), sums: Vec::new() },
             by_name: BTreeMap::new(),
             known: KnownNames::default(),
             frames: Vec::new(),
@@ -362,13 +321,13 @@ impl Log {
     }
 
     fn enter(&mut self, call: &Call, name: u32, described: u32) -> u64 {
-        let sums = &mut self.sums;
+        let sums = &mut self.calls.sums;
         let sum = *self.by_name.entry(name).or_insert_with(|| {
             sums.push(Sum { name, min: u64::MAX, ..Sum::default() });
             sums.len() - 1
         });
-        let nested = self.sums[sum].open > 0;
-        self.sums[sum].open += 1;
+        let nested = self.calls.sums[sum].open > 0;
+        self.calls.sums[sum].open += 1;
         let &Call { function, args, door, .. } = call;
         let frame = Frame { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
         self.frames.push(frame);
@@ -382,7 +341,7 @@ impl Log {
     fn leave(&mut self, depth: usize, end: u64, failed: bool) {
         while self.frames.len() > depth {
             if let Some(lost) = self.frames.pop() {
-                self.sums[lost.sum].open -= 1;
+                self.calls.sums[lost.sum].open -= 1;
             }
         }
         if self.frames.len() != depth {
@@ -390,7 +349,7 @@ impl Log {
         }
         let Some(frame) = self.frames.pop() else { return };
         let nanos = end.saturating_sub(frame.start);
-        let sum = &mut self.sums[frame.sum];
+        let sum = &mut self.calls.sums[frame.sum];
         sum.open -= 1;
         sum.calls += 1;
         sum.errors += u64::from(failed);
@@ -412,20 +371,20 @@ impl Log {
     }
 
     fn keep(&mut self, frame: &Frame, nanos: u64, failed: bool, open: bool) {
-        let name = self.sums[frame.sum].name;
+        let name = self.calls.sums[frame.sum].name;
         let &Frame { start, described: args, door, .. } = frame;
-        self.events.push(Event { start, nanos, name, args, door, failed, open });
+        self.calls.events.push(Event { start, nanos, name, args, door, failed, open });
     }
 
-    /// Completes the log at the end of the recording. Calls in progress are added to the timeline, except the call that
-    /// ends the recording.
-    fn end(&mut self, end: u64, texts: &Texts) {
+    /// Completes the log at the end of the recording, and returns its calls. Calls in progress are added to the timeline,
+    /// except the call that ends the recording.
+    fn end(mut self, end: u64, texts: &Texts) -> Thread {
         for frame in std::mem::take(&mut self.frames) {
-            if !texts.get(self.sums[frame.sum].name).starts_with("anyfn.profile.") {
+            if !texts.get(self.calls.sums[frame.sum].name).starts_with("anyfn.profile.") {
                 self.keep(&frame, end.saturating_sub(frame.start), false, true);
             }
         }
-        self.sums.retain(|sum| sum.calls > 0);
-        self.known = KnownNames::default();
+        self.calls.sums.retain(|sum| sum.calls > 0);
+        self.calls
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use anyfn::Object;
 
 use super::names::Texts;
-use super::recorder::{Event, Log};
+use super::recorded::Thread;
 use crate::units::Seconds;
 
 /// Statistics of the calls of all functions that have the same name. Times are in seconds.
@@ -70,6 +70,7 @@ pub struct Profile {
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,
+    /// Threads, with their calls in the order in which they began.
     #[field(skip)]
     pub(super) threads: Vec<Thread>,
     #[field(skip)]
@@ -79,21 +80,13 @@ pub struct Profile {
     pub(super) began: u64,
 }
 
-/// Recorded calls of one thread.
-pub(super) struct Thread {
-    pub(super) number: u64,
-    pub(super) name: String,
-    /// Calls in the order in which they began.
-    pub(super) events: Vec<Event>,
-}
-
 const NANO: f64 = 1e-9;
 
 impl Profile {
-    pub(super) fn new(logs: Vec<Log>, texts: Texts, time: Range<u64>, dropped: u64) -> Profile {
+    pub(super) fn new(mut threads: Vec<Thread>, texts: Texts, time: Range<u64>, dropped: u64) -> Profile {
         let mut by_name: BTreeMap<u32, Function> = BTreeMap::new();
         let mut own: u64 = 0;
-        for sum in logs.iter().flat_map(|log| &log.sums) {
+        for sum in threads.iter_mut().flat_map(|thread| std::mem::take(&mut thread.sums)) {
             let function = by_name.entry(sum.name).or_insert_with(|| Function {
                 name: texts.get(sum.name).to_owned(),
                 min: f64::INFINITY,
@@ -111,18 +104,16 @@ impl Profile {
         for function in &mut functions {
             function.share = if own > 0 { function.self_time / (own as f64 * NANO) } else { 0.0 };
         }
-        let threads = logs.into_iter().map(|log| {
-            let mut events = log.events;
+        for thread in &mut threads {
             // Of two calls that begin at the same time, the longer one contains the other.
-            events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.nanos)));
-            Thread { number: log.thread, name: log.thread_name, events }
-        });
+            thread.events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.nanos)));
+        }
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         Profile {
             duration: time.end.saturating_sub(time.start) as f64 * NANO,
             calls: count(functions.iter().map(|function| function.calls).sum()),
             dropped: count(dropped),
-            threads: threads.collect(),
+            threads,
             functions,
             texts,
             began: time.start,

@@ -10,7 +10,6 @@ mod element;
 mod globals;
 mod layout;
 mod make;
-pub(crate) mod suite;
 mod text;
 mod view;
 

@@ -12,17 +12,15 @@ pub(super) fn process() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Installs the fork handler. Afterwards [`process`] is reliable, and the child of a fork creates its own worker
-/// threads.
+/// Installs the fork handler. Afterwards [`process`] is reliable.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler only stores to atomics, and this code stays mapped (`worker::keep_mapped`).
+        // SAFETY: the handler only changes an atomic, and this code stays mapped (`worker::keep_mapped`).
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    super::pool::forget();
 }

@@ -4,8 +4,8 @@
 //! for the next one for a few microseconds and then sleeps. All launches share the workers. A launch never waits for a
 //! worker to begin a task, because the launching thread runs all tasks that no other thread has begun.
 
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicPtr;
+use std::sync::{Once, PoisonError};
 
 use anyfn::Result;
 
@@ -36,13 +36,18 @@ struct State {
     looking: usize,
 }
 
-/// Abandons the pool of the parent process in the child of a fork.
-pub(super) fn forget() {
+/// Abandons the pool of the parent process in the child of a fork, which creates its own worker threads.
+extern "C" fn forget() {
     POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
 
 fn pool() -> &'static Pool {
+    static ONCE: Once = Once::new();
     fork::watch();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only stores to an atomic, and this code stays mapped (`worker::keep_mapped`).
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    });
     let mut pool = POOL.load(Ordering::Acquire);
     if pool.is_null() {
         let new = Box::into_raw(Box::new(Pool::new()));

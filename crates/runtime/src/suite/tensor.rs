@@ -2,10 +2,9 @@
 
 use anyfn::{DType, Device, Result, Tensor};
 
-use super::view::Window;
-use super::{copy, copy_from_bytes, empty, reshape, slice, to_bytes, view, zeros};
-use crate::device::DEFAULT_STREAM;
-use crate::device::suite::{ensure, refused};
+use super::{ensure, refused};
+use crate::device::{DEFAULT_STREAM, devices};
+use crate::tensor::{Window, copy, copy_from_bytes, empty, reshape, slice, to_bytes, view, zeros};
 
 pub(crate) fn on_device(device: Device) -> Result<()> {
     let int32 = DType::INT32;
@@ -61,7 +60,7 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
     ensure!(get(&one)? == [1, 2, 3, 4], "a tensor of no dimensions has changed");
 
     // To every other device and back.
-    for other in crate::device::devices() {
+    for other in devices() {
         let there = empty(&[4, 3], int32, other, None)?;
         between(&column, &there)?;
         set(&column, &[0; 48])?;

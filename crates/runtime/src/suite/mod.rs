@@ -6,15 +6,20 @@
 //!
 //! ```
 //! # use anyfn_loader as _;
-//! use anyfn_runtime::device::suite::{Lists, run};
+//! use anyfn_runtime::suite::{Lists, run};
 //! let lists = Lists { unsupported: &[("scopes", "main memory has one scope")], ..Lists::default() };
 //! let report = run(anyfn::Device::CPU, &lists);
 //! assert!(report.problems.is_empty(), "{:?}", report.problems);
 //! ```
 
-use anyfn::{Device, Error, Result, bail};
+mod tensor;
 
-use super::{Attribute, Event, Memory, MemoryKind, Stream, Value, driver_of, exists, memory_kind};
+use anyfn::{Device, Error, Result, bail, register};
+
+use crate::device::{
+    Attribute, Event, Memory, MemoryKind, Stream, Value, devices, driver_of, exists, memory_kind,
+    stream_number, stream_of, synchronize, take_event, take_stream,
+};
 
 /// Tests that a driver is known not to pass, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,7 +63,7 @@ const CASES: &[Case] = &[
     ("foreign_handles", foreign_handles),
     ("threads", threads),
     ("opaque", opaque),
-    ("tensors", crate::tensor::suite::on_device),
+    ("tensors", tensor::on_device),
 ];
 
 /// Runs all tests on a device. `lists` names the tests that are known to fail.
@@ -88,6 +93,28 @@ pub fn run(device: Device, lists: &Lists<'_>) -> Report {
     report
 }
 
+/// Runs the tests that every driver must pass on a device, and returns the names of the tests that passed.
+/// `unsupported` and `expected_failures` list pairs of a test's name and the reason why it fails. Raises
+/// `AssertionError` if a test fails that is not listed, if a listed test passes, or if a listed name is not the name of
+/// a test.
+#[register("anyfn.device_suite", blocking)]
+fn device_suite(
+    device: Device,
+    #[default(None)] unsupported: Option<Vec<(String, String)>>,
+    #[default(None)] expected_failures: Option<Vec<(String, String)>>,
+) -> Result<Vec<String>> {
+    let (unsupported, failures) = (unsupported.unwrap_or_default(), expected_failures.unwrap_or_default());
+    fn pairs(list: &[(String, String)]) -> Vec<(&str, &str)> {
+        list.iter().map(|(name, reason)| (&**name, &**reason)).collect()
+    }
+    let lists = Lists { unsupported: &pairs(&unsupported), expected_failures: &pairs(&failures) };
+    let report = run(device, &lists);
+    if report.problems.is_empty() {
+        return Ok(report.passed.iter().map(ToString::to_string).collect());
+    }
+    bail!("AssertionError", "{device}: {}", report.problems.join("; "))
+}
+
 /// Makes the enclosing function return an `AssertionError` with the given message if a condition does not hold.
 macro_rules! ensure {
     ($condition:expr, $($format:tt)+) => {
@@ -113,7 +140,7 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
 
 fn is_there(device: Device) -> Result<()> {
     ensure!(exists(device), "{device} is not there");
-    ensure!(super::devices().contains(&device), "{device} is not listed");
+    ensure!(devices().contains(&device), "{device} is not listed");
     let driver = driver_of(device)?;
     ensure!(driver.device_type() == device.0.device_type, "the driver is of another kind");
     Ok(())
@@ -227,7 +254,7 @@ fn many(device: Device) -> Result<()> {
 }
 
 fn between_devices(device: Device) -> Result<()> {
-    for other in super::devices() {
+    for other in devices() {
         let (mut here, mut there) = (Memory::allocate(device, 50, 64)?, Memory::allocate(other, 50, 64)?);
         let mut back = Memory::allocate(device, 50, 64)?;
         here.write(0, &pattern(50, 3))?;
@@ -258,7 +285,7 @@ fn streams(device: Device) -> Result<()> {
     two.wait(&event)?;
     one.synchronize()?;
     two.synchronize()?;
-    super::synchronize(device)
+    synchronize(device)
 }
 
 fn events(device: Device) -> Result<()> {
@@ -268,7 +295,7 @@ fn events(device: Device) -> Result<()> {
     let stream = Stream::create(device)?;
     event.record(Some(&stream))?;
     event.synchronize()?;
-    for other in super::devices().into_iter().filter(|other| *other != device) {
+    for other in devices().into_iter().filter(|other| *other != device) {
         refused(event.record(Some(&Stream::create(other)?)), "ValueError")?;
         refused(stream.wait(&Event::create(other)?), "ValueError")?;
     }
@@ -287,7 +314,6 @@ fn elapsed(device: Device) -> Result<()> {
 }
 
 fn foreign_handles(device: Device) -> Result<()> {
-    use super::stream::{stream_number, stream_of, take_event, take_stream};
     let driver = driver_of(device)?;
     let number = stream_number(Stream::create(device)?);
     ensure!(stream_of(driver, device, number)?.handle().addr() as i64 == number, "a stream has two numbers");
@@ -332,6 +358,7 @@ fn opaque(device: Device) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::enable_null;
 
     const CPU: Lists<'_> =
         Lists { unsupported: &[("scopes", "main memory has one scope")], expected_failures: &[] };
@@ -345,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_cpu_passes() {
-        super::super::enable_null().unwrap();
+        enable_null().unwrap();
         let report = run(Device::CPU, &CPU);
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
         assert_eq!(report.passed.len() + report.excused.len(), CASES.len());
@@ -353,7 +380,7 @@ mod tests {
 
     #[test]
     fn the_null_device_passes() {
-        let device = super::super::enable_null().unwrap();
+        let device = enable_null().unwrap();
         for index in 0..2 {
             let report = run(Device::new(device.0.device_type, index), &NULL);
             assert!(report.problems.is_empty(), "{:#?}", report.problems);
@@ -378,7 +405,7 @@ mod tests {
 
     #[test]
     fn the_null_device_gives_its_memory_back() {
-        let device = super::super::enable_null().unwrap();
+        let device = enable_null().unwrap();
         let free = || driver_of(device).unwrap().attribute(1, Attribute::FreeMemory);
         // The other tests use this device too, so only the presence of free memory is checked.
         drop(Memory::allocate(Device::new(device.0.device_type, 1), 1 << 20, 64).unwrap());

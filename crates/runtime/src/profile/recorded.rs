@@ -1,0 +1,44 @@
+//! Recorded calls, as the recorder passes them to the report.
+
+/// A call in the timeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// Start of the call in nanoseconds, on the clock of the recorder.
+    pub(super) start: u64,
+    pub(super) nanos: u64,
+    /// Index of the function's name in the interned strings.
+    pub(super) name: u32,
+    /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
+    pub(super) args: u32,
+    /// Identifier of the code that reported the call: one of the constants of `anyfn::observe::door`.
+    pub(super) door: u32,
+    pub(super) failed: bool,
+    /// True if the call was still running when the recording ended.
+    pub(super) open: bool,
+}
+
+/// Totals over all calls of a function on one thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) name: u32,
+    pub(super) calls: u64,
+    pub(super) errors: u64,
+    /// Total time of the calls in nanoseconds. A call within a call of the same function does not count again.
+    pub(super) total: u64,
+    /// Total time of the calls in nanoseconds, without the calls that they make.
+    pub(super) own: u64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    /// Number of calls of the function that are in progress.
+    pub(super) open: u32,
+}
+
+/// Calls of one thread.
+pub(super) struct Thread {
+    /// Thread ID in the operating system.
+    pub(super) number: u64,
+    pub(super) name: String,
+    pub(super) events: Vec<Event>,
+    /// Totals of the functions, one for each name. The report takes them.
+    pub(super) sums: Vec<Sum>,
+}
