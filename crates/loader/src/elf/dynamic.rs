@@ -1,6 +1,6 @@
 //! The dynamic section of a library. It contains the addresses of the tables that the dynamic loader uses.
 
-use object::elf::{self, Dyn64};
+use object::elf::{self, Dyn64, Rela64};
 use object::read::ReadRef;
 use object::read::elf::Dyn;
 use object::{LittleEndian as LE, U64};
@@ -45,6 +45,19 @@ pub(super) struct Dynamic<'d> {
 }
 
 impl<'d> Dynamic<'d> {
+    /// Returns the relocations, then those of the PLT.
+    pub(super) fn relocation_tables<R: ReadRef<'d>>(
+        &self,
+        image: &Image<R>,
+    ) -> Result<[&'d [Rela64<LE>]; 2], String> {
+        let table = |(at, size): (u64, u64)| match size {
+            0 => Ok(&[][..]),
+            size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
+            _ => Err("the file is damaged: its relocations end in the middle of one".to_owned()),
+        };
+        Ok([table(self.relocations)?, table(self.plt_relocations)?])
+    }
+
     /// Reads and checks the dynamic section.
     pub(super) fn read<R: ReadRef<'d>>(image: &Image<R>) -> Result<Dynamic<'d>, String> {
         let (address, size) = image.dynamic;

@@ -10,7 +10,7 @@ use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, elf as e};
 
-use super::broken;
+use super::message::broken;
 
 /// Maximum size of the image in bytes; a library that claims more is damaged.
 const SPAN_MAX: u64 = 1 << 40;

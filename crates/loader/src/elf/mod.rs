@@ -7,6 +7,7 @@
 
 mod dynamic;
 mod image;
+mod message;
 mod relocations;
 mod symbols;
 
@@ -23,6 +24,7 @@ pub(crate) use symbols::Symbol;
 
 use dynamic::Dynamic;
 use image::Image;
+use message::{broken, short};
 use symbols::Symbols;
 
 /// Facts about a library that its file states.
@@ -217,19 +219,6 @@ fn check_slots<'d, R: ReadRef<'d>>(
         }
     }
     Ok(())
-}
-
-fn broken(error: object::Error) -> String {
-    format!("the file is damaged: {error}")
-}
-
-/// Returns `name`, truncated if it is too long for a message.
-fn short(name: &str) -> String {
-    const MAX: usize = 80;
-    match name.char_indices().nth(MAX) {
-        Some((end, _)) => format!("{}...", &name[..end]),
-        None => name.to_owned(),
-    }
 }
 
 /// Checks that the first 64 bytes of a file, `head`, are those of a shared library for this machine. `len` is the size

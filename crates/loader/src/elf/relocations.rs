@@ -51,34 +51,13 @@ fn kind(number: u32) -> Option<Kind> {
     }
 }
 
-fn tables<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
-    dynamic: &Dynamic<'d>,
-) -> Result<[&'d [Rela64<LE>]; 2], String> {
-    let table = |(at, size): (u64, u64)| match size {
-        0 => Ok(&[][..]),
-        size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
-        _ => Err("the file is damaged: its relocations end in the middle of one".to_owned()),
-    };
-    Ok([table(dynamic.relocations)?, table(dynamic.plt_relocations)?])
-}
-
-/// Returns the highest index of a symbol that a relocation refers to.
-pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
-    image: &Image<R>,
-    dynamic: &Dynamic<'d>,
-) -> Result<u64, String> {
-    let symbols = tables(image, dynamic)?.into_iter().flatten().map(|relocation| relocation.r_sym(LE, false));
-    Ok(symbols.max().unwrap_or(0).into())
-}
-
 /// Checks all relocations of a library. An error states what is wrong with the first invalid one.
 pub(super) fn check<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
     symbols: &Symbols,
 ) -> Result<(), String> {
-    let [general, plt] = tables(image, dynamic)?;
+    let [general, plt] = dynamic.relocation_tables(image)?;
     for (table, is_plt) in [(general, false), (plt, true)] {
         for (index, relocation) in table.iter().enumerate() {
             one(image, dynamic, symbols, relocation, is_plt)

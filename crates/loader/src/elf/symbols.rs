@@ -8,6 +8,7 @@ use object::{LittleEndian as LE, U16Bytes, U32, U64};
 
 use super::dynamic::Dynamic;
 use super::image::Image;
+use super::message::short;
 
 /// A symbol of the dynamic symbol table.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Symbols {
                 symbols.undefined.push(found);
                 continue;
             }
-            let shown = super::short(&found.name);
+            let shown = short(&found.name);
             if kind == elf::STT_GNU_IFUNC && !image.is_code(found.address) {
                 return Err(damaged(&format!("({shown}) is chosen by a function that is not in its code")));
             }
@@ -177,7 +178,7 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
     }
     if highest == 0 {
         // No symbol is defined, so the index does not tell how many undefined ones there are; relocations do.
-        return Ok(base.max(1 + super::relocations::highest_symbol(image, dynamic)?));
+        return Ok(base.max(1 + highest_relocated(image, dynamic)?));
     }
     // Reads from the highest start to the end of its chain, which an odd word marks.
     let chain_at = bucket_at + buckets * 4 + (highest - base) * 4;
@@ -187,6 +188,12 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
         Some(last) => Ok(highest + last as u64 + 1),
         None => Err("the file is damaged: its index of symbols has no end".to_owned()),
     }
+}
+
+/// Returns the highest index of a symbol that a relocation refers to.
+fn highest_relocated<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
+    let relocations = dynamic.relocation_tables(image)?.into_iter().flatten();
+    Ok(relocations.map(|relocation| relocation.r_sym(LE, false)).max().unwrap_or(0).into())
 }
 
 /// Names of the versions of symbols, with the number by which a symbol refers to its version. Sorted by number.
@@ -207,7 +214,7 @@ impl<'d> Versions<'d> {
             // The dynamic loader ends the process if such a library is not among the needed ones.
             let from = name(entry.vn_file.get(LE))?;
             if !dynamic.needed.iter().any(|needed| needed.as_bytes() == from) {
-                let from = super::short(&String::from_utf8_lossy(from));
+                let from = short(&String::from_utf8_lossy(from));
                 return Err(format!(
                     "the file is damaged: it wants versions of {from}, which it does not need"
                 ));
