@@ -13,9 +13,8 @@ use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, Tensor, Tenso
 use crate::column::{Column, Hook, expected};
 use crate::guard::Nested;
 use crate::plan::{self, Plans};
-use crate::structural::is_watched;
 use crate::table::Table;
-use crate::value::{self, Mapping};
+use crate::value::{self, Mapping, is_watched};
 
 static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
 static HASH: Column = Column::new("__any_hash__");

@@ -1,4 +1,4 @@
-//! Helpers for values: their kinds, their bits, and the content of containers.
+//! Helpers for values: their kinds, their bits, the content of containers, and objects that are being processed.
 
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -25,6 +25,12 @@ pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
     left.type_index() == right.type_index()
         && left.as_raw().small_str_len == right.as_raw().small_str_len
         && left.bits() == right.bits()
+}
+
+/// Returns true if two values are the same object or have the same type and bits.
+pub(crate) fn same(a: &Any, b: &Any) -> bool {
+    let (a, b) = (a.as_view(), b.as_view());
+    a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
 #[inline]
@@ -168,6 +174,13 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorR
         anyfn::bail!("InternalError", "Can only {verb} contiguous tensor");
     }
     tensor.read_bytes()
+}
+
+/// Returns true if values at this depth are remembered whatever their reference counts are. This is so for every 256th
+/// level from level 1024 on, so that an operation on a cycle ends even if the reference counts do not show the cycle.
+#[inline]
+pub(crate) fn is_watched(depth: usize) -> bool {
+    depth >= 1024 && depth.is_multiple_of(256)
 }
 
 /// An object that is being processed, either with an owned reference, or through the reference in an Array that is

@@ -20,9 +20,8 @@ use anyfn::{Any, Args, ObjectRef, PackedFunc, Result};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
-use crate::structural::is_watched;
 use crate::table::Table;
-use crate::value::{self, Node};
+use crate::value::{self, Node, is_watched};
 
 static REPR: Column = Column::new("__ffi_repr__");
 

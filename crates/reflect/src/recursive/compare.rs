@@ -15,9 +15,9 @@ use anyfn::{Any, Args, Error, ObjectRef, Result, TensorView};
 use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
-use crate::structural::{hook_equal, is_watched};
+use crate::structural::hook_equal;
 use crate::table::Table;
-use crate::value::{self, Held, Mapping};
+use crate::value::{self, Held, Mapping, is_watched};
 
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");

@@ -14,9 +14,9 @@ use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::printer::call;
-use crate::structural::{is_watched, shape_hash};
+use crate::structural::shape_hash;
 use crate::table::Table;
-use crate::value::{self, Node, hash_bytes, hash_combine};
+use crate::value::{self, Node, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");

@@ -15,7 +15,7 @@ use anyfn::{Any, Error, List, Map, ObjectRef, Result};
 
 use super::children::Children;
 use super::plan::{Plan, Plans, Purpose, Shape};
-use super::walk::same;
+use crate::value::same;
 
 /// Content of a `ffi.VisitErrorContext`.
 #[repr(C)]

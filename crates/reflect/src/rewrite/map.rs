@@ -19,10 +19,10 @@ use super::plan::{Plan, Plans, Purpose, Shape};
 use super::rebuild;
 use super::seen::{Memo, Seen};
 use super::tool::{self, Kind, Tool};
-use super::walk::same;
 use super::{Order, Region, unchanged};
 use crate::column::expected;
 use crate::guard::Nested;
+use crate::value::same;
 
 /// An object that was moved out of an r-value reference. It is moved back when this value is dropped.
 struct Moved<'a> {

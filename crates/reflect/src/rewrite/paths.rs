@@ -10,6 +10,7 @@ use super::plan::{Plan, Plans, Purpose};
 use super::seen::{Memo, Seen};
 use super::{fail, unchanged};
 use crate::structural::{Path, extend, root_path};
+use crate::value::same;
 
 /// An object whose children are being searched.
 struct Frame {
@@ -34,7 +35,7 @@ fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bo
     };
     let mut way: Vec<Any> = Vec::new();
     for object in objects.into_iter().filter(|object| object.as_object().is_some()) {
-        if !way.last().is_some_and(|last| super::walk::same(last, &object)) {
+        if !way.last().is_some_and(|last| same(last, &object)) {
             way.push(object);
         }
     }
@@ -100,7 +101,7 @@ impl Search {
             return Ok(());
         }
         let mut matched = before;
-        if self.way.get(before).is_some_and(|next| super::walk::same(next, &node)) {
+        if self.way.get(before).is_some_and(|next| same(next, &node)) {
             matched += 1;
             if matched == self.way.len() {
                 self.found.push(path);

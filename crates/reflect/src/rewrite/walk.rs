@@ -18,6 +18,7 @@ use super::seen::Seen;
 use super::tool::{self, Kind, Tool};
 use super::{Order, Region};
 use crate::guard::Nested;
+use crate::value::same;
 
 /// A value whose children are being walked.
 struct Frame {
@@ -328,12 +329,6 @@ impl<'a> Walk<'a> {
         let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
         self.described.add(error, objects, way, value)
     }
-}
-
-/// Returns true if two values are the same object or have the same type and bits.
-pub(crate) fn same(a: &Any, b: &Any) -> bool {
-    let (a, b) = (a.as_view(), b.as_view());
-    a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
 /// Result of a callback.

@@ -17,16 +17,9 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Held, Mapping};
+use crate::value::{self, Held, Mapping, is_watched};
 
 static EQUAL: Column = Column::new("__s_equal__");
-
-/// Returns true if values at this depth are remembered whatever their reference counts are. This is so for every 256th
-/// level from level 1024 on, so that an operation on a cycle ends even if the reference counts do not show the cycle.
-#[inline]
-pub(crate) fn is_watched(depth: usize) -> bool {
-    depth >= 1024 && depth.is_multiple_of(256)
-}
 
 /// Returns true if two values are structurally equal.
 ///

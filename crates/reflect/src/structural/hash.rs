@@ -12,13 +12,12 @@ use anyfn::abi::{
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Args, Error, ObjectRef, PackedFunc, Result, TensorView};
 
-use super::equal::is_watched;
 use super::{Options, Region, kind_of};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Held, hash_bytes, hash_combine};
+use crate::value::{self, Held, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__s_hash__");
 

@@ -19,8 +19,8 @@ use anyfn::{Any, Error, ObjectRef, Result};
 
 use crate::plan::Plan;
 
+pub(crate) use equal::hook_equal;
 pub use equal::{first_mismatch, structural_equal};
-pub(crate) use equal::{hook_equal, is_watched};
 pub(crate) use hash::shape as shape_hash;
 pub use hash::structural_hash;
 pub use key::structural_key;
