@@ -7,14 +7,15 @@
 //! Reading order:
 //! - `c_api`: the exported functions, one file per subject. They check their arguments and call one of the following
 //!   modules.
-//! - `registry`: functions by name; `type_table`: types and their reflection data; `attributes`: one column per type
-//!   attribute.
+//! - `registry`, `function_table`: functions by name; `type_table`: types and their reflection data; `attributes`: one
+//!   column per type attribute.
 //! - `access`: the table of accesses to the elements of tensors.
-//! - `value`, `dtype_text`, `bigint`, `opaque`, `extern_function`, `tensor`: creation of the built-in objects.
+//! - `value`, `dtype_text`, `bigint`, `opaque`, `extern_function`, `tensor`, `sentinel`: creation of the built-in objects.
 //! - `raised`, `backtrace`, `once`, `env`: state of a thread or of the process.
-//! - `record`: objects of types that are defined at run time; `method`: methods of Rust types; `unload`: types whose
-//!   library was unloaded.
-//! - `globals`: the functions named `ffi.*`; [`loader`]: the interface to the crate that loads library modules.
+//! - `construct`: constructors of types from their fields; `record`: objects of types that are defined at run time;
+//!   `method`: methods of Rust types; `unload`: types whose library was unloaded.
+//! - `globals`: the functions named `ffi.*`; `libraries`, [`loader`]: the interface to the crate that loads library
+//!   modules.
 //! - `sync`: the lock-free structures under the tables; `sys`: services required from the platform, with a plain
 //!   fallback.
 //! - `instance`: finds another copy of this implementation in the process.
@@ -32,11 +33,14 @@ mod attributes;
 mod backtrace;
 mod bigint;
 mod c_api;
+mod construct;
 mod dtype_text;
 mod env;
 mod extern_function;
+mod function_table;
 mod globals;
 mod instance;
+mod libraries;
 pub mod loader;
 mod method;
 mod once;
@@ -44,6 +48,7 @@ mod opaque;
 mod raised;
 mod record;
 mod registry;
+mod sentinel;
 pub mod startup;
 mod sync;
 mod sys;

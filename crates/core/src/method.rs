@@ -18,8 +18,9 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, Unsafe, bail};
 
+use crate::function_table::typed;
 use crate::sys::Mutex;
-use crate::{attributes, globals, type_table, unload};
+use crate::{attributes, sentinel, type_table, unload};
 
 /// Content of a function object that calls the code of a library. The ABI fixes the first two fields.
 #[repr(C)]
@@ -83,8 +84,8 @@ static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
-    globals::typed("anyfn.RegisterMethod", ARGS, Unsafe(add))?;
-    globals::typed("anyfn.DefaultFactory", &["type_index", "field", "call"], Unsafe(default_factory))
+    typed("anyfn.RegisterMethod", ARGS, Unsafe(add))?;
+    typed("anyfn.DefaultFactory", &["type_index", "field", "call"], Unsafe(default_factory))
 }
 
 impl Known {
@@ -333,7 +334,7 @@ unsafe extern "C" fn call_init(
 /// returns `None`.
 #[cold]
 fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIAny) -> Option<c_int> {
-    let sentinel = globals::kwargs().ok()?;
+    let sentinel = sentinel::kwargs().ok()?;
     let is_it = |view: &AnyView<'_>| view.as_object().is_some_and(|object| object.ptr_eq(&sentinel));
     let at = views.iter().position(is_it)?;
     Some(anyfn::__private::trampoline(|| {

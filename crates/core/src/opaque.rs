@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use anyfn::abi::{TVMFFIOpaqueObjectCell, kTVMFFIOpaquePyObject};
 use anyfn::{ObjectRef, Result, bail};
 
-use crate::loader::{Kind, Lease};
+use crate::libraries::{Kind, Lease};
 
 #[repr(C)]
 struct Opaque {

@@ -17,7 +17,7 @@ use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
-use crate::loader::{Kind, Lease};
+use crate::libraries::{Kind, Lease};
 use crate::value::out_of_memory;
 
 /// Content of a tensor object. Clients know only its first field, `tensor`.

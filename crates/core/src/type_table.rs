@@ -25,7 +25,7 @@ use anyfn::{AnyView, ObjectRef, Result, bail};
 
 use crate::sync::{NameTable, Start};
 use crate::sys::{self, Mutex};
-use crate::{loader, unload};
+use crate::{libraries, unload};
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
@@ -459,7 +459,7 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 
 impl Writer {
     /// Replaces the getter and setter of a field that a Rust plugin registers again, unless the old ones must stay (see
-    /// [`loader::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
+    /// [`libraries::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
     /// belong to a plugin and was not unloaded.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also reads the
@@ -482,7 +482,7 @@ impl Writer {
             let takes = if unload::is_gone(known) {
                 Some(true)
             } else {
-                loader::take_over(unload::code_of(known), new_code)
+                libraries::take_over(unload::code_of(known), new_code)
             };
             if takes == Some(true) {
                 unload::store_code(known, new.getter, new.setter);
@@ -583,7 +583,7 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
     if let Some(known) = info.metadata() {
         let code = unload::creator_of(known);
         let new = metadata.creator.map_or(0, |creator| creator as usize);
-        let of_plugins = loader::is_code_of_plugin(code) && (new == 0 || loader::is_code_of_plugin(new));
+        let of_plugins = libraries::is_code_of_plugin(code) && (new == 0 || libraries::is_code_of_plugin(new));
         let told = (known.total_size, known.structural_eq_hash_kind);
         let same = told == (metadata.total_size, metadata.structural_eq_hash_kind);
         if (unload::is_gone_creator(code) || of_plugins) && same {

@@ -7,7 +7,7 @@ use anyfn::__private::trampoline;
 use anyfn::abi::{DLPackManagedTensorAllocator, DLTensor, TVMFFIObjectHandle, TVMFFIStreamHandle};
 
 use super::{c_string, out, reference};
-use crate::{env, loader, tensor};
+use crate::{env, libraries, tensor};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIEnvSetStream(
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn TVMFFIEnvModLookupFromImports(
         // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         // SAFETY: the ABI requires the context that the loader has written into the library.
-        result.write(unsafe { loader::lookup_from_imports(library_ctx, name) }?);
+        result.write(unsafe { libraries::lookup_from_imports(library_ctx, name) }?);
         Ok(())
     })
 }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn TVMFFIEnvModRegisterContextSymbol(name: *const c_char, 
     trampoline(|| {
         // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvModRegisterContextSymbol", "name", name) }?;
-        loader::register_context_symbol(name, symbol)
+        libraries::register_context_symbol(name, symbol)
     })
 }
 
@@ -121,6 +121,6 @@ pub unsafe extern "C" fn TVMFFIEnvModRegisterSystemLibSymbol(
     trampoline(|| {
         // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvModRegisterSystemLibSymbol", "name", name) }?;
-        loader::register_system_lib_symbol(name, symbol)
+        libraries::register_system_lib_symbol(name, symbol)
     })
 }

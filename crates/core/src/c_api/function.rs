@@ -12,9 +12,8 @@ use anyfn::abi::{
 use anyfn::{ObjectRef, bail, observe};
 
 use super::{bytes, null, object, out, reference};
-use crate::extern_function;
-use crate::loader;
-use crate::registry::{self, Description};
+use crate::function_table::Description;
+use crate::{extern_function, libraries, registry};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIFunctionCreate(
@@ -60,7 +59,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
         let name = unsafe { super::new_name(THIS, "name", name) }?;
         // SAFETY: the ABI requires a valid handle.
         let function = unsafe { object(THIS, "f", f) }?;
-        loader::register_function(name, allow_override != 0, |overrides| {
+        libraries::register_function(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description::default(), overrides)
         })
     })
@@ -88,7 +87,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         let function = unsafe { info.method.value.v_obj };
         // SAFETY: the ABI requires a valid value.
         let function = unsafe { object(THIS, "method_info.method", function.cast()) }?;
-        loader::register_function(name, allow_override != 0, |overrides| {
+        libraries::register_function(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description { doc, metadata }, overrides)
         })
     })

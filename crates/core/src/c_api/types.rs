@@ -14,7 +14,7 @@ use anyfn::bail;
 
 use super::{bytes, or_raise, out, reference};
 use crate::type_table::{self, NewType};
-use crate::{attributes, loader};
+use crate::{attributes, libraries};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFITypeKeyToIndex(type_key: *const TVMFFIByteArray, out_tindex: *mut i32) -> c_int {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterField(type_index: i32, info: *const T
         // SAFETY: the ABI requires a valid struct, including its strings.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
         // SAFETY: the ABI requires valid strings and functions.
-        loader::register_field(type_index, info, || unsafe { type_table::add_field(type_index, info) })
+        libraries::register_field(type_index, info, || unsafe { type_table::add_field(type_index, info) })
     })
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const 
         // SAFETY: the ABI requires valid strings.
         let is_there = || type_table::has_method(type_index, unsafe { info.name.as_slice() });
         // SAFETY: the ABI requires valid strings and a valid value.
-        loader::register_part(type_index, is_there, || unsafe { type_table::add_method(type_index, info) })
+        libraries::register_part(type_index, is_there, || unsafe { type_table::add_method(type_index, info) })
     })
 }
 
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMetadata(
         // SAFETY: the ABI requires a valid struct, including its string.
         unsafe { bytes(THIS, "metadata.doc", &metadata.doc) }?;
         // SAFETY: the ABI requires a valid string and a valid function.
-        loader::register_metadata(type_index, metadata, || unsafe {
+        libraries::register_metadata(type_index, metadata, || unsafe {
             type_table::set_metadata(type_index, metadata)
         })
     })
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterAttr(
         };
         let is_there = || attributes::get(type_index, name).is_some();
         // SAFETY: the ABI requires a valid value, which may be absent only to create a column.
-        loader::register_part(type_index, is_there, || unsafe { attributes::set(type_index, name, value) })
+        libraries::register_part(type_index, is_there, || unsafe { attributes::set(type_index, name, value) })
     })
 }
 

@@ -2,75 +2,47 @@
 //!
 //! Names, behaviour and error messages are those of the ABI.
 
-mod construct;
 mod containers;
 mod python_class;
-
-pub(crate) use construct::{new_object, register_init};
 
 use core::ffi::c_void;
 
 use alloc::vec::Vec;
 
-use anyfn::abi::{TVMFFISafeCallType, kTVMFFIObject};
+use anyfn::abi::TVMFFISafeCallType;
 use anyfn::{
-    Any, Args, Bytes, Map, Names, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, Shape, String,
-    TypedPackedFunc, Unsafe, bail,
+    Any, Args, Bytes, Map, OpaquePtr, PackedFunc, Result, Shape, String, TypedPackedFunc, Unsafe, bail,
 };
 
-use crate::sync::Slot;
-use crate::sys::Mutex;
-use crate::{extern_function, loader, registry, type_table};
-
-/// Registers the Rust function `body` under `name`. Its signature consists of the argument names `args` and the types
-/// of its Rust parameters.
-pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
-    name: &'static str,
-    args: &'static [&'static str],
-    body: F,
-) -> Result<()> {
-    let function: PackedFunc =
-        TypedPackedFunc::named(Names { function: name, args, ..Names::default() }, body).into();
-    set(name, function)
-}
-
-/// Registers a function that takes any arguments.
-pub(crate) fn packed(name: &'static str, body: fn(Args<'_>) -> Result<Any>) -> Result<()> {
-    set(name, PackedFunc::new(body))
-}
-
-fn set(name: &str, function: PackedFunc) -> Result<()> {
-    let signature = function.signature();
-    let metadata = signature.as_ref().map_or(&[][..], |text| text.as_bytes());
-    registry::set(name.as_bytes(), function.into_object(), registry::Description { doc: b"", metadata }, false)
-}
+use crate::function_table::{self, packed, typed};
+use crate::{construct, extern_function, libraries, method, record, sentinel, type_table};
 
 /// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
     typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
-    typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| registry::remove(name.as_bytes()))?;
+    typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| function_table::remove(name.as_bytes()))?;
     typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], Unsafe(from_extern_c))?;
     typed("ffi.FunctionCallNamed", &["f", "args", "kwargs"], call_named)?;
-    typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| registry::metadata(name.as_bytes()))?;
+    typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| function_table::metadata(name.as_bytes()))?;
     typed("ffi.String", &["value"], |value: String| value)?;
     typed("ffi.Bytes", &["value"], |value: Bytes| value)?;
     packed("ffi.Shape", shape)?;
-    typed("ffi.GetInvalidObject", &[], || sentinel(&MISSING))?;
-    typed("ffi.GetKwargsObject", &[], || sentinel(&KWARGS))?;
+    typed("ffi.GetInvalidObject", &[], sentinel::missing)?;
+    typed("ffi.GetKwargsObject", &[], sentinel::kwargs)?;
     typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
     typed("anyfn.live_objects", &[], live_objects)?;
     construct::register()?;
     python_class::register()?;
-    crate::record::register()?;
-    crate::method::register()?;
+    record::register()?;
+    method::register()?;
     containers::register()?;
-    loader::register_globals()
+    libraries::register_globals()
 }
 
 /// Returns a function that lists the names of the global functions registered now. With the argument -1 it returns the
 /// number of names, with `i` the name at index `i`.
 fn list_names() -> PackedFunc {
-    let names = registry::names();
+    let names = function_table::names();
     TypedPackedFunc::from_fn(move |index: i64| -> Result<Any> {
         if index == -1 {
             return Any::new(names.len());
@@ -119,36 +91,6 @@ fn shape(args: Args<'_>) -> Result<Any> {
         }
     }
     Any::new(Shape::from(&extents[..]))
-}
-
-/// Object that represents a missing value, such as the value of a key that is not in a map.
-static MISSING: Slot = Slot::new();
-/// Object that precedes the named arguments in a call of a constructor.
-static KWARGS: Slot = Slot::new();
-
-/// Returns the object in `slot`, and creates a plain object there at the first call.
-fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    if let Some(object) = slot.get() {
-        return Ok(object);
-    }
-    let _lock = LOCK.lock();
-    if !slot.is_set() {
-        // SAFETY: a plain object has no content.
-        slot.swap(Some(unsafe { anyfn::__private::new_object(kTVMFFIObject, ()) }));
-    }
-    slot.get().ok_or_else(|| anyfn::Error::new("InternalError", "a constant object is gone"))
-}
-
-/// Returns the sentinel that represents a missing value.
-#[allow(dead_code, reason = "for functions of maps")]
-pub(crate) fn missing() -> Result<ObjectRef> {
-    sentinel(&MISSING)
-}
-
-/// Returns the sentinel that precedes keyword arguments.
-pub(crate) fn kwargs() -> Result<ObjectRef> {
-    sentinel(&KWARGS)
 }
 
 /// Returns the keys of all types.

@@ -21,8 +21,8 @@ use anyfn::record::{MAKER_ATTRIBUTE, SLOTS_ATTRIBUTE, Slot};
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};
 
-use super::construct::register_init;
-use super::typed;
+use crate::construct::register_init;
+use crate::function_table::typed;
 use crate::sys::Mutex;
 use crate::{attributes, type_table};
 

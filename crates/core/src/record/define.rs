@@ -22,7 +22,8 @@ use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 
 use super::{Field, HEADER, Layout, NATIVE_ALIGN};
 use crate::attributes;
-use crate::globals::{register_init, typed};
+use crate::construct::register_init;
+use crate::function_table::typed;
 use crate::sys::Mutex;
 use crate::type_table::{self, NewType};
 

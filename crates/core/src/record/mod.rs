@@ -28,7 +28,7 @@ use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, OpaquePtr
 
 pub(crate) use define::register;
 
-use crate::globals::new_object;
+use crate::construct::new_object;
 use crate::{attributes, type_table};
 
 /// Layout of the objects of a type. It is never freed, because types live for the lifetime of the process.

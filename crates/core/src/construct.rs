@@ -13,13 +13,14 @@ use anyfn::abi::{
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
 
-use crate::{attributes, type_table};
+use crate::function_table::{packed, typed};
+use crate::{attributes, sentinel, type_table};
 
 /// Registers the global functions that this file implements.
-pub(super) fn register() -> Result<()> {
-    super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
-    super::typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
-    super::packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
+pub(crate) fn register() -> Result<()> {
+    typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
+    typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
+    packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
 }
 
 /// Registers a shallow copy, under the attribute `__ffi_shallow_copy__`, for a type whose objects consist of their
@@ -236,7 +237,7 @@ fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
 /// Splits the arguments of a constructor into the positional ones and those after the keyword sentinel, which are
 /// alternating names and values.
 fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &'a [AnyView<'a>])> {
-    let sentinel = super::kwargs()?;
+    let sentinel = sentinel::kwargs()?;
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));
     let Some(at) = at else { return Ok((args, &[])) };
     let by_name = &args[at + 1..];

@@ -1,0 +1,176 @@
+//! The table of global functions by name. [`registry`](crate::registry) fills it at its first use.
+//!
+//! A name keeps its entry for the lifetime of the process. The function in the entry, its documentation and its
+//! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly
+//! uses no additional memory.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::__private::shorten;
+use anyfn::abi::kTVMFFIFunction;
+use anyfn::{Any, Args, Error, Names, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, bail};
+
+use crate::sync::{NameTable, Slot};
+use crate::sys::Mutex;
+use crate::value;
+
+/// Function that is registered under a name, with its documentation and metadata. The slots are empty if no function is
+/// registered.
+struct Entry {
+    function: Slot,
+    /// Documentation: a string object, or empty. `metadata` has the same form.
+    doc: Slot,
+    metadata: Slot,
+}
+
+static ENTRIES: NameTable<Entry> = NameTable::new();
+/// Lock that is held while an entry is changed. If two threads register the same name at the same time, it makes one of
+/// them fail.
+static WRITER: Mutex<()> = Mutex::new(());
+
+/// Returns a new reference to the function that is registered under `name`. Takes no lock.
+#[inline]
+pub(crate) fn get(name: &[u8]) -> Option<ObjectRef> {
+    ENTRIES.get(name)?.function.get()
+}
+
+/// Documentation and metadata that are registered together with a function.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Description<'a> {
+    pub(crate) doc: &'a [u8],
+    pub(crate) metadata: &'a [u8],
+}
+
+/// Registers a function under `name`. If the name is taken, `overrides` decides between replacing the function and
+/// returning an error.
+pub(crate) fn set(
+    name: &[u8],
+    function: ObjectRef,
+    description: Description<'_>,
+    overrides: bool,
+) -> Result<()> {
+    if name.is_empty() {
+        bail!("ValueError", "a global function needs a name");
+    }
+    if function.type_index() != kTVMFFIFunction {
+        bail!("TypeError", "Global Function `{}` is no function but {}", lossy(name), function.type_key());
+    }
+    let doc = value::heap_text(description.doc)?;
+    let metadata = value::heap_text(description.metadata)?;
+    let entry = entry_of(name);
+    let replaced = {
+        let _writer = WRITER.lock();
+        if !overrides && entry.function.is_set() {
+            return Err(taken(name));
+        }
+        // Each name takes a reserve of references (see `Slot`), and the reference count has room for 2^32.
+        if function.use_count() > u32::MAX as usize / 2 {
+            bail!("RuntimeError", "Global Function `{}` already has too many names", lossy(name));
+        }
+        [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(Some(function))]
+    };
+    // Releasing may run foreign code, so it happens after the lock is released.
+    drop(replaced);
+    Ok(())
+}
+
+/// Registers the Rust function `body` under `name`. Its signature consists of the argument names `args` and the types
+/// of its Rust parameters.
+pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
+    name: &'static str,
+    args: &'static [&'static str],
+    body: F,
+) -> Result<()> {
+    let function: PackedFunc =
+        TypedPackedFunc::named(Names { function: name, args, ..Names::default() }, body).into();
+    set_own(name, function)
+}
+
+/// Registers a function that takes any arguments.
+pub(crate) fn packed(name: &'static str, body: fn(Args<'_>) -> Result<Any>) -> Result<()> {
+    set_own(name, PackedFunc::new(body))
+}
+
+/// Registers a function of this crate.
+fn set_own(name: &str, function: PackedFunc) -> Result<()> {
+    let signature = function.signature();
+    let metadata = signature.as_ref().map_or(&[][..], |text| text.as_bytes());
+    set(name.as_bytes(), function.into_object(), Description { doc: b"", metadata }, false)
+}
+
+/// Content of a registry entry at the time of [`save`]: function, documentation and metadata.
+pub struct Saved([Option<ObjectRef>; 3]);
+
+/// Returns the current content of the registry entry for `name`.
+pub fn save(name: &[u8]) -> Saved {
+    let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
+    Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
+}
+
+/// Sets the registry entry for `name` back to content that [`save`] has returned. The content may be empty.
+pub fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
+    let Some(entry) = ENTRIES.get(name) else { return };
+    let replaced = {
+        let _writer = WRITER.lock();
+        [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(function)]
+    };
+    drop(replaced);
+}
+
+/// Removes the function that is registered under `name`. Returns true if a function was registered.
+pub(crate) fn remove(name: &[u8]) -> bool {
+    let Some(entry) = ENTRIES.get(name) else { return false };
+    let removed = {
+        let _writer = WRITER.lock();
+        [entry.function.swap(None), entry.doc.swap(None), entry.metadata.swap(None)]
+    };
+    removed[0].is_some()
+}
+
+/// Returns the names of all registered functions, in the order of the first registration of each name.
+pub(crate) fn names() -> Vec<&'static [u8]> {
+    ENTRIES.iter().filter(|(_, entry)| entry.function.is_set()).map(|(name, _)| name).collect()
+}
+
+/// Returns the name under which a function is registered. If it has several names, returns the one whose first
+/// registration is the oldest.
+pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
+    let is_it = |entry: &Entry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
+    ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
+}
+
+/// Returns the metadata of the function that is registered under `name`: the metadata that was registered with it or,
+/// without any, its signature. A function with neither has a schema that only states the type `ffi.Function`.
+pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
+    let Some(function) = get(name) else {
+        bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
+    };
+    let registered = ENTRIES.get(name).and_then(|entry| entry.metadata.get());
+    if let Some(text) = registered {
+        return Any::from(text).get::<anyfn::String>();
+    }
+    let own = PackedFunc::try_from_object(function).ok().and_then(|function| function.signature());
+    Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
+}
+
+/// Returns the documentation of the function that is registered under `name`, if it has any.
+#[allow(dead_code, reason = "asked for by frontends that list functions")]
+pub(crate) fn doc(name: &[u8]) -> Option<anyfn::String> {
+    let text = ENTRIES.get(name)?.doc.get()?;
+    Any::from(text).get::<anyfn::String>().ok()
+}
+
+fn entry_of(name: &[u8]) -> &'static Entry {
+    ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
+}
+
+/// Returns `name` in the form in which error messages show it: shortened, and with invalid UTF-8 replaced.
+fn lossy(name: &[u8]) -> String {
+    shorten(&String::from_utf8_lossy(name)).into_owned()
+}
+
+#[cold]
+fn taken(name: &[u8]) -> Error {
+    anyfn::error!("RuntimeError", "Global Function `{}` is already registered", lossy(name))
+}

@@ -1,0 +1,314 @@
+//! Libraries, as this crate needs them: the trait that the loader of library modules implements, and calls of it.
+//!
+//! The loader is the crate `anyfn-loader`. It adds itself to [`LOADERS`], and this crate calls it through [`Loader`]: to
+//! register the functions `ffi.Module*`, to keep libraries mapped while objects refer to them ([`Lease`]), and to
+//! decide about registrations of libraries that are being opened. In a program without that crate no library can be
+//! loaded; the functions of this module then do what is left to do without libraries.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::ffi::{CStr, c_void};
+use core::num::NonZero;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
+use anyfn::{ObjectRef, Result};
+
+/// Loaders that are linked into the program. The first one is used.
+#[linkme::distributed_slice]
+pub static LOADERS: [&'static dyn Loader];
+
+/// True while a library is mapped or being opened. The loader sets it, so that a process without libraries pays one
+/// atomic load for each object that could refer to one.
+pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
+
+/// Registration of a part of a type.
+pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
+
+/// Kind of the object that holds a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A function that was created from the address of its code.
+    Function,
+    /// A tensor whose memory the code at an address releases.
+    Tensor,
+    /// An object of another language, with its deleter.
+    Opaque,
+}
+
+/// Entry of a mapped library. The library stays mapped while the entry is referenced.
+pub trait Library: Send + Sync {
+    /// Called when an object of the given kind releases its lease on the library.
+    fn release(&self, kind: Kind);
+
+    /// Returns the path of the library file.
+    fn path(&self) -> String;
+}
+
+/// Libraries that one object keeps mapped. There are two if one library creates an object from the code of another.
+pub type Libraries = [Option<Arc<dyn Library>>; 2];
+
+/// Services of the loader of library modules.
+pub trait Loader: Sync {
+    /// Registers the global functions by which frontends use modules.
+    ///
+    /// # Errors
+    /// Returns `RuntimeError` if one of the names is registered already.
+    fn register_globals(&self) -> Result<()>;
+
+    /// Creates a lease for an object that refers to `addresses`; NULL is ignored. The address of the code that runs
+    /// last, the deleter, comes first. Only called while [`HAS_LIBRARIES`] is true.
+    fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease;
+
+    /// Called when a lease of unknown addresses is released, with the number that [`Lease::new`] has received.
+    fn forget(&self, number: NonZero<u32>);
+
+    /// Records which libraries an object keeps mapped, and that it represents the code at `code`. Only called while
+    /// live objects are recorded.
+    fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void);
+
+    /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed
+    /// handle, which stays valid as long as the library's static data.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if the name is not UTF-8, and `RuntimeError` if there is no such function or the library has
+    /// no context.
+    ///
+    /// # Safety
+    /// `library_ctx` must be NULL or the value that the loader has written into the context variable of a library.
+    unsafe fn lookup_from_imports(
+        &self,
+        library_ctx: TVMFFIObjectHandle,
+        name: &CStr,
+    ) -> Result<TVMFFIObjectHandle>;
+
+    /// Registers a context symbol: each library loaded from now on receives `symbol` in its pointer variable `name`.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if the name is empty.
+    fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
+
+    /// Registers the address of a symbol of a linked library.
+    ///
+    /// # Errors
+    /// Returns `ValueError` if `symbol` is NULL.
+    fn register_system_lib_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
+
+    /// Registers a global function by calling `set`, whose argument is true if an existing function may be replaced.
+    /// `overrides` is the wish of the code that registers the function.
+    ///
+    /// # Errors
+    /// Returns the error of `set`, unless a library is being opened whose constructors cannot handle it. Loading that
+    /// library then fails with the error.
+    fn register_function(
+        &self,
+        name: &[u8],
+        overrides: bool,
+        set: Box<dyn FnOnce(bool) -> Result<()> + '_>,
+    ) -> Result<()>;
+
+    /// Registers a method or attribute of a type by calling `add`. If a library that is being opened registers a type
+    /// which existed before, `is_same` is called first: it returns true if the part exists already, and is kept.
+    ///
+    /// # Errors
+    /// Returns the error of `add`, under the condition of [`Loader::register_function`].
+    fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()>;
+
+    /// Registers a field of a type by calling `add`. If a library that is being opened registers a type which existed
+    /// before, the field must exist with the same layout, and is kept.
+    ///
+    /// # Errors
+    /// Returns the error of `add`, or `RuntimeError` if the layout differs, under the condition of
+    /// [`Loader::register_function`].
+    fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()>;
+
+    /// Registers the metadata of a type by calling `set`. If a library that is being opened registers a type which has
+    /// metadata already, `set` is not called, and the layout must be the same.
+    ///
+    /// # Errors
+    /// Returns the error of `set`, or `RuntimeError` if the layout differs, under the condition of
+    /// [`Loader::register_function`].
+    fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()>;
+
+    /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
+    fn is_code_of_plugin(&self, address: usize) -> bool;
+
+    /// Decides if the code at `new` in one Rust plugin replaces the code at `old` in another one, for a field of a type
+    /// that both define. Returns `None` if either address does not belong to a Rust plugin, and `Some(false)` if the
+    /// old code must stay.
+    fn take_over(&self, old: usize, new: usize) -> Option<bool>;
+}
+
+/// Returns the loader, if the program contains one.
+fn installed() -> Option<&'static dyn Loader> {
+    LOADERS.first().copied()
+}
+
+/// Returns the loader.
+///
+/// # Errors
+/// Returns `RuntimeError` if the program contains none.
+fn required() -> Result<&'static dyn Loader> {
+    let Some(loader) = installed() else {
+        anyfn::bail!("RuntimeError", "library modules are not available in this build of the runtime");
+    };
+    Ok(loader)
+}
+
+/// Calls [`Loader::register_globals`]. Without a loader, registers nothing.
+pub(crate) fn register_globals() -> Result<()> {
+    installed().map_or(Ok(()), Loader::register_globals)
+}
+
+/// Calls [`Loader::lookup_from_imports`].
+///
+/// # Safety
+/// The requirements of that method apply.
+pub(crate) unsafe fn lookup_from_imports(
+    library_ctx: TVMFFIObjectHandle,
+    name: &CStr,
+) -> Result<TVMFFIObjectHandle> {
+    // SAFETY: the caller guarantees the context.
+    unsafe { required()?.lookup_from_imports(library_ctx, name) }
+}
+
+/// Calls [`Loader::register_context_symbol`].
+pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
+    required()?.register_context_symbol(name, symbol)
+}
+
+/// Calls [`Loader::register_system_lib_symbol`].
+pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
+    required()?.register_system_lib_symbol(name, symbol)
+}
+
+/// Registers a global function; see [`Loader::register_function`].
+pub(crate) fn register_function(
+    name: &[u8],
+    overrides: bool,
+    set: impl FnOnce(bool) -> Result<()>,
+) -> Result<()> {
+    match installed() {
+        Some(loader) => loader.register_function(name, overrides, Box::new(set)),
+        None => set(overrides),
+    }
+}
+
+/// Registers a method or attribute of a type; see [`Loader::register_part`].
+pub(crate) fn register_part(
+    type_index: i32,
+    is_same: impl Fn() -> bool,
+    add: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match installed() {
+        Some(loader) => loader.register_part(type_index, &is_same, Box::new(add)),
+        None => add(),
+    }
+}
+
+/// Registers a field of a type; see [`Loader::register_field`].
+pub(crate) fn register_field(
+    type_index: i32,
+    new: &TVMFFIFieldInfo,
+    add: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match installed() {
+        Some(loader) => loader.register_field(type_index, new, Box::new(add)),
+        None => add(),
+    }
+}
+
+/// Registers the metadata of a type; see [`Loader::register_metadata`].
+pub(crate) fn register_metadata(
+    type_index: i32,
+    new: &TVMFFITypeMetadata,
+    set: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match installed() {
+        Some(loader) => loader.register_metadata(type_index, new, Box::new(set)),
+        None => set(),
+    }
+}
+
+/// Calls [`Loader::is_code_of_plugin`]. Without a loader, there are no plugins.
+pub(crate) fn is_code_of_plugin(address: usize) -> bool {
+    installed().is_some_and(|loader| loader.is_code_of_plugin(address))
+}
+
+/// Calls [`Loader::take_over`]. Without a loader, there are no plugins.
+pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
+    installed()?.take_over(old, new)
+}
+
+/// Keeps those libraries mapped to which the addresses of an object belong, as long as the object holds this lease.
+pub struct Lease {
+    libraries: Libraries,
+    /// Number that the loader has given to the lease, if one of the addresses belonged to no known library while a
+    /// library was being opened.
+    unknown: Option<NonZero<u32>>,
+    kind: Kind,
+}
+
+impl Lease {
+    /// Creates a lease on `libraries`. [`Library::release`] is called for each of them when the lease is dropped, and
+    /// [`Loader::forget`] for `unknown`.
+    pub fn new(kind: Kind, libraries: Libraries, unknown: Option<NonZero<u32>>) -> Lease {
+        Lease { libraries, unknown, kind }
+    }
+
+    /// Creates a lease for an object that refers to `addresses`; see [`Loader::lease`]. As long as no library is
+    /// loaded, this costs one atomic load.
+    #[inline]
+    pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
+        if !HAS_LIBRARIES.load(Ordering::Relaxed) {
+            return Lease::new(kind, [None, None], None);
+        }
+        Self::look_up(kind, addresses)
+    }
+
+    #[inline(never)]
+    fn look_up(kind: Kind, addresses: &[*const c_void]) -> Lease {
+        installed().map_or_else(|| Lease::new(kind, [None, None], None), |loader| loader.lease(kind, addresses))
+    }
+
+    /// Creates an object that holds this lease by calling `make`. If live objects are recorded, also records which
+    /// libraries the object keeps mapped, and that it represents the code at `code`.
+    #[inline]
+    pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
+        if self.libraries[0].is_none() || !anyfn::has_ledger() {
+            return make(self);
+        }
+        let (libraries, kind) = (self.libraries.clone(), self.kind);
+        let object = make(self);
+        if let Some(loader) = installed() {
+            loader.explain(object.as_handle(), kind, &libraries, code);
+        }
+        object
+    }
+
+    /// Returns true if the object must keep this lease: the lease keeps a library mapped, or one of the addresses may
+    /// belong to a library that is being opened.
+    pub(crate) fn is_held(&self) -> bool {
+        self.libraries[0].is_some() || self.unknown.is_some()
+    }
+}
+
+impl Drop for Lease {
+    #[inline]
+    fn drop(&mut self) {
+        for library in self.libraries.iter().flatten() {
+            library.release(self.kind);
+        }
+        if let Some(number) = self.unknown {
+            forget(number);
+        }
+    }
+}
+
+#[cold]
+fn forget(number: NonZero<u32>) {
+    if let Some(loader) = installed() {
+        loader.forget(number);
+    }
+}
