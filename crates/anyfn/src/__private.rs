@@ -1,9 +1,7 @@
 //! Items that the expansions of this crate's macros use. They are not part of the public interface and may change at
 //! any time.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 
 pub use alloc::format;
@@ -11,36 +9,17 @@ pub use alloc::string::String as StdString;
 pub use linkme;
 
 pub use crate::convert::Mismatch;
+pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
-pub use crate::json::quote;
+pub use crate::registered::{Entry, REGISTRATIONS};
 pub use crate::schema::word as type_word;
+pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, Names};
 use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
-
-/// A function that is marked `#[register]`, with everything that its registration needs.
-pub struct Entry {
-    /// Name of the global function.
-    pub name: &'static str,
-    /// True if the function replaces a global function of the same name.
-    pub overrides: bool,
-    /// Documentation of the function.
-    pub doc: &'static str,
-    /// Creates the function.
-    pub make: fn() -> PackedFunc,
-}
-
-/// All functions that are marked `#[register]` in this executable or library.
-#[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static REGISTRATIONS: [Entry];
-/// Empty collection for the unit tests. They contain this crate twice, and one file cannot have two collections of the same
-/// name.
-#[cfg(test)]
-pub static REGISTRATIONS: [Entry; 0] = [];
 
 /// A context symbol: a pointer variable of compiled libraries that the loader fills.
 pub struct ContextSymbol {
@@ -105,14 +84,6 @@ pub static TYPES: [TypeEntry];
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
-/// All `impl` blocks that are marked `#[methods]` in this executable or library.
-#[cfg(not(test))]
-#[linkme::distributed_slice]
-pub static METHODS: [TypeMethods];
-/// Empty collection for the unit tests; see [`REGISTRATIONS`].
-#[cfg(test)]
-pub static METHODS: [TypeMethods; 0] = [];
-
 /// Registers all types of this executable or library in the type table; see [`TypeIndex::define`].
 ///
 /// # Errors
@@ -132,146 +103,13 @@ pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
     result
 }
 
-pub use crate::define::method::{MethodCode, MethodDef, TypeMethods, join, joined, signature_text};
+pub use crate::define::method::{METHODS, MethodCode, MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
     ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, CONTENT_HIDDEN, CONTENT_OF_FIELDS, Define,
     Definition, Digest, FieldDef, FieldDefault, FieldType, FieldValue, Fixed, OfBuild, OfType, TypeIndex,
     claim_key, content_offset, create, default_value, factory, get, set,
 };
 pub use crate::signature::unsigned;
-
-/// Returns a copy of a name that is never freed, for error messages of a function registered under it. Equal names are
-/// stored once.
-#[must_use]
-#[cfg(feature = "std")]
-pub fn intern(name: &str) -> &'static str {
-    use alloc::collections::BTreeSet;
-    use std::sync::{Mutex, PoisonError};
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    match names.get(name) {
-        Some(known) => known,
-        None => {
-            let kept: &'static str = alloc::boxed::Box::leak(name.into());
-            names.insert(kept);
-            kept
-        }
-    }
-}
-
-/// Returns a copy of a name that is never freed, for error messages of a function registered under it.
-#[must_use]
-#[cfg(not(feature = "std"))]
-pub fn intern(name: &str) -> &'static str {
-    alloc::boxed::Box::leak(name.into())
-}
-
-/// Details about a wrong value: the context of its error.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Detail<'a> {
-    /// Name of the function that was called.
-    pub function: &'a str,
-    /// Name or index of the argument.
-    pub argument: &'a str,
-    /// Path inside the argument, such as `[3]["w"]`.
-    pub path: &'a str,
-    /// Description of the expected type.
-    pub expected: &'a str,
-    /// Description of the actual value.
-    pub got: &'a str,
-}
-
-/// Adds details about a wrong value to its error.
-pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
-    let pairs = [
-        ("function", detail.function),
-        ("argument", detail.argument),
-        ("path", detail.path),
-        ("expected", detail.expected),
-        ("got", detail.got),
-    ];
-    // If memory for the details is exhausted, the error is returned without them.
-    match crate::Map::<Any, Any>::try_from_iter(pairs) {
-        Ok(context) => error.with_context(context.into_object()),
-        Err(_) => error,
-    }
-}
-
-/// Returns the candidate with the smallest edit distance to `name`; `None` if no candidate is similar enough. The
-/// common namespace of both names is ignored, and about a third of the rest of `name` may differ.
-///
-/// It is used for error messages. The work is limited, so that long names and many candidates do not make an error
-/// slow.
-pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// Maximum length of a name that is compared, in bytes.
-    const LONGEST: usize = 128;
-    /// Maximum number of character comparisons in total.
-    const WORK: usize = 1 << 22;
-    if name.len() > LONGEST {
-        return None;
-    }
-    let mut limit = (name.len() / 3).max(1);
-    let (mut best, mut work) = (None, 0);
-    for candidate in candidates {
-        if candidate.len() > LONGEST || candidate.len().abs_diff(name.len()) > limit {
-            continue;
-        }
-        let namespace = common_namespace(name, candidate);
-        let (name, rest) = (&name[namespace..], &candidate[namespace..]);
-        work += name.len() * rest.len();
-        if work > WORK {
-            break;
-        }
-        if let Some(distance) = distance(name, rest, limit.min((name.len() / 3).max(1))) {
-            best = Some(candidate);
-            match distance.checked_sub(1) {
-                Some(less) => limit = less,
-                None => break,
-            }
-        }
-    }
-    best
-}
-
-/// Returns the length of the common namespace of two names: everything up to the last dot of their common prefix.
-fn common_namespace(a: &str, b: &str) -> usize {
-    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    a.as_bytes()[..same].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1)
-}
-
-/// Returns the number of edits between two names, where swapping two adjacent letters is one edit; `None` if there are
-/// more than `limit`.
-fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut above: Vec<usize> = vec![0; b.len() + 1];
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    let mut next = vec![0; b.len() + 1];
-    for i in 0..a.len() {
-        next[0] = i + 1;
-        for j in 0..b.len() {
-            let mut least = (row[j] + usize::from(a[i] != b[j])).min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
-                least = least.min(above[j - 1] + 1);
-            }
-            next[j + 1] = least;
-        }
-        if next.iter().all(|edits| *edits > limit) {
-            return None;
-        }
-        (above, row, next) = (row, next, above);
-    }
-    Some(row[b.len()]).filter(|edits| *edits <= limit)
-}
-
-/// Shortens a name for messages if it is very long.
-pub fn shorten(name: &str) -> Cow<'_, str> {
-    const SHOWN_MAX: usize = 200;
-    if name.len() <= SHOWN_MAX {
-        return Cow::Borrowed(name);
-    }
-    let end = (0..=SHOWN_MAX).rev().find(|at| name.is_char_boundary(*at)).unwrap_or_default();
-    Cow::Owned(format!("{}... ({} bytes)", &name[..end], name.len()))
-}
 
 /// Calls an exported function.
 ///
@@ -431,9 +269,9 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 // Items of this crate that the implementation of the ABI needs in addition to the public interface.
 
 /// Flag of a field that stores a 16-byte value that does not change once it is set.
-pub const LENDS_VALUE: i64 = crate::reflection::LENDS_VALUE;
+pub const LENDS_VALUE: i64 = crate::representation::LENDS_VALUE;
 /// Flag of a field whose setter only stores the value and runs no foreign code.
-pub const STORES_ONLY: i64 = crate::reflection::STORES_ONLY;
+pub const STORES_ONLY: i64 = crate::representation::STORES_ONLY;
 
 /// Combined reference count of a new object: one strong reference.
 pub const UNIQUE: u64 = crate::refcount::UNIQUE;

@@ -4,11 +4,8 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 
-use alloc::string::ToString;
-
 use crate::record::Slot;
-use crate::reflection::Lent;
-use crate::{Any, AnyView, FieldValue, FromArg, IntoAny, Mismatch, Result, Schema};
+use crate::{Any, FromArg, IntoAny, Result};
 
 /// A field that can be set at any time and holds a value of type `T`.
 ///
@@ -98,16 +95,16 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
 }
 
 impl<T> Cell<T> {
-    fn of(value: Any) -> Cell<T> {
+    pub(crate) fn of(value: Any) -> Cell<T> {
         Cell { slot: UnsafeCell::new(Slot::from_value(value)), value: PhantomData }
     }
 
-    fn any(&self) -> Any {
+    pub(crate) fn any(&self) -> Any {
         // SAFETY: the slot is live, and only `Slot` accesses it.
         unsafe { Slot::read(self.slot.get()) }.unwrap_or_default()
     }
 
-    fn put(&self, value: Any) -> Any {
+    pub(crate) fn put(&self, value: Any) -> Any {
         // SAFETY: the slot is live, and only `Slot` accesses it.
         unsafe { Slot::swap(self.slot.get(), value) }
     }
@@ -142,45 +139,4 @@ impl<T> fmt::Debug for Cell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Cell").field(&self.any()).finish()
     }
-}
-
-impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T> {
-    const WRITABLE: bool = true;
-    const LENT: Lent<Self> = <T as FromArg>::CONVERSION.slot();
-
-    fn schema() -> Schema {
-        <T as FromArg>::schema()
-    }
-
-    fn static_type_index() -> i32 {
-        crate::define::value::static_type_index_of::<T>()
-    }
-
-    #[inline]
-    fn read(&self) -> Result<Any> {
-        Ok(self.any())
-    }
-
-    #[inline]
-    fn make(value: &AnyView<'_>) -> Result<Self, Mismatch> {
-        checked::<T>(value).map(Cell::of)
-    }
-
-    fn copied(&self) -> Self {
-        self.clone()
-    }
-
-    #[inline]
-    fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
-        drop(self.put(checked::<T>(value)?));
-        Ok(())
-    }
-}
-
-/// Converts a value into the form in which `T` stores it.
-#[inline]
-fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
-    T::from_arg(value)?.into_any().map_err(|error| {
-        Mismatch::new("MemoryError", <T as FromArg>::schema().to_string(), error.message().into())
-    })
 }

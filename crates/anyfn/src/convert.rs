@@ -16,7 +16,7 @@ use anyfn_abi::{
 };
 
 use crate::bigint;
-use crate::reflection::{Conversion, Lent};
+use crate::representation::{Conversion, Lent};
 use crate::schema::word;
 use crate::string::bytes_of;
 use crate::{
@@ -697,7 +697,8 @@ macro_rules! object_wrapper {
     ($name:ident, $index:expr, $key:literal) => {
         impl $crate::FromArg for $name {
             type Arg<'a> = $name;
-            const CONVERSION: $crate::reflection::Conversion<Self> = $crate::reflection::Conversion::BUILT_IN;
+            const CONVERSION: $crate::representation::Conversion<Self> =
+                $crate::representation::Conversion::BUILT_IN;
             fn schema() -> $crate::Schema {
                 $crate::Schema::plain($key)
             }
@@ -710,7 +711,7 @@ macro_rules! object_wrapper {
         }
 
         impl $crate::IntoAny for $name {
-            const LENT: $crate::reflection::Lent<Self> = $crate::reflection::Lent::OBJECT;
+            const LENT: $crate::representation::Lent<Self> = $crate::representation::Lent::OBJECT;
             fn schema() -> $crate::Schema {
                 $crate::Schema::plain($key)
             }
@@ -730,11 +731,11 @@ macro_rules! object_wrapper {
         $crate::args::object_arg!($name);
     };
 }
+pub(crate) use object_wrapper;
 
-use crate::{Module, PackedFunc, Tensor};
+use crate::{PackedFunc, Tensor};
 object_wrapper!(PackedFunc, anyfn_abi::kTVMFFIFunction, "ffi.Function");
 object_wrapper!(Error, anyfn_abi::kTVMFFIError, "ffi.Error");
-object_wrapper!(Module, anyfn_abi::kTVMFFIModule, "ffi.Module");
 object_wrapper!(Tensor, anyfn_abi::kTVMFFITensor, "ffi.Tensor");
 
 const _: () = assert!(kTVMFFIAny == -1 && kTVMFFIObject == 64);

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 
 use anyfn_abi::{DEVICE_TYPES, DLDevice, TVMFFIAnyValue, kDLCPU, kDLCUDA, kTVMFFIDevice};
 
-use crate::__private::{nearest, shorten};
 use crate::convert::plain;
 use crate::error_kind::VALUE_ERROR;
+use crate::text::{nearest, shorten};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A device: a kind and an index, such as `cuda:1`.

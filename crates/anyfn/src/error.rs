@@ -519,6 +519,37 @@ impl core::error::Error for Error {
     }
 }
 
+/// Details about a wrong value: the context of its error.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detail<'a> {
+    /// Name of the function that was called.
+    pub function: &'a str,
+    /// Name or index of the argument.
+    pub argument: &'a str,
+    /// Path inside the argument, such as `[3]["w"]`.
+    pub path: &'a str,
+    /// Description of the expected type.
+    pub expected: &'a str,
+    /// Description of the actual value.
+    pub got: &'a str,
+}
+
+/// Adds details about a wrong value to its error.
+pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
+    let pairs = [
+        ("function", detail.function),
+        ("argument", detail.argument),
+        ("path", detail.path),
+        ("expected", detail.expected),
+        ("got", detail.got),
+    ];
+    // If memory for the details is exhausted, the error is returned without them.
+    match Map::<Any, Any>::try_from_iter(pairs) {
+        Ok(context) => error.with_context(context.into_object()),
+        Err(_) => error,
+    }
+}
+
 /// Returns early with an [`Error`], given a kind and a format string with its arguments.
 ///
 /// ```

@@ -1,6 +1,4 @@
-//! A JSON reader and writer for signatures.
-
-use core::fmt::Write;
+//! A JSON reader for signatures.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -210,27 +208,10 @@ impl Reader<'_> {
     }
 }
 
-/// Appends `text` to `out` as a quoted JSON string.
-pub fn quote(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c < ' ' => {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::quote;
 
     #[test]
     fn reads_every_kind_of_value() {

@@ -59,10 +59,10 @@ mod dtype;
 mod error;
 mod error_from;
 pub mod error_kind;
-mod fields;
 mod function;
 mod hash;
 mod json;
+mod literal;
 mod live;
 #[doc(hidden)]
 pub mod making;
@@ -78,7 +78,9 @@ pub mod prelude;
 pub mod record;
 mod refcount;
 pub mod reflection;
+mod registered;
 pub mod registry;
+mod representation;
 mod schema;
 mod shape;
 #[doc(hidden)]
@@ -90,6 +92,7 @@ mod tensor;
 #[doc(hidden)]
 pub mod tensor_mismatch;
 mod tensor_ops;
+mod text;
 mod typed;
 mod types;
 mod value_type;
@@ -108,6 +111,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use function::{Args, PackedFunc};
+pub use literal::Literal;
 #[doc(hidden)]
 pub use live::{CountEnd, Ended, Ledger, count_end, has_ledger, use_count_end, use_ledger};
 pub use live::{live_objects, live_objects_by_type};
@@ -119,7 +123,7 @@ pub use panics::record_panic_locations;
 pub use schema::Schema;
 pub use shape::Shape;
 pub use signals::check_signals;
-pub use signature::{Fallback, Literal, Param, Signature, Source};
+pub use signature::{Fallback, Param, Signature, Source};
 pub use string::{Bytes, String};
 pub use tensor::{Element, NDIM_MAX, Tensor, TensorView};
 pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc, Unsafe};

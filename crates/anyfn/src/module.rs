@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 
 use anyfn_abi::kTVMFFIModule;
 
+use crate::convert::object_wrapper;
+use crate::text::{nearest, shorten};
 use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 
 /// A module: an object with functions by name. It may import other modules, whose functions it uses.
@@ -27,6 +29,8 @@ use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Module(ObjectRef);
+
+object_wrapper!(Module, anyfn_abi::kTVMFFIModule, "ffi.Module");
 
 impl Module {
     /// Loads a module from a file. The file extension determines the module kind; `.so` is a shared library.
@@ -146,13 +150,13 @@ impl Module {
         };
         let names: Result<Vec<StdString>> =
             self.function_names().map(|names| names.iter().map(|name| StdString::from(&*name)).collect());
-        let near = crate::__private::nearest(name, names.iter().flatten().map(StdString::as_str));
+        let near = nearest(name, names.iter().flatten().map(StdString::as_str));
         let hint = match (near, names.as_deref(), self.kind().as_deref()) {
             (Some(near), ..) => format!("; did you mean `{near}`?"),
             (None, Ok([]), Ok("library")) => StdString::from("; it exports none, by symbols `__tvm_ffi_NAME`"),
             _ => StdString::new(),
         };
-        let name = crate::__private::shorten(name);
+        let name = shorten(name);
         Error::untraced("AttributeError", &format!("{of} has no function `{name}`{hint}"))
     }
 

@@ -24,6 +24,8 @@ use anyfn_abi::{
     TVMFFIMethodInfo, TVMFFIObjectHandle,
 };
 
+use crate::registered::Entry;
+use crate::text::{intern, nearest, shorten};
 use crate::typed::Names;
 use crate::{
     Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, error_kind,
@@ -86,7 +88,7 @@ pub unsafe fn get_unsafe(name: &str) -> Result<PackedFunc> {
 
 #[cold]
 fn refused(name: &str) -> Error {
-    let name = crate::__private::shorten(name);
+    let name = shorten(name);
     Error::untraced(
         error_kind::PERMISSION_ERROR,
         &format!(
@@ -99,8 +101,8 @@ fn refused(name: &str) -> Error {
 #[cold]
 fn missing(name: &str) -> Error {
     let names = list().unwrap_or_default();
-    let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
-    let name = crate::__private::shorten(name);
+    let near = nearest(name, names.iter().map(StdString::as_str));
+    let name = shorten(name);
     let near = near.map_or_else(StdString::new, |near| format!("; did you mean {near}?"));
     Error::untraced(error_kind::VALUE_ERROR, &format!("Cannot find global function {name}{near}"))
 }
@@ -187,7 +189,7 @@ impl Registration<'_> {
     /// # Errors
     /// Returns `RuntimeError` if the name is taken.
     pub fn set_body_typed<S: 'static, F: PackableFn<S>>(self, body: F) -> Result<()> {
-        let names = Names { function: crate::__private::intern(self.name), ..Names::default() };
+        let names = Names { function: intern(self.name), ..Names::default() };
         self.set(TypedPackedFunc::named(names, body).as_packed())
     }
 
@@ -225,7 +227,7 @@ impl Registration<'_> {
 /// # Errors
 /// Returns `RuntimeError` if a name is taken.
 #[doc(hidden)]
-pub fn register_all(entries: &[crate::__private::Entry]) -> Result<()> {
+pub fn register_all(entries: &[Entry]) -> Result<()> {
     entries.iter().try_for_each(|entry| {
         let function = (entry.make)();
         Registration { name: entry.name, overrides: entry.overrides, doc: entry.doc }.set(&function)

@@ -12,12 +12,12 @@ use anyfn_abi::{
     AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny, kTVMFFIDLTensorPtr,
 };
 
-use crate::__private::{Detail, with_detail};
 use crate::args::IntoArg;
 use crate::convert::{FromArg, IntoAny};
+use crate::error::{Detail, with_detail};
 use crate::function::{Callable, FunctionContent};
-use crate::json::quote;
 use crate::object::ObjectBox;
+use crate::text::quote;
 use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema, panics};
 
 /// A [`PackedFunc`] with its Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.

@@ -279,7 +279,7 @@ impl<T: FromArg> Array<T> {
 
     /// Checks that each element is a `T`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
-        super::convert::check_items::<Self, T>("Array", self.as_slice())
+        super::check::check_items::<Self, T>("Array", self.as_slice())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Conversions between Rust types and containers.
 
-use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 
@@ -8,28 +7,8 @@ use anyfn_abi::{TVMFFIAny, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
 use super::{Array, Dict, List, Map};
 use crate::convert::take_object;
-use crate::reflection::Conversion;
+use crate::representation::{Conversion, Lent};
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, Schema};
-
-/// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
-pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
-    if T::ALL {
-        return Ok(());
-    }
-    for (index, item) in items.iter().enumerate() {
-        if let Err(mismatch) = T::from_arg(item.view_ref()) {
-            return Err(in_sequence::<C>(name, index, mismatch));
-        }
-    }
-    Ok(())
-}
-
-/// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
-#[cold]
-pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[index {index}: {}]", mismatch.got());
-    mismatch.inside(&format!("[{index}]"), C::schema().to_string(), got)
-}
 
 #[inline]
 fn is_sequence(index: i32) -> bool {
@@ -86,40 +65,6 @@ impl<T: FromArg> FromArg for List<T> {
     }
 }
 
-/// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and `name` its name in
-/// messages.
-pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
-    name: &str,
-    pairs: impl Iterator<Item = (&'a Any, &'a Any)>,
-) -> Result<(), Mismatch> {
-    if K::ALL && V::ALL {
-        return Ok(());
-    }
-    for (key, value) in pairs {
-        if let Err(mismatch) = K::from_arg(key.view_ref()) {
-            return Err(of_key::<C>(name, mismatch));
-        }
-        if let Err(mismatch) = V::from_arg(value.view_ref()) {
-            return Err(of_value::<C>(name, key, mismatch));
-        }
-    }
-    Ok(())
-}
-
-/// Converts the mismatch of a key into a mismatch of the mapping that contains it.
-#[cold]
-pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[some key is {}, V]", mismatch.got());
-    mismatch.inside(".key", C::schema().to_string(), got)
-}
-
-/// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
-#[cold]
-pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
-    let got = format!("{name}[K, some value is {}]", mismatch.got());
-    mismatch.inside(&format!("[{key:?}]"), C::schema().to_string(), got)
-}
-
 #[inline]
 fn is_mapping(index: i32) -> bool {
     matches!(index, kTVMFFIMap | kTVMFFIDict)
@@ -173,7 +118,7 @@ impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
 macro_rules! container {
     ($name:ident<$($param:ident),*>, $key:literal) => {
         impl<$($param: FromArg),*> IntoAny for $name<$($param),*> {
-            const LENT: crate::reflection::Lent<Self> = crate::reflection::Lent::OBJECT;
+            const LENT: Lent<Self> = Lent::OBJECT;
             fn schema() -> Schema {
                 Schema::of($key, vec![$($param::schema()),*])
             }

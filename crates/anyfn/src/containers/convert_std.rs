@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 
 use anyfn_abi::{TVMFFIAny, kTVMFFIArray};
 
-use super::convert::{in_sequence, mapping, of_key, of_value, sequence};
+use super::check::{in_sequence, of_key, of_value};
+use super::convert::{mapping, sequence};
 use super::{Array, Dict, List, Map, Value};
 use crate::{Any, AnyView, DType, Device, FromArg, IntoAny, IntoArg, Mismatch, Result, Schema, Shape, String};
 

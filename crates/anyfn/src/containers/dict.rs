@@ -415,7 +415,7 @@ impl<K: FromArg, V: FromArg> Dict<K, V> {
             return Ok(());
         }
         let pairs = self.snapshot();
-        super::convert::check_pairs::<Self, K, V>("Dict", pairs.iter().map(|(key, value)| (key, value)))
+        super::check::check_pairs::<Self, K, V>("Dict", pairs.iter().map(|(key, value)| (key, value)))
     }
 }
 

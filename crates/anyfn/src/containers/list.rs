@@ -392,7 +392,7 @@ impl<T: FromArg> List<T> {
 
     /// Checks that each current element is a `T`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
-        if T::ALL { Ok(()) } else { super::convert::check_items::<Self, T>("List", &self.snapshot()) }
+        if T::ALL { Ok(()) } else { super::check::check_items::<Self, T>("List", &self.snapshot()) }
     }
 }
 

@@ -230,7 +230,7 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
 
     /// Checks that each pair has the types `K` and `V`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
-        super::convert::check_pairs::<Self, K, V>("Map", self.layout().iter())
+        super::check::check_pairs::<Self, K, V>("Map", self.layout().iter())
     }
 }
 

@@ -6,15 +6,17 @@
 //! therefore exactly those of the ABI.
 //!
 //! - `memory`, `lock`: the allocator and the lock of containers.
-//! - `seq`, `slice`: elements of [`Array`] and [`List`].
+//! - `seq`, `slice`, `list_slice`: elements of [`Array`] and [`List`].
 //! - `table`, `mapping`: pairs of [`Map`] and [`Dict`].
-//! - `convert`: conversions between Rust types and containers.
+//! - `check`, `convert`, `convert_std`: conversions between Rust types and containers.
 
 mod array;
+mod check;
 mod convert;
 mod convert_std;
 mod dict;
 mod list;
+mod list_slice;
 pub(crate) mod lock;
 mod map;
 mod mapping;

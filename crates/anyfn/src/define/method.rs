@@ -15,7 +15,6 @@ use anyfn_abi::{
 };
 
 use super::{Define, checked, ignore};
-use crate::__private::METHODS;
 use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
 
 /// The methods of one `impl` block that is marked `#[methods]`.
@@ -25,6 +24,14 @@ pub struct TypeMethods {
     /// Methods of the type in this block.
     pub methods: &'static [MethodDef],
 }
+
+/// All `impl` blocks that are marked `#[methods]` in this executable or library.
+#[cfg(not(test))]
+#[linkme::distributed_slice]
+pub static METHODS: [TypeMethods];
+/// Empty collection for the unit tests; see `REGISTRATIONS`.
+#[cfg(test)]
+pub static METHODS: [TypeMethods; 0] = [];
 
 /// A method of a type.
 pub struct MethodDef {

@@ -272,7 +272,7 @@ impl FieldDef {
         let mut schema = StdString::new();
         (self.schema)().write_json(&mut schema);
         let mut metadata = StdString::from("{\"type_schema\":");
-        crate::json::quote(&schema, &mut metadata);
+        crate::text::quote(&schema, &mut metadata);
         metadata.push('}');
         let mut flags = self.flags;
         if self.writable {

@@ -5,14 +5,16 @@ use core::sync::atomic::{
     AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, Ordering,
 };
 
+use alloc::string::ToString;
+
 use anyfn_abi::{
     kTVMFFIAny, kTVMFFIArray, kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict, kTVMFFIFloat,
     kTVMFFIFunction, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIModule, kTVMFFINone, kTVMFFIObject,
     kTVMFFIShape, kTVMFFITensor,
 };
 
-use crate::reflection::Lent;
-use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
+use crate::representation::Lent;
+use crate::{Any, AnyView, Cell, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A Rust type that a field of an object can have.
 ///
@@ -90,6 +92,47 @@ where
     fn copied(&self) -> T {
         self.clone()
     }
+}
+
+impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T> {
+    const WRITABLE: bool = true;
+    const LENT: Lent<Self> = <T as FromArg>::CONVERSION.slot();
+
+    fn schema() -> Schema {
+        <T as FromArg>::schema()
+    }
+
+    fn static_type_index() -> i32 {
+        static_type_index_of::<T>()
+    }
+
+    #[inline]
+    fn read(&self) -> Result<Any> {
+        Ok(self.any())
+    }
+
+    #[inline]
+    fn make(value: &AnyView<'_>) -> Result<Self, Mismatch> {
+        checked::<T>(value).map(Cell::of)
+    }
+
+    fn copied(&self) -> Self {
+        self.clone()
+    }
+
+    #[inline]
+    fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
+        drop(self.put(checked::<T>(value)?));
+        Ok(())
+    }
+}
+
+/// Converts a value into the form in which `T` stores it.
+#[inline]
+fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
+    T::from_arg(value)?.into_any().map_err(|error| {
+        Mismatch::new("MemoryError", <T as FromArg>::schema().to_string(), error.message().into())
+    })
 }
 
 /// Returns the type index that all values of a Rust type have, or -1 if their types may differ.

@@ -5,7 +5,8 @@ use alloc::string::String as StdString;
 
 use anyfn_abi::{kTVMFFIBool, kTVMFFIFloat, kTVMFFIInt, kTVMFFISmallStr, kTVMFFIStr};
 
-use crate::reflection::{Field, TypeInfo};
+use super::{Field, TypeInfo};
+use crate::text::{nearest, shorten};
 use crate::{Any, AnyView, Error, IntoAny, IntoArgs, ObjectRef, Result, String};
 
 /// A visitor of the fields of an object; see [`ObjectRef::visit_fields`].
@@ -92,9 +93,9 @@ fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Re
 /// Returns the error for a field or method name that a type does not have.
 #[cold]
 fn no_such<'a>(info: TypeInfo, what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
-    let near = crate::__private::nearest(name, known);
+    let near = nearest(name, known);
     let near = near.map_or_else(StdString::new, |near| format!("; did you mean `{near}`?"));
-    let name = crate::__private::shorten(name);
+    let name = shorten(name);
     crate::error!("AttributeError", "an object of type {} has no {what} `{name}`{near}", info.key())
 }
 

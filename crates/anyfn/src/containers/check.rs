@@ -1,0 +1,60 @@
+//! Checks of the types of elements.
+
+use alloc::format;
+use alloc::string::ToString;
+
+use crate::{Any, FromArg, Mismatch, Result};
+
+/// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
+pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
+    if T::ALL {
+        return Ok(());
+    }
+    for (index, item) in items.iter().enumerate() {
+        if let Err(mismatch) = T::from_arg(item.view_ref()) {
+            return Err(in_sequence::<C>(name, index, mismatch));
+        }
+    }
+    Ok(())
+}
+
+/// Converts the mismatch of the element at `index` into a mismatch of the sequence that contains it.
+#[cold]
+pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[index {index}: {}]", mismatch.got());
+    mismatch.inside(&format!("[{index}]"), C::schema().to_string(), got)
+}
+
+/// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and `name` its name in
+/// messages.
+pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
+    name: &str,
+    pairs: impl Iterator<Item = (&'a Any, &'a Any)>,
+) -> Result<(), Mismatch> {
+    if K::ALL && V::ALL {
+        return Ok(());
+    }
+    for (key, value) in pairs {
+        if let Err(mismatch) = K::from_arg(key.view_ref()) {
+            return Err(of_key::<C>(name, mismatch));
+        }
+        if let Err(mismatch) = V::from_arg(value.view_ref()) {
+            return Err(of_value::<C>(name, key, mismatch));
+        }
+    }
+    Ok(())
+}
+
+/// Converts the mismatch of a key into a mismatch of the mapping that contains it.
+#[cold]
+pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[some key is {}, V]", mismatch.got());
+    mismatch.inside(".key", C::schema().to_string(), got)
+}
+
+/// Converts the mismatch of the value of `key` into a mismatch of the mapping that contains it.
+#[cold]
+pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[K, some value is {}]", mismatch.got());
+    mismatch.inside(&format!("[{key:?}]"), C::schema().to_string(), got)
+}

@@ -1,0 +1,87 @@
+//! Memory representation of fields, and the code that their conversions run.
+
+use core::marker::PhantomData;
+
+/// Flag of anyfn, not of the ABI: the field stores a 16-byte value that does not change once it is set.
+pub(crate) const LENDS_VALUE: i64 = 1 << 62;
+/// Flag of anyfn, not of the ABI: the field stores the address of an object, or NULL, and does not change once it is
+/// set.
+pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
+
+/// Flag of anyfn, not of the ABI: the field has a representation that only its own getter and setter understand.
+pub(crate) const OPAQUE: i64 = 1 << 60;
+/// Flag of anyfn, not of the ABI: the setter converts values with code outside this crate, which may keep a reference
+/// to the value.
+pub(crate) const RUNS_CODE: i64 = 1 << 59;
+/// Flag of anyfn, not of the ABI: the setter is a function object, but it keeps only what the field stores.
+pub(crate) const STORES_ONLY: i64 = 1 << 58;
+
+/// Memory representation of a field of the Rust type `T` in its object.
+///
+/// Code that reads objects trusts the representation without a check. Therefore only this crate can create a
+/// representation other than [`Lent::NOT`], and the representation of one type cannot be used for another type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
+
+impl<T: ?Sized> Lent<T> {
+    /// Representation that only the field's own getter and setter understand.
+    pub const NOT: Lent<T> = Lent(OPAQUE | RUNS_CODE, PhantomData);
+    /// Marks a field that stores a 16-byte value that is set once, so that readers can borrow it.
+    pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
+    /// Marks a field that stores a reference to an object, or NULL, and is set once, so that readers can borrow it.
+    pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
+
+    /// Returns the flags of a field with this representation.
+    pub const fn flags(&self) -> i64 {
+        self.0
+    }
+}
+
+impl<T> Lent<T> {
+    /// Returns this representation for a field whose setter converts values with `conversion`.
+    pub(crate) const fn set_by(&self, conversion: &Conversion<T>) -> Lent<T> {
+        Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
+    }
+
+    /// Returns the representation of an `Option<T>`. An object reference keeps its representation if `Option<T>` has
+    /// the same size as `T`; otherwise the result is [`Lent::NOT`].
+    pub(crate) const fn optional(&self) -> Lent<Option<T>> {
+        if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() {
+            Lent::OBJECT
+        } else {
+            Lent::NOT
+        }
+    }
+}
+
+/// States whether reading a value as the Rust type `T` runs code outside this crate.
+///
+/// Such code may keep a reference to the value. Only this crate can declare that a type runs no such code, and the
+/// constant of one type cannot be used for another type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Conversion<T: ?Sized>(i64, PhantomData<*const T>);
+
+impl<T: ?Sized> Conversion<T> {
+    /// Conversion that may run code outside this crate.
+    pub const CUSTOM: Conversion<T> = Conversion(RUNS_CODE, PhantomData);
+    /// Conversion that runs only code of this crate.
+    pub(crate) const BUILT_IN: Conversion<T> = Conversion(0, PhantomData);
+
+    /// Returns the conversion of a type that is composed of values with this conversion.
+    pub(crate) const fn within<U: ?Sized>(&self) -> Conversion<U> {
+        Conversion(self.0, PhantomData)
+    }
+
+    /// Returns the conversion of a type that is composed of values with this conversion and of values with the
+    /// conversion `other`.
+    pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
+        Conversion(self.0 | other.0, PhantomData)
+    }
+
+    /// Returns the representation of a field that stores a value in a slot and converts it with this conversion.
+    pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
+        Lent(self.0, PhantomData)
+    }
+}
