@@ -7,6 +7,8 @@ use std::sync::Arc;
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::bundle::{Bundle, read_file};
 
+use crate::usage::wrong;
+
 /// Module of a given kind that consists of the bytes of a file. The loader of that kind is not needed to write the module to a
 /// bundle.
 struct Carried {
@@ -36,7 +38,7 @@ impl ModuleKind for Carried {
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     match write(words) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Wrong(reason)) => crate::wrong(&reason),
+        Err(Failure::Wrong(reason)) => wrong(&reason),
         Err(Failure::Failed(error)) => crate::output::report(&error.message()),
     }
 }

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
 use serde_json::Value;
 
+use crate::usage::wrong;
+
 /// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let [file, name, args @ ..] = words else {
-        return crate::wrong("`call` needs a file and the name of a function");
+        return wrong("`call` needs a file and the name of a function");
     };
     match call(file, name, args) {
         Ok(result) => crate::output::print(&format!("{result}\n")),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyfn::{Any, Array, Result, registry};
 use serde_json::{Value, json};
 
+use crate::usage::wrong;
 use crate::{inspect, output};
 
 /// Runs the command. `words` are the command-line arguments after its name.
@@ -12,7 +13,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     let as_json = match words {
         [] => false,
         ["--json"] => true,
-        [other, ..] => return crate::wrong(&format!("`doctor` has no option `{other}`")),
+        [other, ..] => return wrong(&format!("`doctor` has no option `{other}`")),
     };
     let (text, fine) = match report(as_json) {
         Ok(found) => found,

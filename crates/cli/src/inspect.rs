@@ -6,16 +6,17 @@ use anyfn::{Any, Array, Map, Result, String as Text, registry};
 use serde_json::Value;
 
 use crate::output;
+use crate::usage::wrong;
 
 /// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let as_json = options.contains(&"--json");
     if let Some(unknown) = options.iter().find(|option| **option != "--json") {
-        return crate::wrong(&format!("`inspect` has no option `{unknown}`"));
+        return wrong(&format!("`inspect` has no option `{unknown}`"));
     }
     if files.is_empty() {
-        return crate::wrong("`inspect` needs a file");
+        return wrong("`inspect` needs a file");
     }
     let mut fine = true;
     for (index, file) in files.iter().enumerate() {

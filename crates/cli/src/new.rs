@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::usage::wrong;
+
 /// Name and content of each file of one kind of plugin. Placeholders have the form `@..@`.
 struct Template {
     option: &'static str,
@@ -52,10 +54,10 @@ const TEMPLATES: &[Template] = &[
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {
-        return crate::wrong("`new` needs one of --rust, --c, --cpp and a folder");
+        return wrong("`new` needs one of --rust, --c, --cpp and a folder");
     };
     let Some(template) = TEMPLATES.iter().find(|template| template.option == *option) else {
-        return crate::wrong(&format!("`new` has no option `{option}`"));
+        return wrong(&format!("`new` has no option `{option}`"));
     };
     match make(template, Path::new(folder)) {
         Ok(()) => crate::output::print(&format!("made {folder}; `make test` in it builds and calls it\n")),

@@ -8,19 +8,21 @@ use anyfn_host::rpc::keys::Key;
 use anyfn_host::rpc::server::{self, ServerConfig};
 use serde_json::{Map, Value, json};
 
+use crate::usage::wrong;
+
 /// Runs the command. `words` are the command-line arguments after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let done = match words {
         ["server", options @ ..] => match parse(options) {
             Ok((worker, options)) => serve(worker, options),
-            Err(reason) => return crate::wrong(&reason),
+            Err(reason) => return wrong(&reason),
         },
         ["key", name] => key(name),
         ["session", options @ ..] => match options {
             ["--spawned"] => registry::get("rpc.serve_spawned").and_then(|serve| serve.call(()).map(drop)),
             _ => session(options),
         },
-        _ => return crate::wrong("`rpc` is followed by `server`, `key NAME` or `session`"),
+        _ => return wrong("`rpc` is followed by `server`, `key NAME` or `session`"),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
