@@ -29,10 +29,6 @@ use anyfn_schedule::Schedule;
 
 use crate::stage::Stage;
 
-/// Minimum cost in simple operations of a stage that is distributed over threads. The computation of a cheaper stage
-/// takes less time than starting the threads.
-const PARALLEL_WORK: i64 = 1 << 16;
-
 /// Returns the default schedule of a function for a target. The function must already have been verified, and must not
 /// be scheduled yet.
 ///
@@ -68,20 +64,20 @@ fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Result<()> {
     // A stage may be split into two, which are scheduled in turn.
     while let Some(next) = stage::stages(schedule)?.into_iter().find(|stage| !done.contains(&stage.name)) {
         if let Some(product) = matmul::product(&next, target) {
-            let is_large = is_large(&next, target);
+            let is_large = next.is_large(target);
             if try_out(schedule, &next.name, |schedule| matmul::schedule(schedule, &next, &product, is_large)) {
                 done.insert(next.name.clone());
                 continue;
             }
         }
         if let Some(products) = tile::products(&next, target) {
-            let is_large = is_large(&next, target);
+            let is_large = next.is_large(target);
             if try_out(schedule, &next.name, |schedule| tile::schedule(schedule, &next, &products, is_large)) {
                 done.insert(next.name.clone());
                 continue;
             }
         }
-        if is_large(&next, target)
+        if next.is_large(target)
             && !parted.contains(&next.name)
             && reduction::wants_partial_results(&next)
             && try_out(schedule, &next.name, |schedule| reduction::partial_results(schedule, &next))
@@ -130,22 +126,12 @@ fn changed(func: &Ref<PrimFunc>, steps: impl FnOnce(&mut Schedule) -> Result<()>
 }
 
 fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result<()> {
-    let is_large = is_large(stage, target);
+    let is_large = stage.is_large(target);
     if stage.is_reduction() {
         reduction::schedule(schedule, stage, is_large)
     } else {
         elementwise::schedule(schedule, stage, is_large)
     }
-}
-
-/// Returns true if a stage is a sum of products that is computed in tiles in registers.
-fn is_product(stage: &Stage, target: &Target) -> bool {
-    matmul::product(stage, target).is_some() || tile::products(stage, target).is_some()
-}
-
-/// Returns true if a stage is costly enough to be distributed over threads and the target has several cores.
-fn is_large(stage: &Stage, target: &Target) -> bool {
-    target.num_cores > 1 && stage.work() >= PARALLEL_WORK
 }
 
 /// Applies several steps to a schedule. If one of them fails, the schedule is unchanged and the result is false.

@@ -5,9 +5,8 @@ use anyfn_ir::expr::{BinaryOp, IterKind, Var};
 use anyfn_ir::{ExprKind, StmtKind};
 use anyfn_schedule::Schedule;
 
-use crate::PARALLEL_WORK;
 use crate::elementwise::share;
-use crate::stage::{Stage, Stride};
+use crate::stage::{PARALLEL_WORK, Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 16;

@@ -11,7 +11,8 @@ use anyfn_schedule::Schedule;
 
 use crate::matmul::own_loop;
 use crate::stage::{Readers, Reads, Stage, stages};
-use crate::{elementwise, is_large, is_product, reduction};
+use crate::tile::is_product;
+use crate::{elementwise, reduction};
 
 /// Number of rows that is enough to occupy all threads.
 const SHARED: i64 = 8;
@@ -50,7 +51,7 @@ impl Rows {
             let elements = stage.repetitions(spatial.into_iter().filter(|place| !rows.contains(place)));
             elements.saturating_mul(bytes.sum())
         });
-        let is_large = all().any(|(stage, _)| is_large(stage, target)) || is_large(&self.last, target);
+        let is_large = all().any(|(stage, _)| stage.is_large(target)) || self.last.is_large(target);
         longest.max(per_row(&self.last, &own)) >= FEWEST
             && kept.fold(0i64, i64::saturating_add) <= MOST
             && (!is_large || self.last.repetitions(own.iter().copied()) >= SHARED)
@@ -179,8 +180,7 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
             own_loop(schedule, stage, &stage.name, place).map(|node| node.loop_var.clone())
         })?;
     }
-    let is_large = |stage: &Stage| is_large(stage, target);
-    if is_large(&rows.last) || rows.others.iter().any(|(stage, _)| is_large(stage)) {
+    if rows.last.is_large(target) || rows.others.iter().any(|(stage, _)| stage.is_large(target)) {
         elementwise::share(schedule, loops[..rows.count].to_vec())?;
     }
     Ok(())

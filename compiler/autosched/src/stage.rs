@@ -9,11 +9,16 @@ use anyfn_ir::expr::{BufferLoad, Expr, IterKind, IterVar, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{Block, BlockRealize, For, ForKind, Stmt};
+use anyfn_ir::target::Target;
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind};
 use anyfn_schedule::Schedule;
 
 use crate::cost;
+
+/// Minimum cost in simple operations of a stage that is distributed over threads. The computation of a cheaper stage
+/// takes less time than starting the threads.
+pub(crate) const PARALLEL_WORK: i64 = 1 << 16;
 
 /// Assumed trip count of a loop whose trip count is not a constant.
 const UNKNOWN: i64 = 256;
@@ -117,6 +122,11 @@ impl Stage {
     /// Returns the cost of the stage in simple operations.
     pub(crate) fn work(&self) -> i64 {
         self.repetitions(0..self.loops.len()).saturating_mul(cost::of_stmt(&self.block().body).max(1))
+    }
+
+    /// Returns true if the stage is costly enough to be distributed over threads and the target has several cores.
+    pub(crate) fn is_large(&self, target: &Target) -> bool {
+        target.num_cores > 1 && self.work() >= PARALLEL_WORK
     }
 
     /// Returns the variable of the axis over which a loop runs.

@@ -17,7 +17,7 @@ use anyfn_ir::{ExprKind, StmtKind};
 use anyfn_schedule::{IndexMap, Schedule};
 
 use crate::elementwise::share;
-use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, result_axes, user};
+use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, product, result_axes, user};
 use crate::stage::Stage;
 
 /// Minimum number of products that are summed for each result of a stage that is tiled.
@@ -91,6 +91,11 @@ impl Tile {
         // Vectors that are mostly empty are slower than vectors along another axis.
         (lanes > 1 && 2 * up(columns, tile.columns) <= 3 * columns).then_some(tile)
     }
+}
+
+/// Returns true if a stage is a sum of products that is computed in tiles in registers.
+pub(crate) fn is_product(stage: &Stage, target: &Target) -> bool {
+    product(stage, target).is_some() || products(stage, target).is_some()
 }
 
 /// Returns the sum of products that a stage computes, or `None` if the stage is of another form or sums too few
