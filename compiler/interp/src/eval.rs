@@ -3,19 +3,24 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use anyfn::{Array, DType, Error, Ref, Result};
+use anyfn::{Array, DType, Error, Object, Ref, Result};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Call, Expr, Var};
 use anyfn_ir::ops::{DTypeExt, rounded};
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, packed, printer};
 
+use crate::math;
 use crate::memory::Memory;
 use crate::value::{Scalar, Value, binary, converted, from_bytes, size_of, to_bytes};
-use crate::{address, math};
 
 /// Maximum number of variables whose values an error shows.
 const SHOWN: usize = 12;
+
+/// Returns the address of a node, which identifies it.
+pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
+    node.as_object().as_handle().addr()
+}
 
 /// State of a running function.
 pub(crate) struct Machine {

@@ -26,20 +26,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use anyfn::tensor_mismatch::{self, TensorMismatch};
-use anyfn::{Any, Array, Error, Object, ObjectRef, Ref, Result, Tensor, bail};
+use anyfn::{Any, Array, Error, ObjectRef, Ref, Result, Tensor, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{DTypeExt, HANDLE};
 use anyfn_ir::{ExprKind, StmtKind, reduction, size};
 
-use eval::Machine;
+use eval::{Machine, address};
 use memory::Memory;
 use value::Value;
-
-fn address<T: Object>(node: &Ref<T>) -> usize {
-    node.as_object().as_handle().addr()
-}
 
 /// Runs a function on tensors and numbers, as its compiled form would. Results are written to the tensors.
 ///
