@@ -6,11 +6,13 @@ use anyfn_ir::expr::Var;
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::ops::{self, HANDLE};
 
-use crate::LARGEST;
 use crate::expr::Parser;
 use crate::lexer::{Token, pieces};
 use crate::scope::{Named, Scope};
 use crate::source::Source;
+
+/// Maximum size of the source, in bytes.
+const LARGEST: usize = 1 << 28;
 
 /// Result of parsing: a function or a module.
 pub(crate) enum Program {

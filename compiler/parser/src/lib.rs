@@ -25,9 +25,6 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 
 use func::Program;
 
-/// Maximum size of the source, in bytes.
-const LARGEST: usize = 1 << 28;
-
 /// Parses source into a function or a module.
 ///
 /// Source with one function and without a leading `module()` is a function. Any other source is a module.
