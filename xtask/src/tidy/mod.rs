@@ -1,6 +1,7 @@
 //! `tidy`: checks the project's rules that no compiler checks.
 
 mod edges;
+mod modules;
 mod symbols;
 mod text;
 mod words;
@@ -13,7 +14,9 @@ use crate::result::Result;
 
 /// Returns the violations of the rules for sources, one line each.
 fn in_sources(root: &Path) -> Result<Vec<String>> {
-    let mut found = edges::check(root, &metadata()?)?;
+    let metadata = metadata()?;
+    let mut found = edges::check(root, &metadata)?;
+    found.extend(modules::check(&metadata)?);
     found.extend(text::check(root)?);
     found.extend(words::check(root)?);
     for path in codegen::stale(root)? {
