@@ -97,7 +97,7 @@ pub(crate) fn run(run: &Run) -> Result<()> {
 fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     let root = paths::root();
     let _ = fs::remove_dir_all(copy);
-    for name in tracked()? {
+    for name in files("ls-files --cached --others --exclude-standard")? {
         let (from, to) = (root.join(&name), copy.join(&name));
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -108,12 +108,13 @@ fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     let linked = fs::create_dir_all(copy.join(".x")).and_then(|()| std::os::unix::fs::symlink(from, &to));
     linked.map_err(|e| format!("{}: {e}", to.display()))?;
     // Some checks ask git for the list of files.
-    run.cmd(Cmd::new("git").in_folder(copy).words("init -q"))
+    run.cmd(Cmd::new("git").in_folder(copy).words("init -q"))?;
+    run.cmd(Cmd::new("git").in_folder(copy).words("add ."))
 }
 
-/// Returns the paths of the files that git tracks or would add.
-fn tracked() -> Result<Vec<String>> {
-    let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
+/// Returns the paths of the files that a command of Git lists.
+fn files(command: &str) -> Result<Vec<String>> {
+    let list = Cmd::new("git").words(command).output()?;
     // A tracked file may be missing from the working tree.
     Ok(list.lines().filter(|name| paths::root().join(name).exists()).map(str::to_owned).collect())
 }
@@ -128,6 +129,11 @@ mod tests {
     use super::*;
     use crate::inputs::Sources;
     use crate::steps;
+
+    /// Returns the paths of the files that Git tracks.
+    fn tracked() -> Result<Vec<String>> {
+        files("ls-files --cached")
+    }
 
     /// Files that only steps read which always run (`tidy` and `python wheel`), and the command of CI, which starts the steps.
     const READ_EVERY_TIME: [&str; 7] = [
