@@ -31,7 +31,7 @@ class Module:
     """
 
     def get_function(self, name, query_imports=False):
-        """Returns the function with the given name. Raises ``AttributeError`` if there is none."""
+        """Returns the function with the given name. Raises ``AttributeError`` if the module has no such function."""
         function = _core.module_function(self, name, query_imports)
         if function is None:
             _core.module_missing(self, name)

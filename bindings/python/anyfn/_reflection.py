@@ -114,11 +114,11 @@ class TypeInfo:
         return _core.registered_class(self.index)
 
     def field(self, name):
-        """Returns the field with the given name. Raises ``KeyError`` if there is none."""
+        """Returns the field with the given name. Raises ``KeyError`` if the type has no such field."""
         return _find(self.fields, name, f"{self.key} has no field")
 
     def method(self, name):
-        """Returns the method with the given name. Raises ``KeyError`` if there is none."""
+        """Returns the method with the given name. Raises ``KeyError`` if the type has no such method."""
         return _find(self.methods, name, f"{self.key} has no method")
 
     def __eq__(self, other):

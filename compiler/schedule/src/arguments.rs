@@ -92,7 +92,7 @@ impl<'a> Arguments<'a> {
     /// Returns the next of the other arguments.
     ///
     /// # Errors
-    /// Returns `ValueError` if there is none, and `TypeError` if it has another type.
+    /// Returns `ValueError` if all arguments have been read, and `TypeError` if the next one has another type.
     pub(crate) fn value<T: for<'b> FromArg<Arg<'b> = T>>(&mut self, parameter: &str) -> Result<T> {
         match self.next_value() {
             Some(value) => self.converted(value, parameter),
@@ -105,7 +105,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the next of the other arguments, or `None` if there is none.
+    /// Returns the next of the other arguments, or `None` if all have been read.
     ///
     /// # Errors
     /// Returns `TypeError` if the argument has another type.
