@@ -292,5 +292,10 @@ fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let through_variable =
         text("x").replace("        with block", "        x: int32 = k * 2\n        with block");
     refused(&parse_func(&through_variable)?, "ValueError", "begins with x, which changes");
+    let read = text("int32(A[0])");
+    refused(&parse_func(&read)?, "ValueError", "begins with int32(A[0]), which changes");
+    // A value that no loop changes.
+    let constant = text("x").replace("    for k, j", "    x: int32 = 0\n    for k, j");
+    verify(&parse_func(&constant)?)?;
     Ok(())
 }

@@ -82,7 +82,7 @@ struct Verifier {
     loops: Vec<ForKind>,
     /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
     runs: Vec<(Ref<Var>, Expr, Expr)>,
-    /// Variables that are defined in the innermost enclosing block, outside of its axes.
+    /// Variables of the loops in the innermost enclosing block, and variables whose values change with these loops.
     within: Vec<Ref<Var>>,
     /// Enclosing conditions, each with true if the condition holds at the current statement, and false if it does not
     /// hold.
@@ -221,9 +221,7 @@ impl Verifier {
         let is_new = self.defined.insert(address(var));
         self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
         let mark = self.analyzer.mark();
-        self.within.push(var.clone());
         inner(self);
-        self.within.pop();
         self.analyzer.restore(mark);
         if is_new {
             self.defined.remove(&address(var));
@@ -389,10 +387,15 @@ impl Verifier {
                 self.expect(node.var.dtype == node.value.dtype, "TypeError", || {
                     format!("`{}` is {} but its value is {}", node.var.name, node.var.dtype, node.value.dtype)
                 });
+                let changes = self.changes(&node.value);
+                self.within.extend(changes.then(|| node.var.clone()));
                 self.with_var(&node.var, "variable", |this| {
                     this.analyzer.bind_value(&node.var, &node.value);
                     this.stmt(&node.body);
                 });
+                if changes {
+                    self.within.pop();
+                }
             }
             StmtKind::Allocate(node) => self.allocate(node),
             StmtKind::Evaluate(node) => self.expr(&node.value),
@@ -472,12 +475,14 @@ impl Verifier {
         self.dead += usize::from(is_dead);
         self.loops.push(node.kind);
         self.runs.push((var.clone(), node.min.clone(), node.extent.clone()));
+        self.within.push(var.clone());
         self.with_var(var, "the variable of loop", |this| {
             if fits && !is_dead {
                 this.analyzer.bind(var, &node.min, &node.extent);
             }
             this.stmt(&node.body);
         });
+        self.within.pop();
         self.runs.pop();
         self.loops.pop();
         self.dead -= usize::from(is_dead);
@@ -610,8 +615,7 @@ impl Verifier {
     fn reduction(&mut self, block: &anyfn_ir::stmt::Block) {
         let reduced = block.iter_vars.iter().filter(|axis| axis.kind == IterKind::Reduce);
         for axis in reduced.filter(|_| block.init.is_some()) {
-            let changes = self.within.iter().find(|var| uses_var(&axis.dom.min, var)).cloned();
-            self.expect(changes.is_none(), "ValueError", || {
+            self.expect(!self.changes(&axis.dom.min), "ValueError", || {
                 format!(
                     "reduction axis `{}` of block `{}` begins with {}, which changes around the block",
                     axis.var.name,
@@ -620,6 +624,26 @@ impl Verifier {
                 )
             });
         }
+    }
+
+    /// Returns true if the value of an expression may change with the loops in the innermost enclosing block: if it uses
+    /// their variables, or reads memory that they may write.
+    fn changes(&self, expr: &Expr) -> bool {
+        struct Loads(bool);
+        impl Visitor for Loads {
+            fn expr(&mut self, expr: &Expr) {
+                self.0 |= matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+                if !self.0 {
+                    self.below_expr(expr);
+                }
+            }
+        }
+        if self.within.is_empty() {
+            return false;
+        }
+        let mut loads = Loads(false);
+        loads.expr(expr);
+        loads.0 || self.within.iter().any(|var| uses_var(expr, var))
     }
 
     /// Verifies the axes of a block from index `place` on, and then its body. The body is verified for all values of
