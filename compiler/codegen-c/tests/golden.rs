@@ -229,7 +229,19 @@ fn errors_name_what_null_kernels_cannot_do_with_thread_axes() {
         ),
         (
             "S = alloc((8,), \"float32\", scope=\"shared\")\n    for i in bind(\"blockIdx.x\", n):\n        S[0] = A[i]",
-            "buffer `S` is shared by the threads of a block, but allocated around the loops over blocks",
+            "buffer `S` is memory of a block of threads, but allocated around the loops over blocks",
+        ),
+        (
+            "S = alloc((8,), \"float32\")\n    for i in bind(\"blockIdx.x\", n):\n        S[0] = A[i]",
+            "buffer `S` is memory of a block of threads, but allocated around the loops over blocks",
+        ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        S = alloc((8,), \"float32\")\n        for j in bind(\"threadIdx.y\", 8):\n            S[j] = A[j]",
+            "buffer `S` is allocated between loops over threads",
+        ),
+        (
+            "for i in parallel(n):\n        S = alloc((8,), \"float32\", scope=\"shared\")\n        S[0] = A[i]",
+            "buffer `S` is shared by the threads of a block, but allocated by each of them",
         ),
     ] {
         let error = refused(&format!("def f(A: Buffer((n,), \"float32\")):\n    {body}\n"));

@@ -341,10 +341,21 @@ impl Dialect for Null {
         let (name, of) = (body.names.buffer(buffer), type_name::<Null>(buffer.dtype)?);
         let dialect = &body.dialect;
         let is_shared = &*buffer.scope == "shared";
-        if is_shared && dialect.axes.iter().any(|axis| axis.is_over_blocks() && !dialect.open.contains(axis)) {
+        if is_shared && dialect.is_in_thread {
             bail!(
                 "ValueError",
-                "buffer `{}` is shared by the threads of a block, but allocated around the loops over blocks",
+                "buffer `{}` is shared by the threads of a block, but allocated by each of them",
+                buffer.name
+            );
+        }
+        if !dialect.is_in_thread && dialect.open.iter().any(|axis| !axis.is_over_blocks()) {
+            bail!("ValueError", "buffer `{}` is allocated between loops over threads", buffer.name);
+        }
+        // Outside of threads, memory is that of a block.
+        if dialect.axes.iter().any(|axis| axis.is_over_blocks() && !dialect.open.contains(axis)) {
+            bail!(
+                "ValueError",
+                "buffer `{}` is memory of a block of threads, but allocated around the loops over blocks",
                 buffer.name
             );
         }
