@@ -154,13 +154,6 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
 }
 
-/// Returns the documentation of the function that is registered under `name`, if it has any.
-#[allow(dead_code, reason = "asked for by frontends that list functions")]
-pub(crate) fn doc(name: &[u8]) -> Option<anyfn::String> {
-    let text = ENTRIES.get(name)?.doc.get()?;
-    Any::from(text).get::<anyfn::String>().ok()
-}
-
 fn entry_of(name: &[u8]) -> &'static Entry {
     ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }

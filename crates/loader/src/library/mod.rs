@@ -1,5 +1,4 @@
 //! Modules whose code is a shared library: one that is loaded from a file, or one that is linked into the process.
-
 //!
 //! [`entry`] creates the entry of a library that was opened, [`function`] the function objects for its functions.
 //! [`registrations`] registers the global functions of a Rust plugin, [`context`] serves the code of libraries at run
