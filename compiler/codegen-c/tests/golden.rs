@@ -136,7 +136,7 @@ fn functions(text: &str, target: &Target) -> Result<String> {
 
 /// Returns the source of the functions in `text`, to which the given passes are applied.
 fn lowered(text: &str, target: &Target, passes: &[&str]) -> Result<String> {
-    let passes = passes.iter().map(|name| native::pass(name)).collect::<Result<Vec<_>>>()?;
+    let passes = passes.iter().map(|name| native::find(name).expect("a built-in pass"));
     let module = Pipeline::new("lowering", passes).apply(&parse_module(text)?)?;
     let prelude = generate(&IRModule { functions: Map::new(), attrs: Map::new() }, target)?;
     let source = generate(&module, target)?;

@@ -20,12 +20,17 @@ const SCHEDULING: &[(&str, Schedule)] =
 /// Returns `ValueError` if no pass has that name.
 pub fn pass(name: &str) -> Result<Ref<Pass>> {
     if let Some((name, schedule)) = SCHEDULING.iter().find(|(known, _)| *known == name) {
-        return Ok(Pass::on_funcs(name, move |func, module| Ok(schedule(func, &*target::of(module)?))));
+        return Ok(scheduling(name, *schedule));
     }
-    if native::PASSES.iter().all(|(known, _)| *known != name) {
-        bail!("ValueError", "there is no pass `{name}`; there are {}", pass_names().join(", "));
+    match native::find(name) {
+        Some(pass) => Ok(pass),
+        None => bail!("ValueError", "there is no pass `{name}`; there are {}", pass_names().join(", ")),
     }
-    native::pass(name)
+}
+
+/// Returns a pass that schedules the functions of a module for its target.
+fn scheduling(name: &str, schedule: Schedule) -> Ref<Pass> {
+    Pass::on_funcs(name, move |func, module| Ok(schedule(func, &*target::of(module)?)))
 }
 
 /// Returns the names of all passes of the compiler.
@@ -41,8 +46,8 @@ pub(crate) fn pass_names() -> Vec<&'static str> {
 /// Returns the error of inserting a pass.
 pub fn default_pipeline() -> Result<Ref<Pipeline>> {
     let pipeline = anyfn_passes::default_pipeline();
-    for (name, _) in SCHEDULING.iter().rev() {
-        pipeline.put(Place::Before, None, pass(name)?)?;
+    for (name, schedule) in SCHEDULING.iter().rev() {
+        pipeline.put(Place::Before, None, scheduling(name, *schedule))?;
     }
     Ok(pipeline)
 }

@@ -1,6 +1,6 @@
 //! Built-in passes, and the pipeline that lowers.
 
-use anyfn::{ObjectRef, Ref, Result, bail, register};
+use anyfn::{ObjectRef, Ref, Result, register};
 use anyfn_ir::func::PrimFunc;
 
 use crate::{Pass, Pipeline};
@@ -8,18 +8,25 @@ use crate::{Pass, Pipeline};
 /// Function that implements a built-in pass: it receives a function of the IR and returns the transformed one.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
+/// Returns the names and functions of passes, given the names of the functions in this crate.
+macro_rules! named {
+    ($($name:ident),* $(,)?) => {
+        &[$((stringify!($name), crate::$name)),*]
+    };
+}
+
 macro_rules! passes {
     ($($(#[$doc:meta])* $name:ident $key:literal,)*) => {
         /// Names and functions of all built-in passes. Each pass can also be applied by the global function
         /// `tir.transform.<name>`, which takes and returns a function or module.
-        pub const PASSES: &[(&str, PassFn)] = &[$((stringify!($name), crate::$name)),*];
+        pub const PASSES: &[(&str, PassFn)] = named![$($name),*];
 
         $(
             const _: () = {
                 $(#[$doc])*
                 #[register($key, blocking)]
                 fn alone(node: ObjectRef) -> Result<ObjectRef> {
-                    pass(stringify!($name))?.run(node)
+                    pass(stringify!($name), crate::$name).run(node)
                 }
             };
         )*
@@ -58,37 +65,33 @@ passes! {
     make_packed_api "tir.transform.make_packed_api",
 }
 
-/// Names of the passes that lower, in order.
-const DEFAULT: &[&str] = &[
-    "lower_blocks",
-    "simplify",
-    "place_allocations",
-    "compact_buffers",
-    "share_buffers",
-    "simplify",
-    "hoist",
-    "vector_loops",
-    "vectorize",
-    "unroll",
-    "widen_floats",
-    "simplify",
-    "lower_packed_calls",
-    "lower_parallel",
-    "make_packed_api",
+/// Names and functions of the passes that lower, in order.
+const DEFAULT: &[(&str, PassFn)] = named![
+    lower_blocks,
+    simplify,
+    place_allocations,
+    compact_buffers,
+    share_buffers,
+    simplify,
+    hoist,
+    vector_loops,
+    vectorize,
+    unroll,
+    widen_floats,
+    simplify,
+    lower_packed_calls,
+    lower_parallel,
+    make_packed_api,
 ];
 
-/// Returns a built-in pass by name.
-///
-/// # Errors
-/// Returns `ValueError` if no pass has that name.
-pub fn pass(name: &str) -> Result<Ref<Pass>> {
-    match PASSES.iter().find(|(known, _)| *known == name) {
-        Some((name, run)) => Ok(Pass::on_funcs(name, |func, _| run(func))),
-        None => {
-            let known: Vec<&str> = PASSES.iter().map(|(name, _)| *name).collect();
-            bail!("ValueError", "there is no pass `{name}`; there are {}", known.join(", "))
-        }
-    }
+fn pass(name: &str, run: PassFn) -> Ref<Pass> {
+    Pass::on_funcs(name, move |func, _| run(func))
+}
+
+/// Returns a built-in pass by name, or `None` if no built-in pass has that name.
+#[must_use]
+pub fn find(name: &str) -> Option<Ref<Pass>> {
+    PASSES.iter().find(|(known, _)| *known == name).map(|(name, run)| pass(name, *run))
 }
 
 /// Creates a pipeline of passes.
@@ -101,5 +104,5 @@ fn pipeline(passes: Vec<Ref<Pass>>, #[default("pipeline")] name: &str) -> Ref<Pi
 /// function to the form that code generators take.
 #[must_use]
 pub fn default_pipeline() -> Ref<Pipeline> {
-    Pipeline::new("default", DEFAULT.iter().filter_map(|name| pass(name).ok()))
+    Pipeline::new("default", DEFAULT.iter().map(|(name, run)| pass(name, *run)))
 }

@@ -107,12 +107,21 @@ fn a_watcher_sees_the_program_between_passes() -> Result<()> {
 #[test]
 fn every_pass_of_the_compiler_is_registered_alone() -> Result<()> {
     for (name, _) in native::PASSES {
-        assert_eq!(&*native::pass(name)?.name, *name);
+        let pass = native::find(name).expect("the pass is in the table");
+        assert_eq!(&*pass.name, *name);
         let alone = anyfn::registry::get(&format!("tir.transform.{name}"))?;
         let lowered = alone.call((func(ForKind::Serial)?,))?;
         lowered.get::<Ref<PrimFunc>>()?;
     }
     Ok(())
+}
+
+#[test]
+fn the_default_pipeline_consists_of_built_in_passes() {
+    assert!(native::find("simplyfy").is_none());
+    for pass in default_pipeline().passes() {
+        assert!(native::find(&pass.name).is_some(), "{}", pass.name);
+    }
 }
 
 #[test]
