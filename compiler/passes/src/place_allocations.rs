@@ -13,8 +13,9 @@ use crate::loops::changed;
 /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
 ///
 /// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value is
-/// carried from one iteration to the next. The iterations of a parallel loop then have a buffer each. Blocks must be
-/// lowered before; nothing is moved inside a block.
+/// carried from one iteration to the next. The iterations of a parallel loop then have a buffer each. A buffer with the
+/// scope `shared` moves into a loop over blocks of threads, but not into a parallel loop or a loop over the threads of a
+/// block. Blocks must be lowered before; nothing is moved inside a block.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -127,8 +128,9 @@ impl Sink<'_> {
             StmtKind::For(node) => {
                 let is_around =
                     access::uses_in(self.buffer, &node.min) || access::uses_in(self.buffer, &node.extent);
-                // The threads of a block share the buffer.
-                let is_shared = &*self.buffer.scope == "shared" && node.kind.is_over_threads();
+                // The threads of a block share the buffer, and those of a parallel loop do if there are no blocks.
+                let is_shared =
+                    &*self.buffer.scope == "shared" && node.kind.is_concurrent() && !node.kind.is_over_blocks();
                 let may_enter = !is_around
                     && !is_shared
                     && node.kind != ForKind::Vectorized

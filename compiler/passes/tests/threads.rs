@@ -57,6 +57,28 @@ fn shared_memory_is_placed_around_the_loops_over_threads() -> Result<()> {
 }
 
 #[test]
+fn shared_memory_stays_outside_of_threads() -> Result<()> {
+    let (x, y) = ("bind(\"threadIdx.x\", 8)", "bind(\"threadIdx.y\", 4)");
+    for (outer, inner) in [("parallel(4)", "range(8)"), (y, "range(8)"), (y, x)] {
+        // Each iteration writes the elements that it reads, so memory of another scope would move into the loops.
+        let text = format!(
+            r#"def f(A: Buffer((4, 8), "float32")):
+    S = alloc((4, 8), "float32", scope="shared")
+    for i in {outer}:
+        for j in {inner}:
+            S[i, j] = A[i, j]
+            A[i, j] = S[i, j] + 1.0"#
+        );
+        let placed = place_allocations(&parse_func(&text)?)?;
+        assert_eq!(printer::text(placed.as_object()), text);
+        let other = place_allocations(&parse_func(&text.replace("\"shared\"", "\"global\""))?)?;
+        let printed = printer::text(other.as_object());
+        assert!(printed.find("S = alloc") > printed.find("for j"), "{printed}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_single_iteration_stays_bound() -> Result<()> {
     let text =
         "def f(A: Buffer((8,), \"float32\")):\n    for i in bind(\"threadIdx.x\", 1):\n        A[i] = 0.0";
