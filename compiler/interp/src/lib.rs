@@ -22,16 +22,16 @@ mod memory;
 mod packed;
 mod value;
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use anyfn::tensor_mismatch::{self, TensorMismatch};
 use anyfn::{Any, Array, Error, ObjectRef, Ref, Result, Tensor, bail};
+use anyfn_ir::analysis::written;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{DTypeExt, HANDLE};
-use anyfn_ir::{ExprKind, StmtKind, reduction, size};
+use anyfn_ir::{ExprKind, reduction, size};
 
 use eval::{Machine, address};
 use memory::Memory;
@@ -154,14 +154,14 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Checks that a tensor to which the function stores elements shares no memory with another argument. Compiled code
-/// relies on this.
+/// Checks that a tensor that the function writes, or passes to another function that may write it, shares no memory with
+/// another argument. Compiled code relies on this.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
-    let written = written(func);
+    let written = written(&func.body);
     for (i, (a, first, x)) in tensors.iter().enumerate() {
         for (b, second, y) in &tensors[i + 1..] {
             let is_written =
-                written.contains_key(&address(&first.data)) || written.contains_key(&address(&second.data));
+                written.contains(&address(&first.data)) || written.contains(&address(&second.data));
             if is_written && x.view().shares_memory(&y.view()) {
                 bail!(
                     "ValueError",
@@ -173,23 +173,4 @@ fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, T
         }
     }
     Ok(())
-}
-
-fn written(func: &PrimFunc) -> HashMap<usize, ()> {
-    use anyfn_ir::expr::Expr;
-    use anyfn_ir::stmt::Stmt;
-    use anyfn_ir::visit::Visitor;
-    struct Written(HashMap<usize, ()>);
-    impl Visitor for Written {
-        fn expr(&mut self, _: &Expr) {}
-        fn stmt(&mut self, stmt: &Stmt) {
-            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
-                self.0.insert(address(&node.buffer.data), ());
-            }
-            self.below_stmt(stmt);
-        }
-    }
-    let mut written = Written(HashMap::new());
-    written.stmt(&func.body);
-    written.0
 }

@@ -91,6 +91,33 @@ def f(A: Buffer((n, 4), float32), B: Buffer((n, 4), float32)):
 }
 
 #[test]
+fn an_argument_of_a_packed_function_shares_no_memory() -> Result<()> {
+    let text = |first: &str| {
+        format!(
+            r#"
+def f(A: Buffer((4,), float32), B: Buffer((4,), float32), count: int32):
+    for i in range(count):
+        call_packed("interp.test.unused", {first}, read_only(B))
+"#
+        )
+    };
+    // The call is not executed, but it may write its arguments.
+    let run = |first: &str, is_same: bool| {
+        let a = Tensor::zeros(DType::FLOAT32, &[4])?;
+        let b = if is_same { a.clone() } else { Tensor::zeros(DType::FLOAT32, &[4])? };
+        let args = [Any::from(a.into_object()), Any::from(b.into_object()), Any::new(0i64)?];
+        interpret(&parse_func(&text(first))?, &Array::<Any>::try_from_iter(args)?)
+    };
+    for first in ["A", "region(A[0:2])"] {
+        run(first, false)?;
+        let error = run(first, true).expect_err("the tensors are the same");
+        let expected = "f: arguments 0 `A` and 1 `B` share memory, and one of them is written";
+        assert_eq!((error.kind(), error.message()), ("ValueError", expected));
+    }
+    run("read_only(A)", true)
+}
+
+#[test]
 fn an_element_that_was_not_written() -> Result<()> {
     let func =
         parse_func(&SOFTMAX.replace(

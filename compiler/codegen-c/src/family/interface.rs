@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use anyfn::{Object, Ref, Result, bail};
+use anyfn_ir::analysis::written;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::HANDLE;
 use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::Visitor;
-use anyfn_ir::{ExprKind, StmtKind, make, packed};
+use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::family::{Dialect, Names};
 
@@ -143,27 +144,4 @@ fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     let mut loops = Loops(known, Vec::new());
     loops.stmt(body);
     loops.1
-}
-
-/// Returns the addresses of the data variables of the buffers that a statement writes.
-fn written(body: &Stmt) -> HashSet<usize> {
-    struct Written(HashSet<usize>);
-    impl Visitor for Written {
-        fn expr(&mut self, expr: &Expr) {
-            if let ExprKind::Call(call) = ExprKind::of(expr) {
-                let buffers = packed::buffers(call, true).into_iter();
-                self.0.extend(buffers.map(|(buffer, _)| address(&buffer.data)));
-            }
-            self.below_expr(expr);
-        }
-        fn stmt(&mut self, stmt: &Stmt) {
-            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
-                self.0.insert(address(&node.buffer.data));
-            }
-            self.below_stmt(stmt);
-        }
-    }
-    let mut written = Written(HashSet::new());
-    written.stmt(body);
-    written.0
 }
