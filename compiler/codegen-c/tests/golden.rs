@@ -243,10 +243,62 @@ fn errors_name_what_null_kernels_cannot_do_with_thread_axes() {
             "for i in parallel(n):\n        S = alloc((8,), \"float32\", scope=\"shared\")\n        S[0] = A[i]",
             "buffer `S` is shared by the threads of a block, but allocated by each of them",
         ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        m: int32 = i * 2\n        if m < 4:\n            \
+             for j in bind(\"threadIdx.y\", 8):\n                A[j] = 0.0\n            \
+             for k in bind(\"threadIdx.y\", 8):\n                A[k] = 1.0",
+            "cannot place a barrier inside of the condition: `m < 4` depends on the index of a thread, so only some threads of \
+             the block would reach the barrier; move the condition into the inner loops over threads",
+        ),
+        (
+            "for i in bind(\"threadIdx.x\", 4):\n        for k in range(i + 1):\n            \
+             for j in bind(\"threadIdx.y\", 8):\n                A[j] = 0.0",
+            "cannot place a barrier inside of loop `k`: `i + 1` depends on the index of a thread",
+        ),
     ] {
         let error = refused(&format!("def f(A: Buffer((n,), \"float32\")):\n    {body}\n"));
         assert!(error.message().contains(expected), "{body}: {}", error.message());
     }
+}
+
+#[test]
+fn barriers_separate_loops_inside_of_a_loop_over_threads() -> Result<()> {
+    let text = r#"
+def f(A: Buffer((4, 8), "float32"), n: int32):
+    S = alloc((4, 8), "float32", scope="shared")
+    for i in bind("threadIdx.x", 4):
+        for k in range(n):
+            for j in bind("threadIdx.y", 8):
+                S[i, j] = A[i, j]
+            if n > 2:
+                for l in bind("threadIdx.y", 8):
+                    A[i, l] = S[i, 7 - l]
+"#;
+    let source = functions(text, &target("null", 0))?;
+    let is_control = |line: &&str| ["let", "for", "if", "barrier"].iter().any(|word| line.starts_with(word));
+    let lines: Vec<&str> = source.lines().map(str::trim).filter(is_control).collect();
+    let expected = [
+        "let i: i32 = i32(thread_index_x());",
+        "for (var k: i32 = 0_i32; k < n; k += 1) {",
+        "let j: i32 = i32(thread_index_y());",
+        "barrier();",
+        "if ((n > 2_i32)) {",
+        "let l: i32 = i32(thread_index_y());",
+        "barrier();",
+        "barrier();",
+    ];
+    assert_eq!(lines, expected, "{source}");
+    // Only the barrier behind the outermost loop follows a single inner loop, so its condition may differ between threads.
+    let text = r#"
+def f(A: Buffer((4, 8), "float32")):
+    for i in bind("threadIdx.x", 4):
+        if i < 2:
+            for j in bind("threadIdx.y", 8):
+                A[i, j] = 0.0
+"#;
+    let source = functions(text, &target("null", 0))?;
+    assert_eq!(source.matches("barrier();").count(), 1, "{source}");
+    Ok(())
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl ForKind {
     /// Kinds of loops that are bound to a thread axis of a device. The string of such a kind is the name of the axis.
     ///
     /// The threads of a block wait for each other after the outermost of their loops, so that later loops see what it has
-    /// written.
+    /// written. They also wait between the loops over threads inside of it.
     pub const BOUND: [ForKind; 6] = [
         ForKind::BlockIdxX,
         ForKind::BlockIdxY,

@@ -124,7 +124,8 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::For(node) => D::for_loop(self, node)?,
             StmtKind::Launch(node) => D::launch(self, node)?,
             StmtKind::SeqStmt(node) => {
-                for stmt in node.seq.iter() {
+                for (index, stmt) in node.seq.iter().enumerate() {
+                    D::before_step(self, node, index);
                     self.stmt(&stmt)?;
                 }
             }

@@ -8,7 +8,7 @@ use anyfn_ir::kind::is_int;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::packed::name_of;
 use anyfn_ir::printer;
-use anyfn_ir::stmt::{BufferStore, For, Launch, Stmt};
+use anyfn_ir::stmt::{BufferStore, For, Launch, SeqStmt, Stmt};
 use anyfn_ir::target::Target;
 
 use crate::family::{Body, Interface, Message, Symbol, c, type_name};
@@ -166,6 +166,9 @@ pub(crate) trait Dialect: Sized {
     /// Generates what must precede the addition to an element of a buffer in a loop, for a compiler that would otherwise
     /// reorder such sums.
     fn before_sum(_body: &mut Body<'_, Self>) {}
+
+    /// Generates what precedes the statement of a sequence with the given index, such as a barrier between threads.
+    fn before_step(_body: &mut Body<'_, Self>, _seq: &SeqStmt, _index: usize) {}
 
     /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
     fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;

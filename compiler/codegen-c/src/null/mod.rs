@@ -14,14 +14,17 @@
 //!   Outside of these loops, each thread would repeat every access to memory, so such an access is an error. All threads
 //!   therefore reach the same barriers: no condition around a loop depends on memory.
 //! - *Threads may form blocks.* A loop that is bound to a thread axis becomes the index of the thread in this axis, such as
-//!   `thread_index_x()`, and the outermost loops over the threads of a block are followed by a `barrier`. `extent f.thread_index_x
-//!   = ..;` states the number of indices, for the program that starts the kernel; all loops of an axis have the same. An access
-//!   is in loops over all axes of the kernel.
+//!   `thread_index_x()`, and the outermost loops over the threads of a block are followed by a `barrier`. There is a barrier
+//!   between loops in them, too, such as two loops over `threadIdx.y` in a loop over `threadIdx.x`; a condition around such a
+//!   barrier must be the same for all threads. `extent f.thread_index_x = ..;` states the number of indices, for the program
+//!   that starts the kernel; all loops of an axis have the same. An access is in loops over all axes of the kernel.
 //! - *Messages of errors are not strings of the kernel.* `error f.0(..)` declares a message with the types of the integers
 //!   in it, for the program that starts the kernel. `raise f.0(..)` ends the kernel and passes the integers.
 //!
 //! Calls of packed functions and of C functions are errors, as the defaults of [`Dialect`] are. The program that starts the
 //! kernel checks the arguments: [`Interface`] describes them.
+
+mod barriers;
 
 use std::fmt::Write as _;
 
@@ -31,7 +34,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
-use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::stmt::{For, ForKind, SeqStmt, Stmt};
 use anyfn_ir::target::Target;
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind, printer};
@@ -39,6 +42,7 @@ use anyfn_ir::{ExprKind, StmtKind, printer};
 use crate::family::{
     Body, Dialect, Interface, Literal, Message, Names, Operation, Part, Symbol, known_size, type_name, uses,
 };
+use crate::null::barriers::Barriers;
 
 /// The dialect, with its state within one function.
 #[derive(Default)]
@@ -54,6 +58,8 @@ pub(crate) struct Null {
     open: Vec<ForKind>,
     /// Number of indices of each thread axis.
     extents: Vec<(ForKind, String)>,
+    /// Barriers inside of the outermost loops over the threads of a block.
+    barriers: Barriers,
     /// Number of parameters, which come first in the scope.
     num_params: usize,
 }
@@ -172,7 +178,8 @@ impl Dialect for Null {
         let params: Vec<String> = scope.iter().map(|(declared, _)| declared.clone()).collect();
         let mut axes = Axes(Vec::new());
         axes.stmt(&func.body);
-        let dialect = Null { axes: axes.0, num_params: scope.len(), ..Null::default() };
+        let barriers = Barriers::of(&func.body)?;
+        let dialect = Null { axes: axes.0, barriers, num_params: scope.len(), ..Null::default() };
         let mut body = Body::new(symbol, &mut names, 1, dialect);
         body.scope = scope;
         body.stmt(&func.body)?;
@@ -298,6 +305,12 @@ impl Dialect for Null {
         format!("_ = {value};")
     }
 
+    fn before_step(body: &mut Body<'_, Null>, seq: &SeqStmt, index: usize) {
+        if body.dialect.barriers.is_before(seq, index) {
+            body.line("barrier();");
+        }
+    }
+
     fn for_loop(body: &mut Body<'_, Null>, node: &For) -> Result<()> {
         if node.kind.is_bound() {
             return body.bound_loop(node);
@@ -311,7 +324,15 @@ impl Dialect for Null {
         }
         // A parallel loop in another one is executed by the thread of its iteration.
         if node.kind != ForKind::Parallel || body.dialect.is_in_thread {
-            return body.plain_loop(node);
+            return body.loop_with(node, Null::loop_head, |body| {
+                body.inner(&node.body)?;
+                if body.dialect.barriers.is_at_end_of(node) {
+                    body.depth += 1;
+                    body.line("barrier();");
+                    body.depth -= 1;
+                }
+                Ok(())
+            });
         }
         let head = |dtype: DType, name: &str, first: &str, end: &str| -> Result<String> {
             let (declared, of) = (Null::variable(dtype, name)?, type_name::<Null>(dtype)?);
