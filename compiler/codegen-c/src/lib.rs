@@ -23,12 +23,19 @@ use anyfn::{Result, bail};
 use anyfn_ir::func::IRModule;
 use anyfn_ir::target::Target;
 
+use crate::family::Dialect;
+
 /// Function that generates the source of a module in one dialect.
 type Generate = fn(&IRModule, &Target) -> Result<String>;
 
-/// Code generators, by the kind of target for which they generate code.
-const DIALECTS: &[(&str, Generate)] =
-    &[("c", family::module::<host::Host>), ("null", family::module::<null::Null>)];
+/// Kinds of targets, each with the name of its dialect and the code generator.
+const DIALECTS: &[(&str, &str, Generate)] = &[
+    ("c", host::Host::NAME, family::module::<host::Host>),
+    ("null", null::Null::NAME, family::module::<null::Null>),
+];
+
+/// Name of the dialect of the host, whose source a C compiler compiles.
+pub const HOST_DIALECT: &str = host::Host::NAME;
 
 /// Generates the source of a module whose functions have been lowered, in the language of a target.
 ///
@@ -36,10 +43,24 @@ const DIALECTS: &[(&str, Generate)] =
 /// Returns `ValueError` or `TypeError`, naming the function, if a function cannot be expressed in the language. Returns
 /// `ValueError` for a target kind without a code generator.
 pub fn generate(module: &IRModule, target: &Target) -> Result<String> {
-    match DIALECTS.iter().find(|(kind, _)| *kind == &*target.kind) {
-        Some((_, generate)) => generate(module, target),
+    let (_, generate) = of_kind(target)?;
+    generate(module, target)
+}
+
+/// Returns the name of the dialect in which source is generated for a target, such as [`HOST_DIALECT`].
+///
+/// # Errors
+/// Returns `ValueError` for a target kind without a code generator.
+pub fn dialect_of(target: &Target) -> Result<&'static str> {
+    of_kind(target).map(|(name, _)| name)
+}
+
+/// Returns the name of the dialect of a target, and its code generator.
+fn of_kind(target: &Target) -> Result<(&'static str, Generate)> {
+    match DIALECTS.iter().find(|(kind, ..)| *kind == &*target.kind) {
+        Some((_, name, generate)) => Ok((*name, *generate)),
         None => {
-            let known: Vec<&str> = DIALECTS.iter().map(|(kind, _)| *kind).collect();
+            let known: Vec<&str> = DIALECTS.iter().map(|(kind, ..)| *kind).collect();
             bail!(
                 "ValueError",
                 "no code is generated for targets of kind `{}`; known kinds are `{}`",
@@ -56,8 +77,8 @@ mod tests {
 
     #[test]
     fn every_target_kind_has_a_dialect() {
-        for kind in Target::KINDS {
-            assert!(DIALECTS.iter().any(|(known, _)| known == kind), "{kind}");
+        for kind in Target::KINDS.iter().chain(Target::FOR_TESTS) {
+            assert!(DIALECTS.iter().any(|(known, ..)| known == kind), "{kind}");
         }
     }
 }

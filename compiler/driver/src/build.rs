@@ -73,7 +73,7 @@ impl Default for BuildOptions {
     }
 }
 
-/// Returns the C source of functions, lowered by a pipeline or the default one.
+/// Returns the source of functions in the dialect of their target, such as C, lowered by a pipeline or the default one.
 ///
 /// # Errors
 /// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions.
@@ -139,11 +139,19 @@ pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>)
 /// architecture is not loaded, but it can be exported.
 ///
 /// # Errors
-/// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions. Returns
-/// `RuntimeError` if the C compiler fails, with its output, or if it does not exist.
+/// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions or no compiler for the
+/// dialect of the target. Returns `RuntimeError` if the C compiler fails, with its output, or if it does not exist.
 pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> Result<Module> {
     let module = what.to_module()?;
     let target = options.target.clone().map_or_else(|| target::of(&module), Ok)?;
+    target.check()?;
+    let dialect = anyfn_codegen_c::dialect_of(&target)?;
+    if dialect != anyfn_codegen_c::HOST_DIALECT {
+        bail!(
+            "ValueError",
+            "cannot build a module for dialect `{dialect}`: there is no compiler for it; use `source` to obtain its source"
+        );
+    }
     let module = Target::put(&target, &module)?;
     let cache = if options.use_cache { Cache::open() } else { None };
     let text = match &options.pipeline {

@@ -1,0 +1,55 @@
+//! Targets of different dialects: the source of each, and builds without a compiler.
+
+use anyfn_host as _;
+
+use anyfn::{Ref, Result};
+use anyfn_compiler::ir::target::Target;
+use anyfn_compiler::parser::parse_module;
+use anyfn_compiler::target::{self, TargetOptions};
+use anyfn_compiler::{BuildOptions, build, build_with, source};
+
+/// Reverses each row in shared memory.
+const REVERSE: &str = r#"
+def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
+    for i in bind("blockIdx.x", n):
+        S = alloc((64,), "float32", scope="shared")
+        for j in bind("threadIdx.x", 64):
+            S[j] = A[i, j]
+        for k in bind("threadIdx.x", 64):
+            B[i, k] = S[63 - k]
+"#;
+
+fn null() -> Result<Ref<Target>> {
+    target::make("null", TargetOptions::default()).map(Ref::new)
+}
+
+#[test]
+fn the_target_chooses_the_dialect() -> Result<()> {
+    let module = parse_module(REVERSE)?;
+    let text = source(&Target::put(&null()?, &module)?, None)?;
+    assert!(text.starts_with("dialect null 1;\n"), "{text}");
+    assert!(text.contains("kernel reverse(n: i32, A: global const f32[], B: global f32[]) {"), "{text}");
+    let error =
+        source(&Target::put(&target::host()?, &module)?, None).expect_err("the host has no thread axes");
+    assert!(error.message().contains("C code of the host has no thread axes"), "{}", error.message());
+    Ok(())
+}
+
+#[test]
+fn a_dialect_without_a_compiler_is_not_built() -> Result<()> {
+    let module = parse_module(REVERSE)?;
+    let options = BuildOptions { target: Some(null()?), ..BuildOptions::default() };
+    for result in [build_with(&module, &options), build(&Target::put(&null()?, &module)?, None)] {
+        let Err(error) = result else { panic!("there is no compiler") };
+        let expected = "cannot build a module for dialect `null`: there is no compiler for it; use `source` to obtain its source";
+        assert_eq!((error.kind(), error.message()), ("ValueError", expected));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_target_without_a_compiler_has_no_options() {
+    let options = TargetOptions { cc: Some("cc".to_owned()), ..TargetOptions::default() };
+    let Err(error) = target::make("null", options) else { panic!("no compiler is used") };
+    assert_eq!((error.kind(), error.message()), ("ValueError", "a target of kind `null` has no option `cc`"));
+}
