@@ -1,6 +1,7 @@
-//! Lets the libraries that the command loads see the runtime that it contains.
+//! Exports the symbols of the runtime from the command, so that the libraries that it loads can resolve them.
 
 fn main() {
-    // What `anyfn_host::build::export_functions` prints: the runtime is not compiled a second time for that.
+    // `anyfn_host::build::export_functions` prints the same line. Calling it here would compile the runtime a
+    // second time.
     println!("cargo:rustc-link-arg=-rdynamic");
 }

@@ -1,4 +1,5 @@
-//! Lets the libraries that this crate's tests load see the runtime in the test program.
+//! Exports the symbols of the runtime from the test programs, so that the libraries that the tests load can
+//! resolve them.
 
 fn main() {
     println!("cargo::rustc-link-arg-tests=-rdynamic");

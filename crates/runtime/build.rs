@@ -1,5 +1,5 @@
-//! Lets the libraries that this crate's tests load see the runtime in the test program, and knows the name by which the
-//! tests of threads are distinguished.
+//! Exports the symbols of the runtime from the test programs, so that the libraries that the tests load can
+//! resolve them. Declares the configuration option `loom`, with which the tests of threads are compiled.
 
 fn main() {
     println!("cargo::rustc-link-arg-tests=-rdynamic");

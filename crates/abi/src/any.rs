@@ -81,7 +81,7 @@ impl TVMFFIAny {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TVMFFIByteArray {
-    /// First byte; may be NULL when `size` is zero.
+    /// Address of the first byte; may be NULL if `size` is zero.
     pub data: *const c_char,
     /// Number of bytes.
     pub size: usize,
@@ -91,7 +91,7 @@ impl TVMFFIByteArray {
     /// The empty byte array.
     pub const EMPTY: TVMFFIByteArray = TVMFFIByteArray { data: core::ptr::null(), size: 0 };
 
-    /// Returns the bytes of a slice. The result is valid as long as the slice is.
+    /// Creates a byte array that borrows the bytes of a slice. The result is valid as long as the slice.
     #[inline]
     pub const fn from_slice(bytes: &[u8]) -> Self {
         TVMFFIByteArray { data: bytes.as_ptr().cast(), size: bytes.len() }

@@ -30,9 +30,9 @@ pub struct TVMParallelGroupEnv {
 backend! {
     /// Runs `task(i, env, cdata)` for each `i` below `num_task` and waits for all tasks.
     ///
-    /// The tasks run on this thread and on worker threads. If `num_task` is 0, there are as many tasks as threads. If a
-    /// task returns a value other than 0, the other tasks still run to completion, and then the first error that
-    /// occurred is raised. A task may itself launch tasks.
+    /// The tasks run on this thread and on worker threads. If `num_task` is 0, the number of tasks is the
+    /// number of threads. If a task returns a value other than 0, the other tasks still run to completion, and
+    /// then the first error that occurred is raised. A task may itself launch tasks.
     fn TVMBackendParallelLaunch(
         task: Option<unsafe extern "C" fn(task_id: c_int, env: *mut TVMParallelGroupEnv, cdata: *mut c_void) -> c_int>,
         cdata: *mut c_void,

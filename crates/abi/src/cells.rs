@@ -17,8 +17,8 @@ pub type TVMFFISafeCallType = unsafe extern "C" fn(
 
 /// Flag of a function: it may run for a long time or block, so callers release locks such as Python's around the call.
 pub const FUNCTION_FLAG_BLOCKING: u64 = 1;
-/// Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
-/// languages promise memory safety, and remote peers, cannot look it up.
+/// Flag of a function that trusts an address passed by its caller, directly or as an integer. Remote peers and
+/// clients in memory-safe languages cannot look up such a function.
 pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
 
 /// Additional properties of a function that anyfn created.
@@ -46,7 +46,7 @@ pub struct TVMFFIShapeCell {
 /// Content of an Array (type 71) or List (type 75).
 #[repr(C)]
 pub struct TVMFFISeqCell {
-    /// First element; the elements are of type `TVMFFIAny`.
+    /// Address of the first element; the elements are of type `TVMFFIAny`.
     pub data: *mut c_void,
     /// Number of elements.
     pub size: i64,
@@ -157,8 +157,8 @@ pub struct TVMFFIBigIntCell {
     pub word_count: usize,
 }
 
-/// Function that frees the memory of an object from a custom allocator. It is stored directly before the header of the
-/// object.
+/// Prefix of the memory of an object from a custom allocator, directly before the header of the object. It
+/// stores the function that frees the memory.
 #[repr(C)]
 pub struct TVMFFIObjectAllocHeader {
     /// Function that frees the memory of the object whose header follows. Argument: the address of the header.

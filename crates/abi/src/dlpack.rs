@@ -87,26 +87,26 @@ constants! { DTYPE_CODES: u8 {
     kDLFloat4_e2m1fn = 17;
 }}
 
-/// Major version of DLPack that tensors are exported with.
+/// DLPack major version of exported tensors.
 pub const DLPACK_MAJOR_VERSION: u32 = 1;
-/// Minor version of DLPack that tensors are exported with.
+/// DLPack minor version of exported tensors.
 pub const DLPACK_MINOR_VERSION: u32 = 3;
 /// Flag of a [`DLManagedTensorVersioned`]: the memory must not be written.
 pub const DLPACK_FLAG_BITMASK_READ_ONLY: u64 = 1;
 /// Flag of a [`DLManagedTensorVersioned`]: the producer made a copy.
 pub const DLPACK_FLAG_BITMASK_IS_COPIED: u64 = 2;
 
-/// Flag of a [`DLManagedTensorVersioned`]: each element of less than a byte occupies a whole byte. Without it they are
-/// packed.
+/// Flag of a [`DLManagedTensorVersioned`]: each element smaller than a byte occupies a whole byte. Without the
+/// flag, such elements are packed.
 pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
 
 /// Version of the DLPack protocol.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DLPackVersion {
-    /// Major version; readers accept only the one that they know.
+    /// Major version; readers reject all but the major version that they implement.
     pub major: u32,
-    /// Minor version; readers accept newer ones.
+    /// Minor version; readers accept newer minor versions.
     pub minor: u32,
 }
 

@@ -103,8 +103,8 @@ functions! {
     /// Looks up a global function. A missing function is not an error: `*out` is then NULL.
     fn TVMFFIFunctionGetGlobal(name: *const TVMFFIByteArray, out: *mut TVMFFIObjectHandle) -> c_int;
 
-    /// Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is moved out
-    /// of its slot.
+    /// Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is
+    /// moved out of the variable of the caller.
     ///
     /// A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
     /// opaque pointer otherwise.
@@ -230,7 +230,7 @@ functions! {
     /// Sets the metadata of a type, once. Raises `RuntimeError` if the metadata is already set.
     fn TVMFFITypeRegisterMetadata(type_index: i32, metadata: *const TVMFFITypeMetadata) -> c_int;
 
-    /// Sets an attribute of a type, once. With type index 0 it only creates the column of the attribute.
+    /// Sets an attribute of a type, once. With type index 0, only the column of the attribute is created.
     ///
     /// Raises `RuntimeError` if the attribute is already set.
     fn TVMFFITypeRegisterAttr(
@@ -307,15 +307,16 @@ functions! {
         opt_out_original_allocator: *mut Option<DLPackManagedTensorAllocator>,
     ) -> c_int;
 
-    /// Returns the tensor allocator of this thread, else the global one, else NULL.
+    /// Returns the tensor allocator of this thread, or the global allocator if this thread has set none. The
+    /// result is NULL if neither is set.
     fn TVMFFIEnvGetDLPackManagedTensorAllocator() -> Option<DLPackManagedTensorAllocator>;
 
     /// Allocates a tensor with the shape, data type and device of `prototype`, using the current tensor allocator.
     /// Raises `RuntimeError` if no allocator is set.
     fn TVMFFIEnvTensorAlloc(prototype: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
 
-    /// Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
-    /// keeps, or if the call in progress on this thread was cancelled.
+    /// Lets the host language handle pending signals. Returns -1 if a handler raised an error, which the host
+    /// language keeps, or if the call in progress on this thread was cancelled.
     fn TVMFFIEnvCheckSignals() -> c_int;
 
     /// Registers a function of the host language under a name: `PyErr_CheckSignals`, `PyGILState_Ensure`,

@@ -13,47 +13,49 @@ macro_rules! flags {
 }
 
 flags! { FIELD_FLAGS {
-    /// The field can be set.
+    /// Flag of a field that can be set.
     kTVMFFIFieldFlagBitMaskWritable = 1;
-    /// The field has a default value.
+    /// Flag of a field that has a default value.
     kTVMFFIFieldFlagBitMaskHasDefault = 1 << 1;
-    /// The method is static: it takes no object.
+    /// Flag of a static method, which takes no object.
     kTVMFFIFieldFlagBitMaskIsStaticMethod = 1 << 2;
-    /// The field is ignored by structural equality and hash.
+    /// Flag of a field that structural equality and hash ignore.
     kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3;
-    /// The field is a definition region: it defines the variables in its value, at any depth.
+    /// Flag of a field that is a definition region: it defines the variables in its value, at any depth.
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4;
-    /// The default of the field is the result of a function that is called for each object.
+    /// Flag of a field whose default is the result of a function that is called for each object.
     kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5;
-    /// The field is omitted from the printed representation.
+    /// Flag of a field that is omitted from the printed representation.
     kTVMFFIFieldFlagBitMaskReprOff = 1 << 6;
-    /// The field is ignored by comparison.
+    /// Flag of a field that comparison ignores.
     kTVMFFIFieldFlagBitMaskCompareOff = 1 << 7;
-    /// The field is ignored by the hash.
+    /// Flag of a field that the hash ignores.
     kTVMFFIFieldFlagBitMaskHashOff = 1 << 8;
-    /// The field is not an argument of the constructor.
+    /// Flag of a field that is not an argument of the constructor.
     kTVMFFIFieldFlagBitMaskInitOff = 1 << 9;
-    /// The field is a keyword-only argument of the constructor.
+    /// Flag of a field that is a keyword-only argument of the constructor.
     kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10;
-    /// The `setter` of the field is a Function object.
+    /// Flag of a field whose `setter` is a Function object.
     kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11;
-    /// The field is a definition region: it defines the variables in its value. Variables in the fields of these
-    /// variables are uses, not definitions.
+    /// Flag of a field that is a definition region: it defines the variables in its value. Variables in the
+    /// fields of these variables are uses, not definitions.
     kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12;
 }}
 
 flags! { SEQ_HASH_KINDS {
-    /// Structural equality and hash are not supported.
+    /// Kind of types without structural equality and hash.
     kTVMFFISEqHashKindUnsupported = 0;
-    /// Compared by content.
+    /// Kind of types that are compared by content.
     kTVMFFISEqHashKindTreeNode = 1;
-    /// Free variable, which equality pairs with one variable of the other graph.
+    /// Kind of free variables. Equality pairs each of them with one variable of the other graph.
     kTVMFFISEqHashKindFreeVar = 2;
-    /// Compared by content, and by which nodes are reached along several paths.
+    /// Kind of types that are compared by content and by sharing: a node shared in one graph must be shared in
+    /// the other graph, too.
     kTVMFFISEqHashKindDAGNode = 3;
-    /// Compared by content. The objects are immutable, so an object equals itself without a comparison of the content.
+    /// Kind of immutable types that are compared by content. An object equals itself without a comparison of
+    /// the content.
     kTVMFFISEqHashKindConstTreeNode = 4;
-    /// Compared by address.
+    /// Kind of types that are compared by address.
     kTVMFFISEqHashKindUniqueInstance = 5;
 }}
 

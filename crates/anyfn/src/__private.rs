@@ -28,7 +28,7 @@ pub struct ContextSymbol {
 }
 
 impl ContextSymbol {
-    /// Creates a context symbol: the variable `name` receives `address`.
+    /// Creates a context symbol: the loader writes the result of `address` into the variable `name`.
     ///
     /// ```compile_fail,E0133
     /// use anyfn::__private::ContextSymbol;
@@ -60,8 +60,8 @@ impl ContextSymbol {
     }
 }
 
-/// Context symbols that crates in this executable or library add to those of the core. They have an effect only if they
-/// are linked together with the core.
+/// Context symbols that crates in this executable or library add to those of the core. They have an effect only
+/// in a program or library that contains the core.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
@@ -69,14 +69,14 @@ pub static CONTEXT_SYMBOLS: [ContextSymbol];
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// A type that is marked `#[derive(Object)]`.
+/// Registration of a type with `#[derive(Object)]`.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns the reason if that is
     /// not possible. `again` is explained at [`TypeIndex::define`].
     pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
-/// All types that are marked `#[derive(Object)]` in this executable or library.
+/// Registrations of all types with `#[derive(Object)]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
@@ -175,8 +175,8 @@ struct Table {
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns the functions that are marked `#[register]` in this library to its loader, one entry per function. The types
-/// of the library are registered as well, so that they are known before the first object exists.
+/// Returns one entry for each function with `#[register]` in this library, for the loader of the library. Also
+/// registers the types of the library, so that they are known before the first object exists.
 ///
 /// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
 /// the library remains. If a type cannot be registered, because its key belongs to another type, `*count` is set to -1
@@ -246,8 +246,8 @@ pub struct Note {
     minimum_core: [u32; 3],
 }
 
-/// Note that `export!` adds to a library. Its owner is `anyfn` and its type is 1. It contains the ABI version, and the
-/// oldest version of the core with which the library works.
+/// ELF note that `export!` adds to a library, with the owner `anyfn` and the type 1. It contains the ABI
+/// version, and the oldest version of the core with which the library works.
 pub const NOTE: Note = Note {
     name_size: 6,
     desc_size: 24,
@@ -268,7 +268,7 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 
 // Items of this crate that the implementation of the ABI needs in addition to the public interface.
 
-/// Flag of a field that stores a 16-byte value that does not change once it is set.
+/// Flag of a field that stores a 16-byte value and does not change once set.
 pub const LENDS_VALUE: i64 = crate::representation::LENDS_VALUE;
 /// Flag of a field whose setter only stores the value and runs no foreign code.
 pub const STORES_ONLY: i64 = crate::representation::STORES_ONLY;
@@ -284,7 +284,7 @@ pub fn catch<T>(body: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
     panics::catch(body)
 }
 
-/// Creates an object of a type whose content is `content`.
+/// Creates an object of the type `type_index` with the content `content`.
 ///
 /// ```compile_fail,E0133
 /// let function = anyfn::__private::new_object(anyfn::abi::kTVMFFIFunction, ());
@@ -298,7 +298,7 @@ pub unsafe fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crat
     unsafe { new_object_with_flags(type_index, 0, content) }
 }
 
-/// Creates an object of a type with these `OBJECT_FLAG_*` whose content is `content`.
+/// Creates an object like [`new_object`], with the given `OBJECT_FLAG_*` bits.
 ///
 /// # Safety
 /// The requirements of [`new_object`] apply, and the flags must be correct for the object.
@@ -310,8 +310,8 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// Adds an object that [`new_object`] did not create to the live objects of this library. The object must be at its
-/// final address.
+/// Counts an object as a live object of this library. This is for objects that [`new_object`] did not create.
+/// The object must be at its final address.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_created(&7, 64);
@@ -324,20 +324,20 @@ pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Removes an object that [`new_object`] did not create from the live objects of this library, before its memory is
-/// freed.
+/// Removes an object from the live objects of this library, before its memory is freed. This is for objects
+/// that [`new_object`] did not create.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
 /// ```
 ///
 /// # Safety
-/// `object` must have been counted by [`object_created`], and its end must not have been counted yet.
+/// `object` must have been counted by [`object_created`], and must not have been counted as freed yet.
 pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object that [`new_object`] did not create. Deleters call this.
+/// Destroys the content of an object that [`new_object`] did not create. Only deleters call this function.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
 /// the deleter must then return immediately.
@@ -366,12 +366,13 @@ pub fn try_bytes(bytes: &[u8]) -> Option<Any> {
     crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallBytes, anyfn_abi::kTVMFFIBytes)
 }
 
-/// Returns a String object with a copy of `bytes`, whatever its length; `None` if memory allocation fails.
+/// Returns a String object with a copy of `bytes`, even if they would fit into a small string; `None` if memory
+/// allocation fails.
 pub fn try_heap_string(bytes: &[u8]) -> Option<crate::ObjectRef> {
     crate::bytes_object::BytesObject::try_allocate(bytes, anyfn_abi::kTVMFFIStr)
 }
 
-/// Combines a hash and a value, as the ABI defines.
+/// Combines a hash with a value into a new hash, as the ABI defines.
 #[inline]
 #[must_use]
 pub const fn hash_combine(hash: u64, value: u64) -> u64 {
@@ -405,7 +406,8 @@ pub fn bytes_of(value: &Any) -> &[u8] {
     }
 }
 
-/// Returns the pair of a Map or Dict at a position and advances the position to the next pair; `None` at the end.
+/// Returns the pair at the position `place` of a Map or Dict and advances `place` to the next pair; `None` at
+/// the end.
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change while the result is alive.
@@ -417,7 +419,7 @@ pub unsafe fn next_pair<'a>(
     unsafe { crate::containers::next_pair(object, place) }
 }
 
-/// Replaces the value of the pair that [`next_pair`] returns for a position, and returns the old value.
+/// Replaces the value of the pair that [`next_pair`] returns for `place`, and returns the old value.
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content during the call.

@@ -48,7 +48,7 @@ unsafe impl Sync for Any {}
 /// let view: AnyView<'_> = number.as_view();
 /// assert_eq!(view.get::<i64>()?, 7);
 /// assert_eq!(view.type_key(), "int");
-/// // An owned value takes a reference of its own where there is an object.
+/// // An owned value adds a reference if the value is an object.
 /// let kept: Any = view.to_owned();
 /// assert_eq!(kept, number);
 /// # Ok::<(), anyfn::Error>(())
@@ -71,7 +71,7 @@ impl Any {
     /// The value `None`.
     pub const NONE: Any = Any(TVMFFIAny::NONE);
 
-    /// Converts a Rust value into a value of any type.
+    /// Creates a value from a Rust value.
     ///
     /// # Errors
     /// Returns the error of [`IntoAny::into_any`].
@@ -126,7 +126,7 @@ impl Any {
         AnyView(self.0, PhantomData)
     }
 
-    /// Returns values as views, which is how calls take them.
+    /// Returns a slice of values as a slice of views, for example as the arguments of a call.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -158,7 +158,7 @@ impl<'a> AnyView<'a> {
         AnyView(raw, PhantomData)
     }
 
-    /// Returns the views that C code passes as an array.
+    /// Wraps an array of views that C code passes.
     ///
     /// # Safety
     /// `data` must point to `len` valid views that stay valid for `'a`. It may be NULL if `len` is not positive.
@@ -214,7 +214,8 @@ impl<'a> AnyView<'a> {
         unsafe { (&raw const self.0.value.v_obj).cast::<Option<ObjectRef>>().as_ref() }?.as_ref()
     }
 
-    /// Creates an owned value: adds a reference to an object, copies borrowed strings and bytes.
+    /// Creates an owned value from the view. This adds a reference to an object, and copies borrowed strings
+    /// and bytes.
     ///
     /// A borrowed tensor becomes a tensor object if the frontend that owns it can keep its memory alive, as Python can
     /// for the arrays of a call. Otherwise it becomes an opaque pointer, so an owned value never refers to a tensor
@@ -232,7 +233,7 @@ impl<'a> AnyView<'a> {
         }
     }
 
-    /// Returns the payload of the value, the eight bytes beside its type.
+    /// Returns the payload of the value: the eight bytes of its union.
     #[doc(hidden)]
     #[inline]
     pub fn bits(&self) -> u64 {
@@ -361,8 +362,9 @@ impl fmt::Debug for Any {
     }
 }
 
-/// Values are compared in the same way as Map keys. They are equal if they have the same type and the same bits, if
-/// they are strings or bytes with equal content, or if the equality hook of their type reports that they are equal.
+/// Compares values in the same way as Map keys. Values are equal if they have the same type and the same bits,
+/// if they are strings or bytes with equal content, or if the equality hook of their type reports that they are
+/// equal.
 impl PartialEq for AnyView<'_> {
     fn eq(&self, other: &AnyView<'_>) -> bool {
         crate::hash::any_equal(self, other)

@@ -133,7 +133,7 @@ impl<T: IntoArgs + Copy> IntoArgs for &T {
     }
 }
 
-/// Arguments of one call during their conversion. Owned values are released on drop.
+/// Converted arguments of one call. Owned values are released on drop.
 struct Lowered<const N: usize> {
     values: [TVMFFIAny; N],
     owned: [bool; N],

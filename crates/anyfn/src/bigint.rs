@@ -29,7 +29,7 @@ impl<'a> Words<'a> {
         self.0.len() / 8
     }
 
-    /// Returns the word at an index. Words beyond the last one repeat the sign.
+    /// Returns the word at an index. Indices beyond the last word yield the sign extension.
     fn word(&self, index: usize) -> u64 {
         match self.0.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()) {
             Some(bytes) => u64::from_ne_bytes(bytes),
@@ -67,8 +67,8 @@ impl<'a> Words<'a> {
 
     /// Returns the nearest float; infinite if the integer is out of range.
     fn to_f64(&self) -> f64 {
-        // The two highest words contain all significant bits. For rounding, only whether the lower words are all zero
-        // matters.
+        // The two highest words contain all significant bits. The lower words affect the rounding only through
+        // one sticky bit, which is set if any of them is not zero.
         let (mut top, mut sticky, mut zero_below, mut highest) = (0u128, false, true, 0);
         for index in 0..self.len() {
             let word = self.magnitude(index, zero_below);
@@ -111,7 +111,7 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Reads a BigInt as an integer type, which may be wider than 64 bits. Other values are a mismatch.
+/// Reads a BigInt as an integer type, which may be wider than 64 bits. Returns a mismatch for other values.
 #[cold]
 pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     view: &AnyView<'_>,
@@ -122,7 +122,7 @@ pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     value.ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Reads a BigInt as a float of magnitude at most `max`. Other values are a mismatch.
+/// Reads a BigInt as a float of magnitude at most `max`. Returns a mismatch for other values.
 #[cold]
 pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<T>(view)) };
@@ -133,7 +133,7 @@ pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, 
     Err(Mismatch::new("OverflowError", "float".to_string(), words.to_string()))
 }
 
-/// Reads a BigInt as an unsigned 128-bit integer. Other values are a mismatch.
+/// Reads a BigInt as an unsigned 128-bit integer. Returns a mismatch for other values.
 #[cold]
 pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<u128>(view)) };

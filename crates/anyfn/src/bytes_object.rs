@@ -11,7 +11,8 @@ use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWe
 use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
-/// Header and byte array. The bytes follow, terminated by a NUL that is not counted.
+/// Header and byte array of a String or Bytes object. The bytes follow, terminated by a NUL that is not
+/// counted.
 #[repr(C)]
 pub(crate) struct BytesObject {
     header: TVMFFIObject,
@@ -86,7 +87,7 @@ impl BytesObject {
     }
 }
 
-/// Returns the bytes of a String or Bytes object, whichever library created it.
+/// Returns the bytes of a String or Bytes object that any library has created.
 ///
 /// # Safety
 /// `object` must be a String or Bytes object and stay alive for `'a`.

@@ -1,5 +1,4 @@
-//! Conversions between references to objects of a known type and untyped references, by the traits of the standard
-//! library:
+//! Conversions between typed and untyped object references, through the standard traits `From` and `TryFrom`:
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -17,8 +16,8 @@ use crate::{
     Tensor,
 };
 
-/// Implements the conversions. The first brackets contain the parameters of a type, the second ones the parameters for
-/// which an object can be checked.
+/// Implements the conversions between an object type and [`ObjectRef`]. The first brackets contain the type
+/// parameters for the conversion to [`ObjectRef`], the second brackets those for the checked conversion back.
 macro_rules! casts {
     ($( [$($any:tt)*] [$($checked:tt)*] $ty:ty; )*) => { $(
         impl<$($any)*> From<$ty> for ObjectRef {
@@ -28,8 +27,9 @@ macro_rules! casts {
             }
         }
 
-        /// Reads the object in the same way as [`Any::get`], which copies a container of the other kind, and returns the
-        /// same errors. `try_from_object` never copies, and returns the object if it has another type.
+        /// Reads the object in the same way as [`Any::get`] and returns the same errors. An Array is copied if
+        /// a List is required, and a Map if a Dict is required, and vice versa. `try_from_object` never copies,
+        /// and returns the object if it has another type.
         impl<$($checked)*> TryFrom<ObjectRef> for $ty {
             type Error = Error;
             fn try_from(object: ObjectRef) -> Result<$ty> {

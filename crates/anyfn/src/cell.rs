@@ -9,9 +9,10 @@ use crate::{Any, FromArg, IntoAny, Result};
 
 /// A field that can be set at any time and holds a value of type `T`.
 ///
-/// Any number of threads may read and set it concurrently; a reader receives its own copy of the value. The lock is
-/// held only while 16 bytes are copied and a reference is counted, never while code of a type or of another language
-/// runs. For integers and booleans, atomics such as [`AtomicI64`](core::sync::atomic::AtomicI64) are faster.
+/// Any number of threads may read and set it concurrently; a reader receives a copy of the value. The lock is
+/// held only while 16 bytes are copied and a reference is counted, never while code of a type or of another
+/// language runs. For integers and booleans, atomics such as [`AtomicI64`](core::sync::atomic::AtomicI64) are
+/// faster.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -23,7 +23,7 @@ use crate::{
     Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc, types,
 };
 
-/// A Rust type that a value can be read as: the type of an argument, result or element.
+/// A Rust type that can be read from a value: the type of an argument, result or element.
 ///
 /// | Rust type | accepts |
 /// |---|---|
@@ -84,8 +84,8 @@ pub trait FromArg {
     /// True if values of every type are accepted, so that the elements of a container need not be checked.
     const ALL: bool = false;
 
-    /// States whether reading runs code outside this crate. An implementation cannot reuse the constant of another type
-    /// here.
+    /// Kind of code that reads a value as this type: only code of this crate, or also other code. An
+    /// implementation cannot reuse the constant of another type here.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
@@ -402,7 +402,7 @@ impl<T: IntoAny, E: Into<Error>> IntoAny for Result<T, E> {
     }
 }
 
-/// Returns the bytes of a view whose type is one of the three given types.
+/// Returns the bytes of a view of one of the three given types; `None` for other types.
 #[inline]
 fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) -> Option<&'a [u8]> {
     let index = view.type_index();

@@ -1,4 +1,4 @@
-//! Devices: the type that identifies one, and its conversions.
+//! Device identifiers and their conversions.
 
 use core::fmt;
 use core::str::FromStr;
@@ -41,7 +41,7 @@ impl Device {
     }
 }
 
-/// Returns the name of a device kind, in mixed case, for the name of its constant in the ABI.
+/// Returns the name of a device kind, in mixed case, given the name of its constant in the ABI.
 fn name_of(constant: &str) -> &str {
     match constant.trim_start_matches("kDL") {
         "CUDAHost" => "cuda_host",
@@ -84,7 +84,7 @@ impl FromStr for Device {
     }
 }
 
-/// Returns the device kind with a name; `None` if the name is unknown.
+/// Returns the device kind with the given name; `None` if the name is unknown.
 fn kind_of(name: &str) -> Option<i32> {
     match name {
         "gpu" => Some(kDLCUDA),

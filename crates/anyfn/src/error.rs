@@ -260,8 +260,8 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
     }
 
-    /// Creates an error without a backtrace. It is for mistakes of the caller, for which the source line of the callee
-    /// would not help.
+    /// Creates an error without a backtrace. This suits mistakes of the caller, because the source line of the
+    /// callee would not help to find them.
     #[cold]
     pub fn untraced(kind: &str, message: &str) -> Error {
         Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
@@ -347,13 +347,14 @@ impl Error {
         unsafe { text_of(message) }
     }
 
-    /// Returns the backtrace: lines `  File "<file>", line <n>, in <function>`, most recent call first.
+    /// Returns the backtrace. Each line has the form `  File "<file>", line <n>, in <function>`, most recent
+    /// call first.
     pub fn backtrace(&self) -> StdString {
         // SAFETY: the closure only copies the string.
         self.with_backtrace(|trace| unsafe { text_of(trace) }.to_string())
     }
 
-    /// Returns the bytes of the backtrace, whatever their encoding.
+    /// Returns the backtrace as bytes, without checking that they are UTF-8.
     #[doc(hidden)]
     pub fn backtrace_bytes(&self) -> Vec<u8> {
         // SAFETY: the closure only copies the bytes.
@@ -371,12 +372,12 @@ impl Error {
         read(&trace)
     }
 
-    /// Appends lines to the backtrace.
+    /// Appends `lines` to the backtrace.
     pub fn append_backtrace(&self, lines: &str) {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeAppend);
     }
 
-    /// Replaces the whole backtrace by these lines.
+    /// Replaces the whole backtrace with `lines`.
     pub fn replace_backtrace(&self, lines: &str) {
         self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeReplace);
     }
@@ -419,7 +420,7 @@ impl Error {
         unsafe { ObjectRef::from_borrowed_or_null(context) }
     }
 
-    /// Returns a copy of the error with a cause.
+    /// Returns a copy of the error with `cause` as its cause.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -434,13 +435,13 @@ impl Error {
         self.rebuilt(Some(cause.0.clone()), self.context())
     }
 
-    /// Returns a copy of the error with a context.
+    /// Returns a copy of the error with `context` as its context.
     #[must_use]
     pub fn with_context(self, context: ObjectRef) -> Error {
         self.rebuilt(self.cause().map(Error::into_object), Some(context))
     }
 
-    /// Returns a copy of the error with a note from code that passed it on, such as where it happened.
+    /// Returns a copy of the error with an additional note, such as the location at which the error occurred.
     ///
     /// Notes are strings in the list `notes` of the context, and Python shows them below the message. The note is
     /// omitted if memory allocation fails or if the context is an object of another kind.
@@ -485,7 +486,7 @@ impl Error {
         &self.0
     }
 
-    /// Casts an error object to an error.
+    /// Casts an object reference to an [`Error`].
     ///
     /// # Errors
     /// Returns the object if it is not an error.
@@ -513,13 +514,14 @@ impl fmt::Debug for Error {
 }
 
 impl core::error::Error for Error {
-    /// Returns the [cause](Error::cause), so code that reports an error with its sources reports the whole chain.
+    /// Returns the [cause](Error::cause). Code that reports an error with its sources thus reports the whole
+    /// chain.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.cause_ref().map(|cause| cause as &(dyn core::error::Error + 'static))
     }
 }
 
-/// Details about a wrong value: the context of its error.
+/// Details about an invalid argument, which form the context of an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detail<'a> {
     /// Name of the function that was called.
@@ -534,7 +536,7 @@ pub struct Detail<'a> {
     pub got: &'a str,
 }
 
-/// Adds details about a wrong value to its error.
+/// Returns a copy of `error` with `detail` as its context, or `error` unchanged if memory allocation fails.
 pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
     let pairs = [
         ("function", detail.function),

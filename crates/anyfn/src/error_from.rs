@@ -38,7 +38,8 @@ conversions! {
     fmt::Error => RUNTIME_ERROR;
 }
 
-/// The kind is `OverflowError` for a number that does not fit into the type, and otherwise `ValueError`.
+/// Converts an integer parse error. Its kind is `OverflowError` for a number that does not fit into the type,
+/// and otherwise `ValueError`.
 impl From<ParseIntError> for Error {
     #[track_caller]
     #[cold]
@@ -51,7 +52,7 @@ impl From<ParseIntError> for Error {
     }
 }
 
-/// Never called. It allows the operator `?` on conversions that cannot fail.
+/// Allows the operator `?` on conversions that cannot fail. The conversion is never called.
 impl From<Infallible> for Error {
     fn from(error: Infallible) -> Error {
         match error {}
@@ -69,8 +70,9 @@ mod with_std {
         PERMISSION_ERROR, TIMEOUT_ERROR,
     };
 
-    /// The kind is that of the exception which Python raises in the same situation; `OSError` if there is no more specific
-    /// one. An [`Error`] that the I/O error contains ([`io::Error::other`]) is returned as it is.
+    /// Converts an I/O error. The kind is the name of the exception that Python raises in the same situation,
+    /// or `OSError` if there is no more specific kind. An [`Error`] that the I/O error contains
+    /// ([`io::Error::other`]) is returned unchanged.
     impl From<io::Error> for Error {
         #[track_caller]
         #[cold]
@@ -82,7 +84,7 @@ mod with_std {
         }
     }
 
-    /// Returns the kind of the error for a kind of I/O error.
+    /// Returns the error kind that corresponds to a kind of I/O error.
     fn kind_of(kind: io::ErrorKind) -> &'static str {
         match kind {
             io::ErrorKind::NotFound => FILE_NOT_FOUND_ERROR,

@@ -1,9 +1,9 @@
-//! Kinds of errors, as constants.
+//! Constants for the kinds of errors.
 //!
-//! The kind of an error is a string, and any string is a valid kind: a library can define further kinds. The constants
-//! are the kinds that the runtime raises and those that the conversions of standard errors use. Each is the name of the
-//! Python exception that Python raises for it: a built-in one, except for [`INTERNAL_ERROR`] (`anyfn.InternalError`) and
-//! [`CANCELLED_ERROR`] (`asyncio.CancelledError`).
+//! The kind of an error is a string, and any string is a valid kind: a library can define further kinds. The
+//! constants are the kinds that the runtime raises and those that the conversions of standard errors use. In
+//! Python, each kind becomes the exception of the same name: a built-in exception, except for
+//! [`INTERNAL_ERROR`] (`anyfn.InternalError`) and [`CANCELLED_ERROR`] (`asyncio.CancelledError`).
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -32,19 +32,19 @@ macro_rules! kinds {
 kinds! {
     /// An assertion failed.
     ASSERTION_ERROR = "AssertionError";
-    /// An object has no attribute of a name, or a module no function of a name.
+    /// An object has no attribute, or a module has no function, with the given name.
     ATTRIBUTE_ERROR = "AttributeError";
     /// A call was cancelled.
     CANCELLED_ERROR = "CancelledError";
     /// A connection was refused, broke or was closed.
     CONNECTION_ERROR = "ConnectionError";
-    /// A file that is to be created exists already.
+    /// A file to be created already exists.
     FILE_EXISTS_ERROR = "FileExistsError";
     /// A file or directory does not exist.
     FILE_NOT_FOUND_ERROR = "FileNotFoundError";
     /// An index is out of bounds.
     INDEX_ERROR = "IndexError";
-    /// Native code failed, for example in a panic, or a callee violated the ABI.
+    /// Native code failed, for example with a panic, or a callee violated the ABI.
     INTERNAL_ERROR = "InternalError";
     /// A system call was interrupted, or a request was withdrawn before it was answered.
     INTERRUPTED_ERROR = "InterruptedError";
@@ -70,11 +70,11 @@ kinds! {
     RUNTIME_ERROR = "RuntimeError";
     /// Source code is malformed.
     SYNTAX_ERROR = "SyntaxError";
-    /// An operation took longer than it may.
+    /// An operation exceeded its time limit.
     TIMEOUT_ERROR = "TimeoutError";
-    /// A value has the wrong type, or a call the wrong number of arguments.
+    /// A value has the wrong type, or a call has the wrong number of arguments.
     TYPE_ERROR = "TypeError";
-    /// A value of the right type is not acceptable.
+    /// A value has the right type but is not acceptable.
     VALUE_ERROR = "ValueError";
     /// A number was divided by zero.
     ZERO_DIVISION_ERROR = "ZeroDivisionError";

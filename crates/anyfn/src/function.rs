@@ -113,7 +113,7 @@ pub(crate) struct FunctionContent<F> {
     body: F,
 }
 
-/// Behaviour of a Rust function object.
+/// Code, flags and signature of a Rust function object.
 pub(crate) trait Callable: Send + Sync + 'static {
     /// Flags and signature of the function.
     const EXT: AnyfnFunctionExt;
@@ -339,7 +339,7 @@ impl PackedFunc {
         &self.0
     }
 
-    /// Casts a function object to a function.
+    /// Casts an object reference to a [`PackedFunc`].
     ///
     /// # Errors
     /// Returns the object if it is not a function.

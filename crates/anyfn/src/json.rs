@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::{Any, Array, Map, Result};
 
-/// A JSON value. Numbers that have no fraction and no exponent and fit 64 bits are ints.
+/// A JSON value. Numbers that fit into 64 bits and have neither a fraction nor an exponent are ints.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
@@ -30,7 +30,7 @@ impl Json {
         (reader.at == text.len()).then_some(value)
     }
 
-    /// Returns the value of an object under a key.
+    /// Returns the value of the key `key` in an object; `None` for other values and for an absent key.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(pairs) => pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -54,7 +54,7 @@ impl Json {
         }
     }
 
-    /// Converts the value into a value that functions can receive: an array becomes an Array, an object a Map.
+    /// Converts the JSON value into an [`Any`]: an array becomes an Array, an object becomes a Map.
     pub(crate) fn to_any(&self) -> Result<Any> {
         match self {
             Json::Null => Ok(Any::NONE),

@@ -1,4 +1,4 @@
-//! Define a function in any language, call it from any other.
+//! Safe Rust API of anyfn: functions that are defined in one language and called from any other.
 //!
 //! Rust executables and plugins are written against this crate, the safe API over anyfn's C ABI. It calls the functions
 //! of the ABI and never contains their implementation. A plugin therefore depends on this crate alone and uses the

@@ -3,11 +3,12 @@
 //! Each library that contains this crate counts its own objects, so that a loader can determine whether code of the
 //! library is still needed. An atomic addition costs as much as the allocation that it counts. Therefore each of the
 //! first threads that create or free objects has its own counter, which only this thread writes; further threads share
-//! one counter. A counter is not reused after its thread has ended: that would need a destructor of the thread, and
-//! such a destructor keeps a library mapped.
+//! one counter. A counter is not reused after its thread has ended: reuse would need a destructor of the
+//! thread, and such a destructor keeps a library mapped.
 //!
-//! The end of an object is counted by code outside the library, to which the deleter of the object jumps as its last
-//! action: see [`deleter`]. Therefore, once the counters show no live object, no deleter of the library is running.
+//! An object is counted as freed by code outside the library, to which the deleter of the object jumps as its
+//! last action: see [`deleter`]. Therefore, once the counters show no live object, no deleter of the library is
+//! running.
 //!
 //! To find out who created an object, a *ledger* (a record of live objects) can be notified of each object: see
 //! [`Ledger`]. Without a ledger, creating or freeing an object costs the load of a pointer that is NULL.
@@ -128,14 +129,15 @@ mod ledger {
     }
 }
 
-/// Receiver of notifications about each object that a library creates and frees, to find out who created it.
+/// Receiver of a notification for each object that a library creates or frees. It is used to find out which
+/// code created an object.
 ///
 /// Safe code calls its functions. Therefore creating a ledger from arbitrary functions is unsafe:
 ///
 /// ```compile_fail,E0451
 /// # use anyfn_core as _;
 /// unsafe extern "C" fn created(object: *const std::ffi::c_void, _: i32, _: *const std::ffi::c_void) {
-///     // SAFETY: there is none.
+///     // SAFETY: this is deliberately unsound.
 ///     unsafe { object.cast_mut().cast::<u64>().write(0) }
 /// }
 /// unsafe extern "C" fn freed(_: *const std::ffi::c_void) {}
@@ -228,8 +230,8 @@ fn add_own(count: &AtomicUsize) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// The counter with which the end of an object must be counted. It is represented by the address of the counter, made
-/// odd if several threads write the counter, or by NULL if no object has ended.
+/// Counter to increment for a freed object: its address, with the lowest bit set if several threads write the
+/// counter. The address is NULL if no object was freed.
 #[doc(hidden)]
 #[repr(transparent)]
 #[must_use]
@@ -237,10 +239,10 @@ fn add_own(count: &AtomicUsize) {
 pub struct Ended(*const AtomicUsize);
 
 impl Ended {
-    /// Result of a deleter that has not freed the memory, so that no end is counted.
+    /// Result of a deleter that has not freed the memory, so that no object is counted as freed.
     pub(crate) const NONE: Ended = Ended(ptr::null());
 
-    /// Counts the object as destroyed, in this library instead of by the function that deleters jump to.
+    /// Counts the object as freed, by calling this library's [`count_end`] directly.
     #[inline(always)]
     pub(crate) fn count(self) {
         // SAFETY: the value was created in this library, whose code is running, and there is no other copy of it.
@@ -248,8 +250,8 @@ impl Ended {
     }
 }
 
-/// Reports to the ledger that the object at this address is about to be freed, and returns the counter with which its
-/// end must be counted.
+/// Notifies the ledger that the object at this address is about to be freed, and returns the counter that must
+/// be incremented for it.
 #[inline(always)]
 pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);
@@ -262,7 +264,7 @@ pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     }
 }
 
-/// Counts the end of an object of any library.
+/// Counts an object of any library as freed.
 ///
 /// # Safety
 /// `ended` must come from this thread's last call of [`ending`] in a library that contains this crate. It must be
@@ -279,16 +281,16 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
     }
 }
 
-/// Type of [`count_end`], which may be the function of another library.
+/// Type of the function [`count_end`], which may belong to another library.
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// The function to which deleters jump. Initially it is this library's own [`count_end`]. The process that loads the
-/// library replaces it by its own function.
+/// Function to which deleters jump. Initially, it is the [`count_end`] of this library. The loader replaces it
+/// with a function of the process that loads the library.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
-/// Sets the function with which deleters of this library count the ends of objects. The function must stay mapped when
-/// this library is unmapped.
+/// Sets the function that counts the objects freed by deleters of this library. The function must stay mapped
+/// when this library is unmapped.
 ///
 /// # Safety
 /// `count` must do the same as [`count_end`] and stay callable for the lifetime of the process.
@@ -300,12 +302,13 @@ pub unsafe fn use_count_end(count: CountEnd) {
 /// Defines the deleter of an object: a function that calls `$release` with the same arguments and then jumps to
 /// [`COUNT_END`] with the result.
 ///
-/// Once the end is counted, the stack contains no frame of the library any more, so the library may be unmapped. On
-/// processors for which there is no such code here, the deleter still returns through itself. A library must then not
-/// be unmapped while another thread releases the last of its objects.
+/// Once the object is counted as freed, the stack contains no frame of the library any more, so the library may
+/// be unmapped. On processors for which this macro has no assembly code, the deleter returns through its own
+/// frame. A library must then not be unmapped while another thread releases the last of its objects.
 macro_rules! deleter {
     ($vis:vis fn $name:ident $(<$T:ident: $bound:path>)? ($($arg:ident: $type:ty),*) by $release:path) => {
-        /// Deleter that calls `release` and then jumps to code outside the library, which counts the end of the object.
+        /// Deleter that calls `release` and then jumps to code outside the library, which counts the object as
+        /// freed.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
@@ -324,7 +327,8 @@ macro_rules! deleter {
             )
         }
 
-        /// Deleter that calls `release` and then jumps to code outside the library, which counts the end of the object.
+        /// Deleter that calls `release` and then jumps to code outside the library, which counts the object as
+        /// freed.
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
@@ -348,7 +352,7 @@ macro_rules! deleter {
             )
         }
 
-        /// Deleter that calls `release` and then counts the end of the object.
+        /// Deleter that calls `release` and then counts the object as freed.
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
             // SAFETY: `release` receives the arguments of this call unchanged.
@@ -379,7 +383,7 @@ pub fn live_objects() -> isize {
     made.wrapping_sub(freed) as isize
 }
 
-/// Returns the number of live objects for each type that has any, with the key of the type. The entry with the key
+/// Returns the type key and the number of live objects for each type with live objects. The entry with the key
 /// `DLTensor*` counts the memory blocks of tensors.
 ///
 /// Only debug builds count types; other builds return a single entry, `<all types>`.

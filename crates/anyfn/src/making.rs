@@ -1,4 +1,4 @@
-//! Counts the calls in progress of functions that create objects, for the whole process.
+//! Process-wide count of calls in progress to functions that create objects.
 //!
 //! Such a function is found through the type of the object alone, so the caller holds nothing that keeps the library of
 //! the function mapped. The caller increments the count before it reads the address of the function. The runtime
@@ -13,8 +13,8 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// Type attribute of the root type, through which other copies of this crate find the runtime's counter of objects under
-/// construction.
+/// Attribute of the root type, through which other copies of this crate find the runtime's counter of calls in
+/// progress.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
 /// Number of calls in progress. A copy of this crate outside the runtime uses its own count only if the process has no
@@ -40,7 +40,7 @@ pub fn is_idle() -> bool {
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Begins to count a call. The function must be looked up after this.
+    /// Begins to count a call. The caller must look up the function only after this.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

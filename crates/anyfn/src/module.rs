@@ -1,4 +1,4 @@
-//! Modules: objects with functions by name, such as compiled code.
+//! Modules: objects that contain functions with names, such as compiled code.
 
 use core::fmt;
 
@@ -12,7 +12,8 @@ use crate::convert::object_wrapper;
 use crate::text::{nearest, shorten};
 use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 
-/// A module: an object with functions by name. It may import other modules, whose functions it uses.
+/// A module: an object that contains functions with names. It may import other modules, whose functions it
+/// uses.
 ///
 /// ```
 /// # use anyfn_loader as _;
@@ -46,7 +47,7 @@ impl Module {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
-    /// Loads a module that always uses the newest good build of a file, for development.
+    /// Loads a module that always uses the newest loadable build of a file, for development.
     ///
     /// Functions that are looked up in the module always call the newest build. Each call first asks the operating
     /// system whether the file has changed. A build that cannot be loaded, or that lacks a function in use, is not
@@ -68,7 +69,7 @@ impl Module {
         crate::global!("ffi.ModuleIsCurrent")?.call((self,))?.get::<bool>()
     }
 
-    /// Returns the module of the functions with a common prefix that are statically linked into this process.
+    /// Returns the module of the statically linked functions of this process whose names begin with `prefix`.
     ///
     /// # Errors
     /// Returns `ValueError` if the runtime does not support such modules.
@@ -132,7 +133,7 @@ impl Module {
         crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
     }
 
-    /// Returns the path of the file that the module was loaded from; `None` for other modules.
+    /// Returns the path of the file from which the module was loaded; `None` if it was not loaded from a file.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
@@ -140,7 +141,8 @@ impl Module {
         crate::global!("ffi.ModuleGetFile")?.call((self,))?.get::<Option<crate::String>>()
     }
 
-    /// Creates the error for a missing function, which names the file and the nearest function.
+    /// Creates the error for a missing function. The message contains the file and the most similar function
+    /// name.
     #[doc(hidden)]
     #[cold]
     pub fn missing(&self, name: &str) -> Error {
@@ -168,7 +170,7 @@ impl Module {
         crate::global!("ffi.ModuleGetKind")?.call((self,))?.get::<crate::String>()
     }
 
-    /// Returns the modules that this one imports.
+    /// Returns the modules that this module imports directly.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.
@@ -176,7 +178,8 @@ impl Module {
         crate::global!("ffi.ModuleGetImports")?.call((self,))?.get::<Array<Module>>()
     }
 
-    /// Imports a module. Its functions are then found by look-ups with `query_imports` and by this module's code.
+    /// Imports a module. Its functions are then found by [`Module::find_function_with_imports`] and by this
+    /// module's code.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the other module already imports this one, directly or indirectly.
@@ -201,7 +204,7 @@ impl Module {
         crate::global!("ffi.ModuleGetPropertyMask")?.call((self,))?.get::<i32>()
     }
 
-    /// Serialises the module without its imports, in the form that the loader of its kind reads.
+    /// Serialises the module without its imports, in the format that the loader of its module kind reads.
     ///
     /// # Errors
     /// Returns `RuntimeError`, which names the kind, if the module cannot be saved.
@@ -243,7 +246,7 @@ impl Module {
         &self.0
     }
 
-    /// Casts a module object to a module.
+    /// Casts an object reference to a [`Module`].
     ///
     /// # Errors
     /// Returns the object if it is not a module.

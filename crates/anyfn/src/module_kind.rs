@@ -44,8 +44,8 @@ pub trait ModuleKind: Send + Sync + 'static {
     /// `library`.
     fn kind(&self) -> &str;
 
-    /// Returns the function called `name`; `None` if it does not exist. The function can hold a clone of `self` to keep
-    /// alive what it needs of the module.
+    /// Returns the function called `name`; `None` if it does not exist. The function can hold a clone of `self`
+    /// to keep the module's data alive.
     ///
     /// # Errors
     /// An error is returned to the caller that looks up the function.
@@ -62,7 +62,7 @@ pub trait ModuleKind: Send + Sync + 'static {
         Module::RUNS
     }
 
-    /// Serialises the module in the form that the loader of its kind reads.
+    /// Serialises the module in the format that the loader of its module kind reads.
     ///
     /// # Errors
     /// Returns an error if the module cannot be saved.

@@ -38,7 +38,7 @@ mod imp {
         })
     }
 
-    /// Ends a nested release. The outermost one performs the deferred releases.
+    /// Ends a nested release. The end of the outermost release performs the deferred releases.
     #[inline]
     pub(crate) fn leave() {
         DEPTH.with(|depth| {
@@ -107,7 +107,7 @@ mod imp {
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    //! Without thread-local storage, releases nest on the stack.
+    //! Implementation without thread-local storage, where releases nest on the stack.
     use core::ffi::c_int;
 
     use anyfn_abi::TVMFFIObject;
@@ -118,6 +118,8 @@ mod imp {
 
     pub(crate) fn leave() {}
 
+    /// Does nothing, because releases are never deferred without thread-local storage.
+    ///
     /// # Safety
     /// This function is never called, because `enter` always succeeds.
     pub(crate) unsafe fn defer(_object: *mut TVMFFIObject, _flags: c_int) {}

@@ -404,7 +404,7 @@ impl<T: Object> Ref<T> {
         &self.object
     }
 
-    /// Casts an object reference to the Rust type `T` if the object is of that type or of a derived type.
+    /// Casts an object reference to the Rust type `T`. The object must be of that type or of a derived type.
     ///
     /// # Errors
     /// Returns the reference if the object is of another type.
@@ -454,8 +454,8 @@ impl<T: Object> Ref<T> {
 }
 
 impl<T: Object + Clone> Ref<T> {
-    /// Returns a mutable reference to the content. If this is not the only reference, it first replaces the object of
-    /// this reference by a copy.
+    /// Returns a mutable reference to the content. If other references to the object exist, this first replaces
+    /// the object of this reference with a copy.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -514,13 +514,13 @@ impl<T: Object + Clone> Ref<T> {
 }
 
 impl<T: Derived> Ref<T> {
-    /// Converts the reference into one of the parent type.
+    /// Converts the reference into a reference of the parent type.
     pub fn into_parent(self) -> Ref<T::Parent> {
         Ref { object: self.object, content: PhantomData }
     }
 }
 
-/// Returns true if the content of objects of a type is a `T` or begins with one.
+/// Returns true if the content of objects of a type is a `T` or begins with a `T`.
 #[inline]
 fn is_content<T: Object>(type_index: i32) -> bool {
     let own = T::type_index();

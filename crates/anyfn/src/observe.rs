@@ -1,4 +1,4 @@
-//! Observation of calls, for profiles.
+//! Observation of calls, for profiling.
 //!
 //! There is no single point through which all calls pass: a caller reads the address of a function's code from the
 //! function object and jumps there. Therefore callers report calls. This crate reports each call that it makes, the
@@ -24,7 +24,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 ///     8
 /// }
 /// unsafe extern "C" fn leave(token: u64, _: i32) {
-///     // SAFETY: there is none.
+///     // SAFETY: this is deliberately unsound.
 ///     unsafe { std::ptr::without_provenance_mut::<u64>(token as usize).write(0) }
 /// }
 /// let observer = anyfn::observe::Observer { size: 24, enter, leave };
@@ -86,13 +86,13 @@ pub struct Call {
 /// Identifiers of the code that reports a call.
 #[doc(hidden)]
 pub mod door {
-    /// The caller reports the call; it is code that uses the crate `anyfn`.
+    /// Call reported by its caller, which uses the crate `anyfn`.
     pub const RUST: u32 = 0;
-    /// The caller reports the call; it calls `TVMFFIFunctionCall`, as C and compiled code do.
+    /// Call reported by its caller, which calls `TVMFFIFunctionCall`, as C and compiled code do.
     pub const C: u32 = 1;
-    /// The caller reports the call; it is Python code.
+    /// Call reported by its caller, which is Python code.
     pub const PYTHON: u32 = 2;
-    /// The callee reports the call; it is a Python function.
+    /// Call reported by its callee, which is a Python function.
     pub const TO_PYTHON: u32 = 3;
 }
 
@@ -121,7 +121,7 @@ pub fn is_on() -> bool {
     !OBSERVER.load(Ordering::Relaxed).is_null()
 }
 
-/// A reported call, whose end must be reported too.
+/// A reported call, whose end must also be reported.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Watched(Option<(&'static Observer, u64)>);

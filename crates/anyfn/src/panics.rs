@@ -98,8 +98,8 @@ mod imp {
         }
     }
 
-    /// Runs `body` and ignores a panic. It is for releases, which have no caller to report to; the hook has printed the
-    /// panic.
+    /// Runs `body` and ignores a panic. This is for releases, which have no caller to which an error could be
+    /// returned. The panic hook has already printed the panic.
     #[inline]
     pub(crate) fn swallow(body: impl FnOnce()) {
         if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(body)) {
@@ -110,7 +110,7 @@ mod imp {
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    //! Without `std` a panic aborts the process.
+    //! Implementation without `std`, where a panic aborts the process.
     use crate::Error;
 
     /// Has no effect: without the feature `std`, a panic ends the process.

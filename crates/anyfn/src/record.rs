@@ -38,14 +38,16 @@ use crate::json::Json;
 use crate::signature::schema_of;
 use crate::{Any, Array, Dict, Error, IntoAny, List, Map, ObjectRef, Result, registry, types};
 
-/// Attribute that marks types whose own fields are stored in slots.
+/// Attribute that marks types that store their fields in [`Slot`]s. Fields of ancestors may be stored
+/// differently.
 pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 
-/// Attribute with the address of the [`Maker`] of a type whose own fields are stored in slots. Frontends that set the
-/// fields themselves use it.
+/// Attribute with the address of the [`Maker`] of a type that has the attribute [`SLOTS_ATTRIBUTE`]. It is used
+/// by frontends that set the fields of a new object directly.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
-/// A function that creates objects of one type, with its context pointer. It lives for the lifetime of the process.
+/// Function that creates objects of one type, with its context pointer. It lives for the lifetime of the
+/// process.
 ///
 /// Only the runtime can create a maker:
 ///
@@ -220,8 +222,8 @@ impl FieldDef {
         self
     }
 
-    /// Sets the flags of the field, a combination of `kTVMFFIFieldFlagBit*`. They state whether the field can be set,
-    /// is printed, compared and hashed, and how it is passed to the constructor.
+    /// Sets the flags of the field, a combination of `kTVMFFIFieldFlagBit*`. They determine whether the field
+    /// can be set, printed, compared and hashed, and how it is passed to the constructor.
     #[must_use]
     pub fn flags(mut self, flags: i64) -> FieldDef {
         self.flags = flags;
@@ -252,7 +254,7 @@ pub enum FieldKind {
     Str,
     /// Bytes of any length.
     Bytes,
-    /// Values with this type index, which is not that of an object type, such as None.
+    /// Values with this type index, such as None. The index does not belong to an object type.
     Exactly(i32),
     /// Objects of the type with this index or of a derived type.
     Object(i32),
@@ -340,7 +342,7 @@ impl FieldKind {
         }
     }
 
-    /// Returns the value that a field stores for `value`, converted if necessary.
+    /// Converts `value`, if necessary, to the value that a field stores.
     ///
     /// # Errors
     /// Returns the value itself if the field does not accept it.
@@ -416,7 +418,7 @@ impl Slot {
     /// Content of the slot of a field that is not set.
     pub const UNSET: Slot = Slot(TVMFFIAny::from_bits(kTVMFFINone, UNSET));
 
-    /// Locks a slot. Returns the word that contains the lock, and the value of the word before.
+    /// Locks a slot. Returns the word that contains the lock, and the previous value of the word.
     ///
     /// # Safety
     /// `slot` must be a slot of a live object.

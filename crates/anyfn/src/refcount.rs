@@ -17,7 +17,8 @@ use anyfn_abi::{
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
 const WEAK_ONE: u64 = 1 << 32;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
-// Larger than what the registry's reserves may take (2^31), so that those fail first, with a specific error.
+// Larger than the number of references that the registry reserves (2^31), so that the registry fails first,
+// with a specific error.
 const STRONG_MAX: u64 = 3 << 30;
 
 /// Atomic operations on the combined count that the protocol requires.
@@ -69,7 +70,8 @@ fn too_many(count: &impl Counter) -> ! {
     panic!("an object has too many references");
 }
 
-/// Releases a strong reference. If it was the last one, calls `delete` with the deleter flags of what must be released.
+/// Releases a strong reference. If it was the last one, calls `delete` with deleter flags for the parts to
+/// release.
 ///
 /// `delete` may free the counter, so the counter is not accessed after a call with the weak flag.
 #[inline(always)]

@@ -1,8 +1,8 @@
-//! Functions that are marked `#[register]`, collected at link time.
+//! Functions with the attribute `#[register]`, collected at link time.
 
 use crate::PackedFunc;
 
-/// A function that is marked `#[register]`, with everything that its registration needs.
+/// A function with the attribute `#[register]` and the data for its registration.
 pub struct Entry {
     /// Name of the global function.
     pub name: &'static str,
@@ -10,15 +10,15 @@ pub struct Entry {
     pub overrides: bool,
     /// Documentation of the function.
     pub doc: &'static str,
-    /// Creates the function.
+    /// Function that creates the packed function.
     pub make: fn() -> PackedFunc,
 }
 
-/// All functions that are marked `#[register]` in this executable or library.
+/// All functions with the attribute `#[register]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [Entry];
-/// Empty collection for the unit tests. They contain this crate twice, and one file cannot have two collections of the same
-/// name.
+/// Empty collection for the unit tests. An executable of unit tests contains this crate twice, and cannot
+/// contain two collections of the same name.
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];

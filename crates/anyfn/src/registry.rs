@@ -148,7 +148,7 @@ pub struct Registration<'a> {
 }
 
 impl Registration<'_> {
-    /// Replaces a function of the same name instead of failing.
+    /// Allows the registration to replace a function of the same name.
     pub fn overriding(mut self) -> Self {
         self.overrides = true;
         self
@@ -221,8 +221,8 @@ impl Registration<'_> {
     }
 }
 
-/// Registers the functions that `#[register]` has collected in this executable or library. Called once during
-/// initialisation.
+/// Registers the functions that `#[register]` has collected in this executable or library. This is called once
+/// during initialisation.
 ///
 /// # Errors
 /// Returns `RuntimeError` if a name is taken.
@@ -234,7 +234,7 @@ pub fn register_all(entries: &[Entry]) -> Result<()> {
     })
 }
 
-/// A global function that is looked up at the first use of this value and then cached.
+/// A global function that is looked up at the first use and then cached.
 ///
 /// [`crate::global!`] creates such values. Registering another function under the name later has no effect on them.
 pub struct Cached {
@@ -267,8 +267,8 @@ impl Cached {
     }
 }
 
-/// Looks up a global function the first time that this expression is evaluated, and returns the same function each
-/// time.
+/// Looks up a global function when the expression is first evaluated. Later evaluations return the same
+/// function.
 ///
 /// ```
 /// # use anyfn_core as _;

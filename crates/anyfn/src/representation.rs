@@ -27,9 +27,11 @@ pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
 impl<T: ?Sized> Lent<T> {
     /// Representation that only the field's own getter and setter understand.
     pub const NOT: Lent<T> = Lent(OPAQUE | RUNS_CODE, PhantomData);
-    /// Marks a field that stores a 16-byte value that is set once, so that readers can borrow it.
+    /// Representation of a field that stores a 16-byte value and is set only once, so that readers can borrow
+    /// the value.
     pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
-    /// Marks a field that stores a reference to an object, or NULL, and is set once, so that readers can borrow it.
+    /// Representation of a field that stores a reference to an object, or NULL, and is set only once, so that
+    /// readers can borrow the object.
     pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
 
     /// Returns the flags of a field with this representation.
@@ -55,10 +57,10 @@ impl<T> Lent<T> {
     }
 }
 
-/// States whether reading a value as the Rust type `T` runs code outside this crate.
+/// Kind of code that reads a value as the Rust type `T`: only code of this crate, or also other code.
 ///
-/// Such code may keep a reference to the value. Only this crate can declare that a type runs no such code, and the
-/// constant of one type cannot be used for another type.
+/// Other code may keep a reference to the value. Only this crate can declare that a type runs no other code,
+/// and the constant of one type cannot be used for another type.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Conversion<T: ?Sized>(i64, PhantomData<*const T>);

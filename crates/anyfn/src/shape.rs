@@ -77,7 +77,7 @@ impl FromIterator<i64> for Shape {
     }
 }
 
-/// The error is an `OverflowError` if an extent does not fit into `i64`.
+/// Converts the extents with a check. The error is an `OverflowError` if an extent does not fit into `i64`.
 impl TryFrom<&[usize]> for Shape {
     type Error = Error;
     fn try_from(extents: &[usize]) -> Result<Shape, Error> {
@@ -130,7 +130,7 @@ impl Shape {
         &self.0
     }
 
-    /// Casts a shape object to a shape.
+    /// Casts an object reference to a [`Shape`].
     ///
     /// # Errors
     /// Returns the object if it is not a shape.
@@ -177,7 +177,7 @@ impl AsRef<[i64]> for Shape {
     }
 }
 
-/// Comparison and hash of shapes are those of their extents.
+/// Borrows the extents. Shapes are compared and hashed by their extents.
 impl Borrow<[i64]> for Shape {
     fn borrow(&self) -> &[i64] {
         self

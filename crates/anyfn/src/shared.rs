@@ -32,9 +32,9 @@ pub struct SharedType {
     pub num_fields: AtomicI32,
     /// Number of methods of this type, without those of its ancestors; stored after `methods`.
     pub num_methods: AtomicI32,
-    /// Fields of this type. Arrays live for the lifetime of the process.
+    /// Fields of this type, in an array that lives for the lifetime of the process.
     pub fields: AtomicPtr<SharedField>,
-    /// Methods of this type. Arrays live for the lifetime of the process.
+    /// Methods of this type, in an array that lives for the lifetime of the process.
     pub methods: AtomicPtr<TVMFFIMethodInfo>,
     /// Metadata of the type, NULL until registered. It is set once and lives for the lifetime of the process.
     pub metadata: AtomicPtr<SharedMetadata>,
@@ -98,7 +98,7 @@ unsafe impl Sync for SharedMetadata {}
 /// Values of one attribute for all types, with the layout of [`TVMFFITypeAttrColumn`].
 #[repr(C)]
 pub struct SharedColumn {
-    /// Entries of the column. Arrays live for the lifetime of the process.
+    /// Entries of the column, in an array that lives for the lifetime of the process.
     pub data: AtomicPtr<TVMFFIAny>,
     /// Number of entries; stored after `data`.
     pub size: AtomicI32,
@@ -169,7 +169,7 @@ impl SharedType {
     }
 }
 
-/// Returns an array of a type, to which another thread may append at the same time.
+/// Returns an array of a type. Another thread may append to the array at the same time.
 ///
 /// # Safety
 /// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger
@@ -241,7 +241,7 @@ impl SharedColumn {
     }
 }
 
-/// A type attribute that is read often. Its column is looked up once.
+/// A type attribute that is read often. Its column is looked up only once.
 pub struct Attribute {
     name: &'static str,
     column: AtomicPtr<SharedColumn>,

@@ -48,9 +48,9 @@ pub struct Signature {
     /// Names of arguments that can be passed only by name. Unless `takes_names` is true, only callers in the language
     /// of the function can pass them.
     pub keyword_only: Vec<StdString>,
-    /// True if the function accepts named arguments directly. The caller passes the object that `ffi.GetKwargsObject`
-    /// returns after the positional arguments, and after it alternating names and values. Constructors that are
-    /// generated from the fields of a type accept arguments in this form.
+    /// True if the function accepts named arguments directly. In this form, the positional arguments are
+    /// followed by the object that `ffi.GetKwargsObject` returns, and then by alternating names and values.
+    /// Constructors that are generated from the fields of a type accept arguments in this form.
     pub takes_names: bool,
     /// True if the function trusts an address that its caller passes; see [`crate::Unsafe`].
     pub is_unsafe: bool,
@@ -68,7 +68,7 @@ pub struct Param {
     pub name: StdString,
     /// Type of the parameter; `Any` if it is not known.
     pub ty: Schema,
-    /// Default of the parameter, which states whether the argument may be omitted.
+    /// Value that is used if the argument is omitted; [`Fallback::Required`] if it must be passed.
     pub default: Fallback,
     /// True if the function only reads the tensor that is passed.
     pub read_only: bool,

@@ -25,7 +25,8 @@ pub(crate) const SMALL_MAX: usize = 7;
 
 /// Packs up to seven bytes into a little-endian word, padded with zeros.
 ///
-/// It avoids a copy of variable length, which would be a call and cost more than the rest of the function.
+/// This avoids a copy of variable length, which would be a function call and cost more than the rest of the
+/// function.
 #[inline]
 pub(crate) fn pack(bytes: &[u8]) -> u64 {
     let half = |at: usize| {
@@ -56,7 +57,7 @@ pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Opt
     small(bytes, small_index).or_else(|| BytesObject::try_allocate(bytes, object_index).map(Any::from))
 }
 
-/// Returns a value that stores the bytes in itself; `None` if there are more than seven bytes.
+/// Returns a value that contains the bytes itself; `None` if there are more than seven bytes.
 #[inline]
 fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {
@@ -71,8 +72,8 @@ fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     None
 }
 
-/// Returns the bytes of a string or bytes value. The value must have one of the types small string, small bytes, String
-/// object and Bytes object.
+/// Returns the bytes of a string or bytes value. The type of the value must be small string, small bytes,
+/// String object or Bytes object.
 #[inline]
 pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
     let raw = view.as_raw();
@@ -367,7 +368,7 @@ impl AsRef<std::path::Path> for String {
     }
 }
 
-/// Comparison and hash of strings are those of their contents.
+/// Borrows the content. Strings are compared and hashed by their contents.
 impl Borrow<str> for String {
     fn borrow(&self) -> &str {
         self
@@ -380,7 +381,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// Comparison and hash of byte strings are those of their contents.
+/// Borrows the content. Byte strings are compared and hashed by their contents.
 impl Borrow<[u8]> for Bytes {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()

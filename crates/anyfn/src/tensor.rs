@@ -18,9 +18,9 @@ use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result,
 /// Maximum number of dimensions of a tensor.
 pub const NDIM_MAX: i32 = 64;
 
-/// A tensor, kept alive by a strong reference.
+/// A strong reference to a tensor object.
 ///
-/// It describes the memory and may be used from all threads. Elements are read and written through
+/// A tensor object describes memory and may be used from all threads. Elements are read and written through
 /// [`read`](Tensor::read), [`write`](Tensor::write) and the functions of the runtime, which exclude each other.
 ///
 /// ```
@@ -37,10 +37,9 @@ pub const NDIM_MAX: i32 = 64;
 #[repr(transparent)]
 pub struct Tensor(ObjectRef);
 
-/// A tensor that is borrowed, usually for a call. It refers to a tensor object, or to a `DLTensor` that the caller
-/// describes.
+/// A borrowed tensor, usually an argument of a call: a tensor object, or a `DLTensor` that the caller provides.
 ///
-/// It describes the memory. Elements are read and written through [`read`](TensorView::read) and
+/// A view describes memory. Elements are read and written through [`read`](TensorView::read) and
 /// [`write`](TensorView::write).
 ///
 /// ```
@@ -59,7 +58,7 @@ pub struct Tensor(ObjectRef);
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// The tensor object, if this is the tensor of an object that is marked as read-only; otherwise NULL.
+    /// Tensor object to which the view refers, if that object is marked as read-only; otherwise NULL.
     read_only: *const TVMFFIObject,
     /// True if the memory must not be written.
     is_read_only: bool,
@@ -169,7 +168,7 @@ impl Tensor {
         &self.0
     }
 
-    /// Casts a tensor object to a tensor.
+    /// Casts an object reference to a [`Tensor`].
     ///
     /// # Errors
     /// Returns the object if it is not a tensor.
@@ -237,8 +236,8 @@ impl<'a> TensorView<'a> {
 
     /// Returns true if the memory must not be written.
     ///
-    /// This is the case if the tensor is in read-only memory, or if the caller described it for an argument that the
-    /// function only reads (`#[read_only]`). The mark is preserved when the view is passed to another function.
+    /// This is the case if the tensor is in read-only memory, or if the caller passed a `DLTensor` for a
+    /// parameter with `#[read_only]`. The mark is preserved when the view is passed to another function.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -302,8 +301,8 @@ impl<'a> TensorView<'a> {
         tensor_mismatch::check_contiguous(self).is_ok()
     }
 
-    /// Returns true if the memory ranges that the elements of the two tensors span overlap, so that elements may share
-    /// memory.
+    /// Returns true if the address ranges spanned by the elements of the two tensors overlap, so that elements
+    /// may share memory.
     pub fn shares_memory(&self, other: &TensorView<'_>) -> bool {
         match (self.span(), other.span()) {
             (Some((start, end)), Some((other_start, other_end))) => start < other_end && other_start < end,
@@ -543,9 +542,9 @@ mod owned {
     use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
-    /// Alignment that is requested from the allocator. The elements are aligned within the block to `ALIGNMENT`. With
-    /// this small alignment, large zeroed blocks are zero pages of the operating system; with a larger one they would
-    /// be written byte by byte.
+    /// Alignment that is requested from the allocator. The elements are aligned within the block to
+    /// `ALIGNMENT`. With this small alignment, large zeroed blocks are zero pages of the operating system; with
+    /// a larger alignment, the allocator would have to write the zeros.
     const BASE: usize = 16;
 
     /// A managed DLPack tensor, followed by its shape and its block of memory.

@@ -1,4 +1,4 @@
-//! Wording of the errors about tensors whose data type, device or layout is not the required one.
+//! Messages of errors about tensors with an unexpected data type, device or layout.
 //!
 //! The accessors of [`TensorView`], the functions of the runtime, the implementation of the ABI, the interpreter of the
 //! compiler and the Python extension use these messages. Generated C code prints the same ones; a test of the compiler
@@ -13,7 +13,7 @@ use anyfn_abi::{DLPACK_MAJOR_VERSION, kDLCPU};
 
 use crate::{DType, Device, Error, NDIM_MAX, Result, TensorView};
 
-/// A property of a tensor that is not the required one.
+/// Mismatch between a tensor and the properties that a function requires.
 #[derive(Clone, Copy, Debug)]
 pub enum TensorMismatch<'a> {
     /// The data type differs.
@@ -76,12 +76,12 @@ pub enum TensorMismatch<'a> {
         /// Number of bytes that the caller passed.
         got: usize,
     },
-    /// Each element of less than a byte occupies a whole byte.
+    /// Each element smaller than a byte occupies a whole byte.
     Padded {
         /// Data type of the tensor.
         dtype: DType,
     },
-    /// The tensor is in the format of another major version of DLPack.
+    /// The tensor uses a different major version of DLPack than this crate.
     Version {
         /// Major version.
         major: u32,

@@ -23,8 +23,8 @@ impl Tensor {
         global!("anyfn.tensor_empty")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Creates a tensor like [`Tensor::empty`]. If the framework whose arrays the caller has passed offers an
-    /// allocator, uses this allocator. Use this function for tensors that a function returns.
+    /// Creates a tensor for the result of a function, like [`Tensor::empty`]. The framework whose arrays the
+    /// caller has passed allocates the tensor if it offers an allocator.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::empty`] or the error of the allocator.
@@ -49,8 +49,8 @@ impl Tensor {
         global!("anyfn.tensor_full")?.call((&Shape::from(shape), dtype, device, value))?.get::<Tensor>()
     }
 
-    /// Returns a tensor over the same memory in another shape. One extent may be -1; it is computed from the number of
-    /// elements.
+    /// Returns a tensor over the same memory with another shape. One extent may be -1; it is computed from the
+    /// number of elements.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of elements differs, or if a copy would be necessary.
@@ -92,8 +92,8 @@ impl Tensor {
         global!("anyfn.tensor_slice")?.call((&part, dim, (), (), step))?.get::<Tensor>()
     }
 
-    /// Returns a tensor over the same memory with these extents, and with these strides in elements. Its first element
-    /// is `offset` elements after the first element of this tensor.
+    /// Returns a tensor over the same memory with the extents `shape` and the strides `strides` (in elements).
+    /// Its first element is `offset` elements after the first element of this tensor.
     ///
     /// # Errors
     /// Returns `ValueError` if an element is outside the memory that the elements of this tensor span.
@@ -136,8 +136,8 @@ impl Tensor {
         global!("anyfn.tensor_contiguous")?.call((self,))?.get::<Tensor>()
     }
 
-    /// Returns a copy with elements of another data type. Values are rounded to the nearest value of a floating-point
-    /// data type; an integer data type requires exact values.
+    /// Returns a copy of the tensor with another data type. Values are rounded to the nearest value of a
+    /// floating-point data type; an integer data type requires exact values.
     ///
     /// # Errors
     /// Returns `ValueError` if the data type cannot represent a value, such as 300 or 1.5 for `int8`. Returns
@@ -163,7 +163,8 @@ impl Tensor {
         Ok(elements)
     }
 
-    /// Returns the elements as bytes in row-major order, from any device. Elements of less than a byte are packed.
+    /// Returns the elements as bytes in row-major order, from any device. Elements smaller than a byte are
+    /// packed.
     ///
     /// # Errors
     /// Returns the error of the device.

@@ -20,7 +20,7 @@ use crate::object::ObjectBox;
 use crate::text::quote;
 use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema, panics};
 
-/// A [`PackedFunc`] with its Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
+/// A [`PackedFunc`] with a Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
 ///
 /// If it is created from a Rust function, the signature is derived from the function, and arguments are checked and
 /// converted before the function runs. If it is created from a function of another language, arguments and result are
@@ -76,8 +76,9 @@ impl Names {
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
     }
 
-    /// Returns the arguments, with those tensors marked as read-only that the function only reads. The caller may have
-    /// described read-only memory, so the function must not write to these tensors or pass them on to be written.
+    /// Returns a copy of the arguments in which the tensors that the function only reads are marked as
+    /// read-only. The caller may have passed read-only memory, so the function must not write to these tensors
+    /// or pass them on to be written.
     #[inline(never)]
     fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
         let mut marked = *args;
@@ -114,7 +115,7 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
     fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any>;
 }
 
-/// Marks a function that may run for a long time or block until another thread has done something.
+/// Wrapper that marks a function as blocking: it may run for a long time or wait for another thread.
 ///
 /// Callers that hold a lock of their language, such as Python's, release it during the call. A function that waits for
 /// a thread which may call back into that language must be marked, or both wait forever.
@@ -146,8 +147,8 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
     }
 }
 
-/// Marks a function that trusts an address that its caller passes, or an integer that represents one: it reads, writes
-/// or calls what the address points to.
+/// Wrapper that marks a function as unsafe: it reads, writes or calls what an address passed by its caller
+/// points to. The address may also be passed as an integer.
 ///
 /// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look up such a
 /// function by name: [`registry::get`](crate::registry::get) returns an error that names
@@ -164,9 +165,9 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
 /// assert!(registry::get("doc.read_i64").unwrap_err().message().contains("get_unsafe"));
 ///
 /// let mut number = 7_i64;
-/// // SAFETY: the function gets the address of an int that is alive, as it asks for.
+/// // SAFETY: the address is that of an int that is alive, as the function requires.
 /// let read = unsafe { registry::get_unsafe("doc.read_i64") }?;
-/// // SAFETY: as the function asks for: the int lives until the call has returned.
+/// // SAFETY: the int lives until the call has returned, as the function requires.
 /// let place = unsafe { OpaquePtr::from_ptr((&raw mut number).cast()) };
 /// assert_eq!(read.call((place,))?.get::<i64>()?, 7);
 /// # Ok::<(), anyfn::Error>(())
@@ -296,7 +297,7 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
     text
 }
 
-/// Adds the defaults of omitted arguments and calls the function. `expected` is the number of its parameters.
+/// Adds the defaults of omitted arguments and calls the function. `expected` is the number of parameters.
 #[cold]
 fn call_with_defaults<F: PackableFn<S>, S>(
     body: &F,

@@ -1,7 +1,7 @@
 //! User-defined value types.
 
-/// Makes a Rust type a value type: its values cross the boundary to other languages by conversion to another Rust type
-/// that can already cross it.
+/// Makes a Rust type a value type. Values of the type pass between languages by conversion to and from another
+/// Rust type.
 ///
 /// `value_type!(Mine as Other)` implements [`FromArg`](crate::FromArg) and [`IntoAny`](crate::IntoAny). It requires
 /// `Other: From<Mine>` and `Mine: TryFrom<Other>` (which `From` implies). `Mine` can then be an argument, a result, an
@@ -13,7 +13,7 @@
 /// # use anyfn_core as _;
 /// use anyfn::{Any, Object, Ref, TypedPackedFunc, value_type};
 ///
-/// /// A number of hundredths.
+/// /// An amount of money in hundredths of a unit.
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// struct Cents(i64);
 ///
@@ -34,7 +34,7 @@
 ///
 /// value_type!(Cents as String);
 ///
-/// /// What something costs.
+/// /// An item with a price.
 /// #[derive(Object)]
 /// #[object(key = "doc.Price")]
 /// struct Price {

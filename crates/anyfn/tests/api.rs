@@ -1,4 +1,5 @@
-//! The crate in the idioms of Rust: standard traits, `?`, and names that do not collide with those of `std`.
+//! Tests of the integration with standard Rust: standard traits, `?`, and names that do not collide with those
+//! of `std`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -60,7 +61,7 @@ fn constants_name_the_kinds_that_the_runtime_raises() {
     assert_eq!((error.kind(), error.message()), ("KeyError", "no key 1"));
 }
 
-/// Converts the error of a result by the operator `?`.
+/// Converts the error of a result with the operator `?`.
 fn convert<T, E>(result: Result<T, E>) -> anyfn::Result<T>
 where
     Error: From<E>,
@@ -68,7 +69,7 @@ where
     Ok(result?)
 }
 
-/// Converts a result that is an error and returns that error as a string.
+/// Converts the error of a failed result with the operator `?` and returns it as a string.
 fn converted<T, E>(result: Result<T, E>) -> String
 where
     Error: From<E>,
@@ -340,7 +341,7 @@ fn references_are_cast_by_standard_traits() {
     assert_eq!(Tensor::try_from(tensor).unwrap().view().dtype(), DType::UINT8);
 }
 
-/// With the prelude, the names of the standard prelude keep their meaning.
+/// Tests that names of the standard prelude keep their meaning beside the prelude of the crate.
 mod with_the_prelude {
     use anyfn::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Containers as arguments, results and elements of typed functions.
+//! Tests of containers as arguments, results and elements of typed functions.
 
 use std::collections::{BTreeMap, HashMap};
 

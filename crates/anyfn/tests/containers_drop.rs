@@ -1,4 +1,4 @@
-//! Everything in containers is released and counted, at any depth.
+//! Tests that everything in containers is released and counted, at any nesting depth.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use anyfn::{Any, Array, Dict, List, Map, live_objects};
 
 const DEPTH: usize = 1_000_000;
 
-/// The count is that of the whole process, so tests take turns.
+/// Lock that serialises the tests, because the count is that of the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(make: impl FnOnce() -> Any) {

@@ -1,4 +1,5 @@
-//! Keys whose type has hooks. The hooks run without the container's lock, so they may use the container itself.
+//! Tests of keys whose type has hooks. The hooks run without the container's lock, so they may use the
+//! container itself.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +18,9 @@ struct HookedKey {
 }
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Dict that the hooks use, as other code might.
+/// Dict that the hooks access, as other code might.
 static WATCHED: Mutex<Option<Dict>> = Mutex::new(None);
-/// The attributes are shared by the whole process, so tests take turns.
+/// Lock that serialises the tests, because the whole process shares the attributes.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn watch() {

@@ -1,4 +1,4 @@
-//! The memory layout of containers, which code of other languages reads without a call.
+//! Tests of the memory layout of containers, which code of other languages reads without a call.
 
 use anyfn_core as _;
 

@@ -1,4 +1,4 @@
-//! Random operations on containers and on plain vectors have the same results.
+//! Tests that random operations on containers and on plain vectors have the same results.
 
 use anyfn_core as _;
 
@@ -6,7 +6,7 @@ use anyfn::{Any, Array, Dict, List, Map};
 use anyfn_random::Random;
 use proptest::prelude::*;
 
-/// Keys of all kinds, some of which are equal in more than one form, or not equal to themselves.
+/// Key of one of several types. The values include short and long strings, both float zeros, and NaN.
 #[derive(Clone, Debug, PartialEq)]
 enum Key {
     Int(i64),
@@ -41,7 +41,7 @@ fn key() -> impl Strategy<Value = Key> {
     ]
 }
 
-/// Returns the inverse of the table's multiplier, whose multiples have small products with the multiplier.
+/// Returns the modular inverse of the table's multiplier. Its products with small numbers collide in the table.
 fn colliding() -> i64 {
     let multiplier = 11_400_714_819_323_198_485u64;
     let mut inverse = 1u64;
@@ -254,7 +254,7 @@ proptest! {
     }
 }
 
-/// Fills a table to its limit and empties it many times, in the order of a simple generator.
+/// Fills a table to its limit and empties it many times, in pseudo-random order.
 #[test]
 fn long_runs_of_adding_and_removing() {
     let dict: Dict<i64, i64> = Dict::new();

@@ -1,4 +1,4 @@
-//! Slices and indices that count from the end, as in Python.
+//! Tests of slices and of indices that count from the end, as in Python.
 
 use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map, MapPlace, Slice};
 use anyfn_core as _;

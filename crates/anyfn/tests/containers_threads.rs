@@ -1,4 +1,4 @@
-//! Lists and Dicts that several threads change lose no elements.
+//! Tests that Lists and Dicts lose no elements when several threads change them.
 
 use anyfn_core as _;
 

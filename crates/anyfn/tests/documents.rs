@@ -1,4 +1,4 @@
-//! The C++ snippets of the document that describes PackedFunc, in Rust, one by one.
+//! Rust versions of the C++ snippets in the document that describes PackedFunc, one by one.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Fields that never change are borrowed: reading them takes no reference.
+//! Tests that reading an immutable field borrows its value and adds no reference.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, Object, ObjectRef, Ref, String};
@@ -61,14 +61,14 @@ fn slots_are_lent_when_they_are_constant() {
     };
     assert_eq!(lend("text").unwrap().get::<&str>().unwrap(), "a text of some length");
     assert!(lend("changes").is_none());
-    // An object that is still being constructed lends no fields.
+    // The fields of an object under construction are not borrowed.
     let empty = info.attribute("__ffi_new__").unwrap().get::<anyfn::PackedFunc>().unwrap();
     let empty = empty.call(()).unwrap().into_object().unwrap();
     // SAFETY: the field belongs to the object's type, and the object outlives the borrow.
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }
 
-/// A number that reads as the object at its address, without a reference to it.
+/// Address of an object, which other languages read as that object. It holds no reference.
 struct Address(u64);
 
 static KEPT: std::sync::Mutex<Option<ObjectRef>> = std::sync::Mutex::new(None);
@@ -99,7 +99,7 @@ struct Holder {
     cell: anyfn::Cell<ObjectRef>,
 }
 
-/// Two words that look like a value of 16 bytes.
+/// Two words with the layout of a 16-byte value. They hold no reference.
 struct Pair([u64; 2]);
 
 impl anyfn::FieldValue for Pair {

@@ -1,4 +1,4 @@
-//! The count of live objects, in its own process.
+//! Test of the count of live objects, in a separate process.
 
 use anyfn::{String, live_objects};
 use anyfn_core as _;

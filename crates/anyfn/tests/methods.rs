@@ -1,4 +1,4 @@
-//! Methods, cells and field visits of types that are defined by `#[derive(Object)]`.
+//! Tests of methods, cells and field visits of types with `#[derive(Object)]`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -72,7 +72,7 @@ struct Plain {
     size: i64,
 }
 
-/// The functions of [`Plain`], as another crate would define them.
+/// Functions of [`Plain`], defined as in another crate.
 struct PlainFunctions;
 
 #[methods(of = Plain)]
@@ -217,7 +217,7 @@ fn cells_hold_values_of_any_type() {
     assert_eq!(Cell::new(u64::MAX).get(), u64::MAX);
 }
 
-/// A value whose conversion counts its runs.
+/// A value that counts its conversions.
 struct Counted(usize);
 
 static READS: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Types with fields, defined by `#[derive(Object)]`.
+//! Tests of types with fields, defined by `#[derive(Object)]`.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 

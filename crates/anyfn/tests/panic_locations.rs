@@ -1,4 +1,4 @@
-//! The panic hook of a program, which belongs to the program.
+//! Test of the panic hook, which belongs to the program.
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};

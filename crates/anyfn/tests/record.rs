@@ -1,4 +1,4 @@
-//! Types that Rust code defines at run time.
+//! Tests of types that Rust code defines at run time.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Signatures, defaults and calls with named arguments.
+//! Tests of signatures, defaults and calls with named arguments.
 
 use anyfn::{Any, Fallback, Literal, Names, PackedFunc, Signature, Source, TypedPackedFunc};
 use anyfn_core as _;

@@ -1,4 +1,4 @@
-//! Guarantees that safe code must not be able to break.
+//! Tests of guarantees that safe code must not be able to break.
 
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};

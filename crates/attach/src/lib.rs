@@ -35,7 +35,7 @@ pub enum AttachError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Library that implements an ABI which this extension cannot use.
+    /// Library that implements an incompatible version of the ABI.
     Version {
         /// Path of the file.
         path: PathBuf,
@@ -100,7 +100,8 @@ impl std::error::Error for AttachError {}
 /// Path of the runtime that is attached, or `None`. The lock also makes concurrent first calls wait for each other.
 static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Opens the runtime at `path` and fills the function table with its functions. An extension does this first, once per process.
+/// Opens the runtime at `path` and fills the function table with its functions. An extension calls this
+/// function first, once per process.
 ///
 /// The library stays loaded for the lifetime of the process, and its symbols stay invisible to other libraries.
 ///
@@ -139,7 +140,7 @@ pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Opens the library at `path`, which stays loaded, and returns its function table.
+/// Opens the library at `path` and returns its function table. The library stays loaded.
 fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| load_error("NUL in its path".into()))?;
@@ -196,8 +197,8 @@ fn text(text: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Returns the address of a symbol that is globally visible in the process, such as one of its interpreter, or NULL if it is not
-/// found.
+/// Returns the address of a symbol that is globally visible in the process, such as a function of its
+/// interpreter; NULL if the symbol is not found.
 pub fn process_symbol(name: &CStr) -> *mut c_void {
     // SAFETY: this looks up a name in the global scope; nothing is loaded or run.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }

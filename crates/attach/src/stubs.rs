@@ -1,4 +1,4 @@
-//! Functions of the ABI as hidden symbols of this library, each a jump through a table.
+//! Hidden symbols for the functions of the ABI, each of which jumps through a table.
 //!
 //! The table has the layout of [`AnyfnApi`]. It and the stubs are written in assembly because a jump leaves arguments and results
 //! of every signature untouched, and because symbols defined here can be hidden: a `#[no_mangle]` function in Rust would be
@@ -82,7 +82,7 @@ macro_rules! stub {
 
 for_each_function!(stubs);
 
-/// Makes the stubs jump to the functions of `api`, whose size the caller has checked.
+/// Makes the stubs jump to the functions of `api`. The caller has checked the size of `api`.
 pub(crate) fn fill(api: &AnyfnApi) {
     let table = &raw mut anyfn_attach_table;
     // SAFETY: both are tables of this size. The caller holds the lock, and no function of the ABI is called before this copy is

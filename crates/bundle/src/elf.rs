@@ -1,4 +1,5 @@
-//! Reading and writing of the parts of the ELF format that bundles need: 64 bits, little endian, any machine.
+//! Reads and writes the parts of the ELF format that bundles need, for 64-bit little-endian files of any
+//! machine.
 
 /// Object file type of a relocatable file (`ET_REL`).
 pub(super) const RELOCATABLE: u16 = 1;
@@ -15,7 +16,7 @@ pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 /// Type and binding of [`SYMBOL`]: a data object (`STT_OBJECT`) that is global (`STB_GLOBAL`).
 pub(super) const GLOBAL_DATA: u8 = 0x11;
 
-/// Identification of an ELF file: its format and its machine.
+/// Format and machine of an ELF file, as its header identifies them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ident {
     ident: [u8; 16],
@@ -24,15 +25,15 @@ pub(super) struct Ident {
 }
 
 impl Ident {
-    /// Identification of files for the machine that runs this code.
+    /// Format and machine of files for the machine that runs this code.
     pub(super) const HOST: Ident = Ident {
         ident: [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         machine: if cfg!(target_arch = "aarch64") { 183 } else { 62 },
         flags: 0,
     };
 
-    /// Returns the identification and the object file type (`e_type`) in the header of a file. `None` if it is not an
-    /// ELF file.
+    /// Returns the format and machine and the object file type (`e_type`) from the header of a file, or
+    /// `None` if the file is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
         let head: &[u8; HEADER_SIZE] = file.first_chunk()?;
         let ident: [u8; 16] = *head.first_chunk()?;
@@ -62,13 +63,15 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-/// Reads the 8-byte integer at the offset `at`. `None` if it is out of bounds or does not fit into `usize`.
+/// Reads the 8-byte integer at the offset `at`. Returns `None` if the offset is out of bounds or the integer
+/// does not fit into `usize`.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
     let number = bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)?;
     usize::try_from(number).ok()
 }
 
-/// Overwrites the bytes at the offset `at` with `new`. If they do not all fit, writes nothing and returns `false`.
+/// Overwrites the bytes at the offset `at` with `new`. Returns false and writes nothing if `new` does not
+/// fit.
 #[must_use]
 pub(super) fn put(bytes: &mut [u8], at: usize, new: &[u8]) -> bool {
     let place = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end));
@@ -115,8 +118,8 @@ impl Section {
     }
 }
 
-/// Encodes the entry of a global data object in the symbol table. Arguments: offset of its name in the string table,
-/// index of its section, address, size in bytes.
+/// Encodes a symbol table entry for a global data object. Arguments: offset of the name in the string table,
+/// index of the section, address, size in bytes.
 pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [u8; SYMBOL_SIZE] {
     let mut bytes = [0; SYMBOL_SIZE];
     let parts: [&[u8]; 5] = [

@@ -1,4 +1,4 @@
-//! Embeds the modules of a bundle in a shared library that is linked already, without a linker.
+//! Embeds the modules of a bundle in an already linked shared library, without running a linker.
 //!
 //! The existing content of the library keeps its offsets and addresses. A new segment is appended, which contains the
 //! modules and those tables that gain an entry: segments, dynamic symbols, names, versions and hash table. The order of
@@ -23,10 +23,10 @@ const SHT_HASH: u32 = 5;
 const SHF_ALLOC: u64 = 2;
 /// Name of the section that contains the modules. The loader does not use sections, but tools such as `readelf` do.
 const SECTION: &str = ".anyfn.bundle";
-/// Index in the version table for a symbol that is globally visible (`VER_NDX_GLOBAL`).
+/// Version table index of a globally visible symbol (`VER_NDX_GLOBAL`).
 const VERSION_GLOBAL: u16 = 1;
 
-/// Location of a table of the library: its address once loaded, and its offset in the file.
+/// Location of a table of the library: its address in the loaded library and its offset in the file.
 #[derive(Clone, Copy)]
 struct Place {
     address: usize,
@@ -118,8 +118,8 @@ impl<'a> Library<'a> {
         self.segments().filter(|segment| segment_kind(segment) == PT_LOAD)
     }
 
-    /// Returns the offset in the file of an address of the loaded library. `None` if no segment loads that address from
-    /// the file.
+    /// Converts an address in the loaded library to an offset in the file. Returns `None` if no segment loads
+    /// that address from the file.
     fn offset_of(&self, address: usize) -> Option<usize> {
         self.loaded().find_map(|segment| {
             let (offset, begin, size) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);
@@ -160,8 +160,8 @@ fn segment_kind(segment: &[u8]) -> u32 {
     u32_at(segment, 0).unwrap_or(0)
 }
 
-/// Returns the number of symbols according to a hash table in the newer format (`DT_GNU_HASH`). The table does not
-/// contain the number, so the function follows the last hash chain to its end.
+/// Returns the number of symbols, computed from a hash table in the newer format (`DT_GNU_HASH`). The table
+/// does not contain the number, so the function follows the last hash chain to its end.
 fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     let number = |index: usize| u32_at(file, at.checked_add(index.checked_mul(4)?)?).map(|n| n as usize);
     let (buckets, first, filter) = (number(0)?, number(1)?, number(2)?);
@@ -211,7 +211,8 @@ fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
     all.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Returns the index of [`SYMBOL`] if a library defines it, which means that the library carries modules already.
+/// Returns the index of the symbol [`SYMBOL`] if the library defines it, that is, if the library already
+/// contains modules.
 fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     let strings = library.strings()?;
     let is_it = |symbol: &[u8]| {
@@ -221,13 +222,13 @@ fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     Ok(library.symbols()?.chunks_exact(SYMBOL_SIZE).position(is_it))
 }
 
-/// Returns true if the library with the content `file` carries modules already.
+/// Returns true if the library with the content `file` already contains modules.
 pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?)?.is_some())
 }
 
-/// Returns the library with `data` embedded as [`SYMBOL`]. Replaces the data that the library carried under that name,
-/// if any.
+/// Returns a copy of the library with `data` embedded as [`SYMBOL`]. If the library already contains such
+/// data, `data` replaces it.
 pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let library = Library::parse(file)?;
     let known = carried(&library)?;
@@ -350,15 +351,15 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// Returns the program header of a read-only segment that is loaded.
+/// Returns the program header of a loadable read-only segment.
 fn new_segment(offset: usize, address: usize, size: usize, align: usize) -> Vec<u8> {
     const READ: u32 = 4;
     let numbers = [offset, address, address, size, size, align].map(|number| (number as u64).to_le_bytes());
     [&PT_LOAD.to_le_bytes()[..], &READ.to_le_bytes(), &numbers.concat()].concat()
 }
 
-/// Rewrites the section table, which only tools read. Updates the sections of the tables that have moved, and adds a
-/// section for the modules.
+/// Rewrites the section table, which is only read by tools: updates the sections of the tables that have
+/// moved, and adds a section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
     count: usize,
@@ -424,7 +425,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the contents of up to six small libraries that exist on this machine.
+    /// Returns the contents of up to six small shared libraries that are installed on this machine.
     fn samples() -> Vec<Vec<u8>> {
         let own = std::env::current_exe().unwrap();
         let beside = own.parent().unwrap().read_dir().unwrap().flatten().map(|entry| entry.path());
@@ -504,6 +505,6 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Ignores the result of [`put`]. A location outside the file leaves the file unchanged.
+    /// Discards the result of [`put`], which leaves the file unchanged if the location is out of bounds.
     fn fine(_put: bool) {}
 }

@@ -1,10 +1,10 @@
-//! Files under construction, which are removed if an error occurs.
+//! Temporary folders, and output files that get their final name only once they are complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns a suffix for temporary names, which no other file or folder of this process has.
+/// Returns a suffix for temporary names that is unique among the files and folders of this process.
 fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -40,7 +40,8 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Prepares a file whose final name is `place`. A file of that name may exist already.
+    /// Chooses the temporary name of a file whose final name is `place`. A file with the final name may exist
+    /// already.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
             return Err(format!("{} is no name of a file", place.display()));

@@ -2,8 +2,8 @@
 //!
 //! The modules are stored as a constant of the library, in a format that all loaders of the stable ABI know: the import
 //! tree, then each module's kind and bytes. The loader of that kind recreates the module from its bytes. Object files
-//! are linked with an additional object file that contains the constant. A library that is linked already receives the
-//! constant through `embed`, which needs no linker.
+//! are linked with an additional object file that contains the constant. An already linked library receives
+//! the constant through `embed`, which needs no linker.
 //!
 //! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
 
@@ -28,7 +28,7 @@ use files::{Folder, Partial};
 use link::{C_COMPILERS, CPP_COMPILERS, Choice, Inputs, LINKERS, Tool};
 use tree::Tree;
 
-/// Description of a bundle, to which files and modules are added. [`Bundle::write`] creates the bundle's file.
+/// Builder of a bundle, to which files and modules are added. [`Bundle::write`] creates the bundle's file.
 ///
 /// ```no_run
 /// # use anyfn::{Module, Result};
@@ -50,27 +50,27 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Creates the description of an empty bundle.
+    /// Creates the builder of an empty bundle.
     pub fn new() -> Bundle {
         Bundle::default()
     }
 
-    /// Creates the description of a bundle of `module` and all that it imports. If one of these modules is a library or
-    /// is exported as code, it becomes the library of the bundle. Otherwise the added files become the library, which
-    /// imports `module`.
+    /// Creates the builder of a bundle that contains `module` and all modules that it imports. If one of
+    /// these modules is a library or is exported as code, it becomes the library of the bundle. Otherwise the
+    /// added files become the library, which imports `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }
 
-    /// Adds a file of code: an object file, a static archive, a C, C++ or assembler source, or a shared library. A
-    /// shared library is linked already, so it must be the only file of code.
+    /// Adds a code file: an object file, a static archive, a C, C++ or assembler source file, or a shared
+    /// library. A shared library is already linked, so it must be the only code file.
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Bundle {
         self.files.push(path.as_ref().to_path_buf());
         self
     }
 
-    /// Adds `module`, together with all that it imports, to the imports of the library.
+    /// Adds `module`, together with all modules that it imports, to the imports of the library.
     #[must_use]
     pub fn import(mut self, module: &Module) -> Bundle {
         self.imports.push(module.clone());
@@ -210,8 +210,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Writes a copy of the library with the modules `data` to `out`. If `replaces` is false, the library must not carry
-/// modules already.
+/// Writes a copy of the library with the modules `data` to `out`. Returns an error if `replaces` is false and
+/// the library already contains modules.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
     let file = read_file(library).map_err(fail)?;
@@ -223,7 +223,7 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     }
     let new = match data {
         Some(data) => embed::embed(&file, data).map_err(fail)?,
-        // The library carried modules, and the new bundle has none.
+        // The library contained modules, and the new bundle has none.
         None if carries => {
             embed::embed(&file, &Tree::of(None, &[]).map_err(|e| fail(e.to_string()))?.to_bytes())
                 .map_err(fail)?
@@ -233,8 +233,8 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     out.write(&new, library)
 }
 
-/// Returns one file of code for each of the modules in `code`. A library has a file already. Any other module writes an
-/// object file or a source to `folder`.
+/// Returns one code file for each module in `code`. For a library, this is its existing file; any other
+/// module writes an object file or a source file to `folder`.
 fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
     const FORMATS: [&str; 5] = ["o", "obj", "c", "cc", "cpp"];
     let mut files = Vec::new();
@@ -273,7 +273,7 @@ fn is_cpp(path: &Path) -> bool {
         .is_some_and(|text| matches!(text, "cc" | "cpp" | "cxx" | "C"))
 }
 
-/// Files of code in a bundle, sorted by type.
+/// Code files of a bundle, grouped by type.
 #[derive(Default)]
 struct Parts {
     sources: Vec<PathBuf>,
@@ -316,7 +316,7 @@ impl Parts {
     }
 }
 
-/// Returns the identification of the first object file in a static archive.
+/// Returns the format and machine of the first object file in a static archive.
 fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     const HEAD: usize = 60;
     let mut at = 8;
@@ -332,7 +332,7 @@ fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     }
 }
 
-/// Applies the options that `anyfn.bundle` receives by name.
+/// Applies the keyword options of the global function `anyfn.bundle`.
 fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
     for (name, value) in options.iter_any() {
         let name = name.get::<&str>()?;
@@ -353,9 +353,9 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
     Ok(bundle)
 }
 
-/// Writes a bundle of the files of code `files`, which imports `modules`, to the file `path`. If `root` is given, the
-/// bundle contains `root` and all that it imports. Options: `linker` and `compiler` (commands), `compile_options` and
-/// `link_options` (lists of arguments).
+/// Writes a bundle of the code files `files`, which imports `modules`, to the file `path`. If `root` is
+/// given, the bundle contains `root` and all modules that it imports. Options: `linker` and `compiler`
+/// (commands), `compile_options` and `link_options` (lists of arguments).
 #[register("anyfn.bundle", blocking)]
 fn bundle(
     path: &str,

@@ -134,7 +134,7 @@ pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Returns true if the messages `printed` of a linker report that `library` is not found.
+/// Returns true if the linker messages `printed` report that `library` was not found.
 fn lacks(printed: &str, library: &str) -> bool {
     let has_name = |line: &str| line.split(|c: char| c.is_whitespace() || c == ':').any(|word| word == library);
     printed.lines().any(|line| line.contains("find") && has_name(line))
@@ -157,7 +157,7 @@ fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -
     tool.run(&args)
 }
 
-/// Returns true if the runtime provides the symbol, so that the loader resolves it.
+/// Returns true if the runtime provides the symbol, which the loader can then resolve.
 fn is_of_runtime(name: &str) -> bool {
     ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
 }

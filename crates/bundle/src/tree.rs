@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyfn::{Bytes, Module, Result};
 
-/// Kind that represents the library itself in the serialised tree.
+/// Module kind that represents the library itself in the serialised tree.
 const LIBRARY: &str = "_lib";
 
 /// A module of a bundle and its imports. The module is the library itself, or another module as its kind and bytes.
@@ -25,8 +25,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Builds the tree of `root` and of all that it imports, directly or indirectly. If none of these modules is a
-    /// library, a library that imports `root` is added. The library also imports `imports`.
+    /// Builds the tree of `root` and all modules that it imports, directly or indirectly. If none of these
+    /// modules is a library, a library that imports `root` is added. The library also imports `imports`.
     pub(super) fn of(root: Option<&Module>, imports: &[Module]) -> Result<Tree> {
         let mut tree = Tree::default();
         let mut known = HashMap::new();
@@ -59,8 +59,8 @@ impl Tree {
         self.library = Some(0);
     }
 
-    /// Adds `module` and all that it imports, each module once, and returns the index of `module`. `known` maps
-    /// addresses of modules to their indices.
+    /// Adds `module` and all modules that it imports, each module once, and returns the index of `module`.
+    /// `known` maps addresses of modules to their indices.
     fn add(&mut self, module: &Module, known: &mut HashMap<usize, usize>) -> Result<usize> {
         let address = |module: &Module| module.as_object().as_handle().addr();
         if let Some(at) = known.get(&address(module)) {
@@ -89,7 +89,8 @@ impl Tree {
         Ok(first)
     }
 
-    /// Adds `module` without its imports, and returns its index. All modules of code share the index of the library.
+    /// Adds `module` without its imports and returns its index. All modules that are exported as code share
+    /// the index of the library.
     fn node_of(&mut self, module: &Module) -> Result<usize> {
         let kind = module.kind()?;
         let is_library = &*kind == "library" && module.file()?.is_some();

@@ -9,8 +9,8 @@ use anyfn_host::bundle::{Bundle, read_file};
 
 use crate::usage::wrong;
 
-/// Module of a given kind that consists of the bytes of a file. The loader of that kind is not needed to write the module to a
-/// bundle.
+/// Module of a given kind whose content is the bytes of a file. The loader of that kind is not needed to
+/// write the module to a bundle.
 struct Carried {
     kind: String,
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ impl ModuleKind for Carried {
     }
 }
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn bundle`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     match write(words) {
         Ok(()) => ExitCode::SUCCESS,

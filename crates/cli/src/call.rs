@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::usage::wrong;
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn call`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let [file, name, args @ ..] = words else {
         return wrong("`call` needs a file and the name of a function");
@@ -22,7 +22,7 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
     let module = Module::load(file)?;
     let function: PackedFunc = match module.find_function_with_imports(name)? {
         Some(function) => function,
-        // A name with a dot is that of a global function, possibly one of this library.
+        // A name with a dot denotes a global function, possibly one of this library.
         None if name.contains('.') => registry::get(name)?,
         None => module.get_function(name)?,
     };

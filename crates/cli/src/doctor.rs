@@ -1,4 +1,4 @@
-//! `anyfn doctor`: tests what works on this machine, and reports why the rest does not.
+//! `anyfn doctor`: checks each part of the installation, and reports why a part does not work.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::usage::wrong;
 use crate::{inspect, output};
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn doctor`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let as_json = match words {
         [] => false,
@@ -26,7 +26,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     }
 }
 
-/// Returns the report, and true if there is no problem.
+/// Returns the report, and true if no check found a problem.
 fn report(as_json: bool) -> Result<(String, bool)> {
     let checks = registry::get("anyfn.doctor")?.call(())?.get::<Array<Any>>()?;
     let found: Vec<Value> = checks.iter().map(|check| inspect::json(&check)).collect::<Result<_>>()?;

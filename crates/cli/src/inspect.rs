@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::output;
 use crate::usage::wrong;
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn inspect`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let as_json = options.contains(&"--json");
@@ -127,7 +127,8 @@ fn item(value: &Value) -> String {
     }
 }
 
-/// Returns the modules that a library contains, one per line, below those that import them.
+/// Formats the modules that a library contains as the lines of an indented tree, in which the imports of a
+/// module follow it. Modules that the first module does not import, directly or indirectly, come last.
 fn tree(modules: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut shown = vec![false; modules.len()];

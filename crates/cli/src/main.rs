@@ -1,8 +1,9 @@
 //! The `anyfn` command.
 //!
-//! `anyfn inspect FILE...` reports what libraries contain, need and were built for, without running any of their code; `anyfn
-//! call` calls a function of a library; `anyfn bundle` writes a library and the modules that it imports to one file; `anyfn new`
-//! creates a folder with a plugin; `anyfn doctor` tests what works on this machine; `anyfn rpc` serves clients of other machines.
+//! `anyfn inspect FILE...` reports what libraries contain, need and were built for, without running any of
+//! their code; `anyfn call` calls a function of a library; `anyfn bundle` writes a library and the modules
+//! that it imports to one file; `anyfn new` creates a folder with a plugin; `anyfn doctor` checks the
+//! installation; `anyfn rpc` serves clients on other machines.
 #![forbid(unsafe_code)]
 
 mod bundle;

@@ -1,4 +1,4 @@
-//! `anyfn new`: creates a folder with a plugin that builds, tests and loads.
+//! `anyfn new`: creates a folder with a plugin that can be built, tested and loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use crate::usage::wrong;
 
-/// Name and content of each file of one kind of plugin. Placeholders have the form `@..@`.
+/// Files of one kind of plugin, each as its name and content. Placeholders have the form `@..@`.
 struct Template {
     option: &'static str,
-    /// Library that the plugin builds.
+    /// File name of the library that the plugin builds.
     library: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
@@ -50,7 +50,7 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn new`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {
@@ -97,7 +97,8 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the one that contains this command.
+/// Returns the source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the source tree that
+/// contains this command.
 fn root(command: &Path) -> Result<PathBuf, String> {
     let is_root = |folder: &Path| folder.join("crates/anyfn/Cargo.toml").exists();
     match std::env::var_os("ANYFN_ROOT").map(PathBuf::from) {

@@ -14,8 +14,8 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes to standard output and flushes it, so that a full device is noticed here and not at exit. A closed pipe is not an
-/// error.
+/// Writes to standard output and flushes it, so that a failure such as a full device is reported here and not
+/// lost at exit. A closed pipe is not an error.
 pub(crate) fn write(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `anyfn rpc`: a server, its session processes, and keys.
+//! `anyfn rpc`: runs a server and its session processes, and generates keys.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::usage::wrong;
 
-/// Runs the command. `words` are the command-line arguments after its name.
+/// Runs `anyfn rpc`. `words` are the command-line arguments after the command's name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let done = match words {
         ["server", options @ ..] => match parse(options) {
@@ -34,7 +34,8 @@ fn key(name: &str) -> Result<()> {
     write(&format!("{}\n", Key::generate(name)?.to_text()))
 }
 
-/// Runs the process that the server starts for each client: loads libraries of the operator, then serves the session.
+/// Runs a session process, which the server starts for each client: loads the operator's libraries, then
+/// serves the session.
 fn session(options: &[&str]) -> Result<()> {
     let mut libraries = Vec::new();
     for pair in options.chunks(2) {
@@ -49,7 +50,7 @@ fn session(options: &[&str]) -> Result<()> {
 fn serve(worker: Vec<String>, options: Value) -> Result<()> {
     let config = ServerConfig::from_json(worker, &options)?;
     server::run_until_signal(config, |server| {
-        // A program that has started this in a pipe waits for the line.
+        // A program that has started this server in a pipe waits for the line.
         write(&format!("listening at {}\n", server.address()))
     })
 }
@@ -140,9 +141,9 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let mut worker = runner;
     match program.as_slice() {
         [_, ..] => worker.extend(program),
-        // The file that runs now, even if another file gets its name meanwhile.
+        // The running executable, even if another file gets its name meanwhile.
         [] if worker.is_empty() => worker.push("/proc/self/exe".into()),
-        // To the runner, that path would mean the runner itself.
+        // The runner would interpret that path as its own executable.
         [] => {
             let me = std::env::current_exe().map_err(|why| format!("where this program is: {why}"))?;
             worker.push(absolute(&me.to_string_lossy())?);
@@ -155,8 +156,8 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     Ok((worker, Value::Object(options)))
 }
 
-/// Splits a command line into its words and replaces the program by its absolute path. Links are not followed, since many
-/// programs may be links to the same file.
+/// Splits a command line into its words and replaces the program with its absolute path. Links are not
+/// followed, since many programs may be links to the same file.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("`--runner` needs a command")?;

@@ -1,4 +1,4 @@
-//! The help of the command, and the report of a wrong command line.
+//! Help of the command, and error reports about its command line.
 
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ usage: anyfn COMMAND [OPTIONS]
 The exit status is 0 on success, 1 on failure (a file does not load, a call fails, ...) and 2 if the command line is wrong.
 ";
 
-/// Reports that the command line is wrong.
+/// Reports an error in the command line and returns the exit status 2.
 pub(crate) fn wrong(reason: &str) -> ExitCode {
     output::complain(&format!("anyfn: {reason}\n\n{USAGE}"));
     ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! Runs the command on real files.
+//! Tests of the command on real files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -102,7 +102,8 @@ fn a_bundle_is_made_and_shown() {
     assert!(!Path::new(&new).exists());
 }
 
-/// Creates a plugin from a template, builds it and runs its own test. Reports a missing tool.
+/// Creates a plugin from a template, builds it and runs its test. Skips the test if one of `tools` is
+/// missing.
 fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
     if let Some(tool) = missing {
@@ -136,7 +137,7 @@ fn a_rust_plugin_is_made_of_a_template() {
     template("--rust", &["make", "cargo"], &[]);
 }
 
-/// Requires the headers of the package apache-tvm-ffi.
+/// Tests the C++ template, which needs the headers of the Python package apache-tvm-ffi.
 #[test]
 fn a_cpp_plugin_is_made_of_a_template() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -213,7 +214,7 @@ fn libraries_of_the_system_can_be_inspected() {
     assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
 }
 
-/// Number of seconds after which a command that reads without end is ended.
+/// Time limit of a command in seconds, after which it is terminated.
 const PATIENCE: &str = "60";
 
 fn patient(words: &[&str], out: Option<&Path>) -> Output {

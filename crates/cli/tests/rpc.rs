@@ -1,4 +1,4 @@
-//! `anyfn rpc`: a server in a separate process, and a client.
+//! Tests of `anyfn rpc` with a server in a separate process and a client.
 
 #![cfg(target_os = "linux")]
 
@@ -28,7 +28,7 @@ fn plugin() -> PathBuf {
     candidates.into_iter().find(|path| path.exists()).expect("anyfn-testing is built")
 }
 
-/// A server process, which is ended even if a test fails.
+/// A server process, which is terminated on drop, even if a test fails.
 struct Server {
     process: Child,
     port: u16,
@@ -52,7 +52,7 @@ fn serve(folder: &Path, words: &[&str]) -> Server {
     Server { process, port }
 }
 
-/// Ends a server with a signal and returns its log.
+/// Terminates a server with a signal and returns its log.
 fn end(mut server: Server) -> String {
     let pid = server.process.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is `kill`").success());
@@ -228,8 +228,9 @@ fn a_library_that_is_broken_later_is_in_the_log() {
     std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
 
-/// Runs a session process whose descriptor 3 is a socket, and whose environment states that its parent has put it there for a
-/// session. `sockets` receives the number of the socket, and returns the value of the variable that names it.
+/// Runs a session process that inherits a socket as descriptor 3. `sockets` maps the inode number of the
+/// socket to the value of the environment variable `ANYFN_RPC_SOCKETS`, which names the sockets that the
+/// process may serve; `None` leaves the variable unset.
 fn spawned(sockets: impl Fn(u64) -> Option<String>) -> Output {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
@@ -265,7 +266,7 @@ fn a_session_takes_no_socket_but_the_one_that_it_was_given() {
         assert!(!done.status.success());
         assert!(text(&done.stderr).contains("this is for processes that `rpc.spawn` starts"), "{done:?}");
     }
-    // The socket that is named is used, and found closed.
+    // The socket that the variable names is used, and is found closed.
     let done = spawned(|number| Some(number.to_string()));
     assert!(!done.status.success());
     assert!(text(&done.stderr).contains("has closed the connection"), "{done:?}");

@@ -5,16 +5,16 @@ use core::ffi::c_void;
 
 use anyfn::access;
 
-/// Returns the name of the type attribute of `ffi.Tensor` through which other libraries find the access table, and its
-/// value: the address of the table's functions.
+/// Returns the name and the value of the type attribute of `ffi.Tensor` through which other libraries find
+/// the access table. The value is the address of the table's functions.
 pub(crate) fn attribute() -> (&'static str, *mut c_void) {
     watch_forks();
     let (name, functions) = access::functions();
     (name, core::ptr::from_ref(functions).cast_mut().cast())
 }
 
-/// Registers fork handlers. After a fork only one thread exists in the child process, so the accesses of the other
-/// threads are removed from its table.
+/// Registers fork handlers. After a fork only one thread exists in the child process, so the handlers remove
+/// the accesses of the other threads from the child's table.
 #[cfg(all(feature = "std", unix))]
 fn watch_forks() {
     extern "C" fn before() {

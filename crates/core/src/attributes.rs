@@ -47,8 +47,9 @@ const FIRST_CAPACITY: usize = 256;
 #[repr(C)]
 struct Column {
     shown: SharedColumn,
-    /// Arrays that have held the entries of this column. The last one is the current one, to which [`Column::shown`]
-    /// refers. Readers may still use the others; they are kept here so that leak checkers find them.
+    /// Arrays that have held the entries of this column, the current one last. [`Column::shown`] refers to
+    /// the current array. Readers may still use the other arrays; they are stored here so that leak checkers
+    /// find them.
     arrays: Mutex<Vec<Entries>>,
 }
 
@@ -151,8 +152,8 @@ pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
 }
 
 impl Column {
-    /// Returns the address of the entry of the type with index `at`. Replaces the current array by a larger one if it
-    /// is too short.
+    /// Returns the address of the entry of the type with index `at`. If the current array is too short,
+    /// replaces it with a larger one.
     fn entry(&self, arrays: &mut Vec<Entries>, at: usize) -> *mut TVMFFIAny {
         let none = || ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0);
         let mut array = arrays.last().map_or_else(none, |Entries(array)| *array);

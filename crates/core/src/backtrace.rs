@@ -1,7 +1,8 @@
 //! Description of the current source location for backtraces.
 //!
-//! By default it is cheap: one line with the location that the caller passes. Native frames cost thousands of times as
-//! much and only help to find faults in native code, so an environment variable enables them.
+//! By default the description is cheap: one line with the location that the caller passes. Native frames cost
+//! thousands of times as much and only help to find faults in native code, so an environment variable enables
+//! them.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -13,7 +14,8 @@ use anyfn::abi::TVMFFIByteArray;
 
 use crate::sys::{self, per_thread};
 
-/// Text of the backtrace that a thread requested most recently, and the byte array by which C code reads it.
+/// Backtrace that a thread requested most recently: its text, and the byte array through which C code reads
+/// the text.
 struct Buffer {
     text: String,
     shown: TVMFFIByteArray,
@@ -75,8 +77,8 @@ fn append_native(out: &mut String, frames: &str) {
     }
 }
 
-/// Returns true if the function `name` is left out of backtraces: it creates the backtrace, or it starts the thread or
-/// program.
+/// Returns true if backtraces omit the function `name`, because it creates the backtrace or because it starts
+/// the thread or program.
 fn ours(name: &str) -> bool {
     const HIDDEN: &[&str] = &[
         "std::backtrace",
@@ -105,8 +107,8 @@ fn file_and_line(place: &str) -> (&str, u32) {
     }
 }
 
-/// Stores the result of [`text`] in this thread's buffer and returns the address of its byte array. It is valid until
-/// the next call on this thread.
+/// Stores the result of [`text`] in this thread's buffer and returns the address of its byte array. The
+/// address is valid until the next call on this thread.
 pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteArray {
     static NOTHING: Nothing = Nothing(TVMFFIByteArray::EMPTY);
     let text = text(place);

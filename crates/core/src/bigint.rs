@@ -1,4 +1,4 @@
-//! Integers of arbitrary size; those beyond 64 bits are objects.
+//! Integers of arbitrary size. Integers that do not fit into 64 bits are objects.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -30,6 +30,8 @@ impl BigInt {
         Layout::from_size_align(size, align_of::<BigInt>().max(align_of::<i64>())).ok()
     }
 
+    /// Returns the address of the first word of a BigInt.
+    ///
     /// # Safety
     /// `object` must be live.
     unsafe fn words(object: *mut BigInt) -> *mut u8 {
@@ -125,11 +127,14 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
     }
 }
 
-/// Returns the names and addresses of the type attributes that hash and compare BigInts as map keys.
+/// Returns the names of the type attributes that hash and compare BigInts as map keys, with the addresses of
+/// their functions.
 pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
     [("__any_hash__", hash as *mut c_void), ("__any_equal__", equal as *mut c_void)]
 }
 
+/// Returns the words of a BigInt as bytes.
+///
 /// # Safety
 /// The value must be a valid BigInt and remain so for `'a`.
 unsafe fn content<'a>(value: *const TVMFFIAny) -> &'a [u8] {
@@ -141,6 +146,8 @@ unsafe fn content<'a>(value: *const TVMFFIAny) -> &'a [u8] {
     unsafe { words.as_slice() }
 }
 
+/// Computes the hash of a BigInt as a map key.
+///
 /// # Safety
 /// The value must be a valid BigInt.
 unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
@@ -152,6 +159,8 @@ unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
     TVMFFIAny::from_bits(kTVMFFIInt, hash)
 }
 
+/// Compares two BigInts as map keys and returns true, as a value, if they are equal.
+///
 /// # Safety
 /// Both values must be valid BigInts.
 unsafe extern "C" fn equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {

@@ -23,8 +23,8 @@ pub(crate) fn register() -> Result<()> {
     packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
 }
 
-/// Registers a shallow copy, under the attribute `__ffi_shallow_copy__`, for a type whose objects consist of their
-/// fields only.
+/// Registers a function that makes shallow copies, under the attribute `__ffi_shallow_copy__`, for a type
+/// whose objects consist of their fields only.
 fn register_copy(type_index: i32) -> Result<()> {
     type_info(type_index)?;
     let copy = PackedFunc::new(move |args| copy_fields(type_index, &args.get::<ObjectRef>(0)?));
@@ -118,8 +118,8 @@ fn list<T>(
     out.push(close);
 }
 
-/// Returns the default of a field as JSON, or `None` if it has none, if a factory creates it, or if JSON cannot
-/// represent it.
+/// Returns the default of a field as JSON, or `None` if the field has no default, a factory creates the
+/// default, or JSON cannot represent it.
 fn constant(field: &Field) -> Option<String> {
     if field.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
         return None;
@@ -143,8 +143,8 @@ fn type_info(type_index: i32) -> Result<TypeInfo> {
     }
 }
 
-/// Creates an object of a type. The arguments are positional ones, optionally followed by the keyword sentinel and by
-/// alternating names and values.
+/// Creates an object of a type. The arguments are positional arguments, optionally followed by the keyword
+/// sentinel and by alternating names and values of named arguments.
 fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     let info = type_info(type_index)?;
     let key = info.key();
@@ -223,7 +223,8 @@ fn from_packed_args(args: Args<'_>) -> Result<Any> {
     make(info, "", fields.into_iter().zip(values))
 }
 
-/// Returns the indices of the fields that are positional parameters: required ones before those with a default.
+/// Returns the indices of the fields that are positional parameters: required parameters before parameters
+/// with a default.
 fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     let off = kTVMFFIFieldFlagBitMaskInitOff | kTVMFFIFieldFlagBitMaskKwOnly;
     let select = |defaults: bool| {
@@ -234,8 +235,8 @@ fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     select(false).into_iter().chain(select(true))
 }
 
-/// Splits the arguments of a constructor into the positional ones and those after the keyword sentinel, which are
-/// alternating names and values.
+/// Splits the arguments of a constructor into the positional arguments and the arguments after the keyword
+/// sentinel, which are alternating names and values.
 fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &'a [AnyView<'a>])> {
     let sentinel = sentinel::kwargs()?;
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));
@@ -277,8 +278,8 @@ pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
     info.make()
 }
 
-/// Returns `error` with the type, the function and the field in front of its message. The kind, the backtrace, the
-/// cause and the context are kept.
+/// Returns `error` with its message prefixed by the type, the function and the field. The kind, the
+/// backtrace, the cause and the context are kept.
 #[cold]
 fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
     let message = alloc::format!("{place} field '{}':\n  {}", field.name(), error.message());

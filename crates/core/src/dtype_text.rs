@@ -51,7 +51,7 @@ const NAMES: &[(&str, u8, u8)] = &[
 /// Number of bits of a custom data type whose string form does not specify it.
 const CUSTOM_BITS: u8 = 32;
 
-/// Data type with the string forms `void` and the empty string.
+/// Data type whose string form is `void` or the empty string.
 const VOID: DLDataType = DLDataType { code: kDLOpaqueHandle, bits: 0, lanes: 0 };
 
 /// Returns the string form of a data type, such as `float32x4`.

@@ -1,5 +1,5 @@
-//! State that belongs to the environment of a call: the current stream of each device, the allocator of tensors, and
-//! the functions by which a frontend is asked for signals, source locations and the like.
+//! State that belongs to the environment of a call: the current stream of each device, the tensor allocator,
+//! and the functions of a frontend that check for signals, return source locations and the like.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
@@ -23,7 +23,8 @@ struct Current {
 }
 
 per_thread! {
-    /// Current streams of the devices for which this thread has set one. They are few enough for a linear search.
+    /// Current streams of the devices for which this thread has set one. The list is short enough for a
+    /// linear search.
     static STREAMS: RefCell<Vec<Current>> = RefCell::new(Vec::new());
 }
 
@@ -60,11 +61,11 @@ per_thread! {
     /// Allocator of tensors that this thread has set.
     static ALLOCATOR: Cell<Allocator> = Cell::new(None);
 }
-/// Allocator of tensors for all threads that have not set their own; a function pointer or NULL.
+/// Allocator of tensors for all threads that have not set an allocator; a function pointer or NULL.
 static GLOBAL_ALLOCATOR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the allocator of this thread and, if `global` is true, also that of all threads that have not set their own.
-/// Returns the previous allocator of this thread.
+/// Sets the allocator of this thread and, if `global` is true, also the allocator of all threads that have
+/// not set one. Returns the previous allocator of this thread.
 pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     let old = ALLOCATOR.with(|own| own.replace(allocator)).flatten();
     if global {
@@ -74,7 +75,7 @@ pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     old
 }
 
-/// Returns the allocator of this thread or, if it has not set one, the global one.
+/// Returns the allocator of this thread or, if the thread has not set an allocator, the global allocator.
 pub(crate) fn allocator() -> Allocator {
     if let Some(own) = ALLOCATOR.with(Cell::get).flatten() {
         return Some(own);
@@ -169,8 +170,8 @@ fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// Checks whether the call that this thread runs was cancelled, then lets the host language handle pending signals. A
-/// result other than 0 means that an error was raised by one of the two.
+/// Checks whether the call that this thread runs was cancelled, then lets the host language handle pending
+/// signals. A result other than 0 means that one of these two steps has raised an error.
 pub(crate) fn check_signals() -> Result<c_int> {
     let cancelled = CHECK_CANCELLED.load(Ordering::Acquire);
     if !cancelled.is_null() {

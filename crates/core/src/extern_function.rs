@@ -24,7 +24,7 @@ struct Leased {
     _lease: Lease,
 }
 
-/// Content of a function with a context pointer, `data`, or with a deleter for it.
+/// Content of a function that has a context pointer, `data`, or a deleter for it.
 #[repr(C)]
 struct Closure {
     cell: TVMFFIFunctionCell,

@@ -19,14 +19,14 @@ use crate::value;
 /// registered.
 struct Entry {
     function: Slot,
-    /// Documentation: a string object, or empty. `metadata` has the same form.
+    /// Documentation as a string object; empty if the function has none. `metadata` has the same form.
     doc: Slot,
     metadata: Slot,
 }
 
 static ENTRIES: NameTable<Entry> = NameTable::new();
-/// Lock that is held while an entry is changed. If two threads register the same name at the same time, it makes one of
-/// them fail.
+/// Lock that is held while an entry is changed. If two threads register the same name at the same time, the
+/// lock ensures that one of them fails.
 static WRITER: Mutex<()> = Mutex::new(());
 
 /// Returns a new reference to the function that is registered under `name`. Takes no lock.
@@ -108,7 +108,7 @@ pub fn save(name: &[u8]) -> Saved {
     Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
 }
 
-/// Sets the registry entry for `name` back to content that [`save`] has returned. The content may be empty.
+/// Sets the registry entry for `name` to content that [`save`] has returned, which may be empty.
 pub fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     let Some(entry) = ENTRIES.get(name) else { return };
     let replaced = {
@@ -140,8 +140,9 @@ pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
 }
 
-/// Returns the metadata of the function that is registered under `name`: the metadata that was registered with it or,
-/// without any, its signature. A function with neither has a schema that only states the type `ffi.Function`.
+/// Returns the metadata of the function that is registered under `name`. If no metadata was registered,
+/// returns the function's signature; if the function has none, a schema that only states the type
+/// `ffi.Function`.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
         bail!("RuntimeError", "Global Function is not found: {}", lossy(name));

@@ -1,8 +1,9 @@
-//! The implementation behind the anyfn C ABI.
+//! Implementation of the anyfn C ABI.
 //!
-//! The crate defines the functions that `anyfn-abi` declares. Rust code does not call it directly: it uses `anyfn`,
-//! whose calls end here. A program links it through `anyfn-host`; everything else uses the library that `anyfn-lib`
-//! builds. Only [`loader`] and [`startup`] are public, for the crates `anyfn-loader` and `anyfn-lib`.
+//! The crate defines the functions that `anyfn-abi` declares. Rust code does not call them directly: it uses
+//! the crate `anyfn`, which calls them. A program links this crate through `anyfn-host`; everything else uses
+//! the library that `anyfn-lib` builds. Only [`loader`] and [`startup`] are public, for the crates
+//! `anyfn-loader` and `anyfn-lib`.
 //!
 //! Reading order:
 //! - `c_api`: the exported functions, one file per subject. They check their arguments and call one of the following

@@ -1,9 +1,11 @@
-//! Libraries, as this crate needs them: the trait that the loader of library modules implements, and calls of it.
+//! Interface to the loader of library modules: the trait that the loader implements, and functions that call
+//! it.
 //!
-//! The loader is the crate `anyfn-loader`. It adds itself to [`LOADERS`], and this crate calls it through [`Loader`]: to
-//! register the functions `ffi.Module*`, to keep libraries mapped while objects refer to them ([`Lease`]), and to
-//! decide about registrations of libraries that are being opened. In a program without that crate no library can be
-//! loaded; the functions of this module then do what is left to do without libraries.
+//! The loader is the crate `anyfn-loader`. It adds itself to [`LOADERS`], and this crate calls it through
+//! [`Loader`]: to register the functions `ffi.Module*`, to keep libraries mapped while objects refer to them
+//! ([`Lease`]), and to decide about registrations of libraries that are being opened. In a program without
+//! that crate no library can be loaded; the functions of this module then register directly, return an error
+//! or do nothing.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -23,7 +25,7 @@ pub static LOADERS: [&'static dyn Loader];
 /// atomic load for each object that could refer to one.
 pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
 
-/// Registration of a part of a type.
+/// Closure that registers a part of a type.
 pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Kind of the object that holds a lease.
@@ -31,9 +33,9 @@ pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 pub enum Kind {
     /// A function that was created from the address of its code.
     Function,
-    /// A tensor whose memory the code at an address releases.
+    /// A tensor whose memory is released by code at a given address.
     Tensor,
-    /// An object of another language, with its deleter.
+    /// An object of another language that has a deleter.
     Opaque,
 }
 
@@ -51,7 +53,7 @@ pub type Libraries = [Option<Arc<dyn Library>>; 2];
 
 /// Services of the loader of library modules.
 pub trait Loader: Sync {
-    /// Registers the global functions by which frontends use modules.
+    /// Registers the global functions through which frontends use modules.
     ///
     /// # Errors
     /// Returns `RuntimeError` if one of the names is registered already.
@@ -61,11 +63,12 @@ pub trait Loader: Sync {
     /// last, the deleter, comes first. Only called while [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease;
 
-    /// Called when a lease of unknown addresses is released, with the number that [`Lease::new`] has received.
+    /// Called when a lease with unknown addresses is released. `number` is the number that was passed to
+    /// [`Lease::new`].
     fn forget(&self, number: NonZero<u32>);
 
-    /// Records which libraries an object keeps mapped, and that it represents the code at `code`. Only called while
-    /// live objects are recorded.
+    /// Records the libraries that an object keeps mapped, and the address `code` of the code that the object
+    /// represents. Only called while live objects are recorded.
     fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void);
 
     /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed
@@ -89,14 +92,14 @@ pub trait Loader: Sync {
     /// Returns `ValueError` if the name is empty.
     fn register_context_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
 
-    /// Registers the address of a symbol of a linked library.
+    /// Registers the address of a symbol of a library that is linked into the process.
     ///
     /// # Errors
     /// Returns `ValueError` if `symbol` is NULL.
     fn register_system_lib_symbol(&self, name: &CStr, symbol: *mut c_void) -> Result<()>;
 
-    /// Registers a global function by calling `set`, whose argument is true if an existing function may be replaced.
-    /// `overrides` is the wish of the code that registers the function.
+    /// Registers a global function by calling `set`, whose argument is true if an existing function may be
+    /// replaced. `overrides` is true if the registering code requests such a replacement.
     ///
     /// # Errors
     /// Returns the error of `set`, unless a library is being opened whose constructors cannot handle it. Loading that
@@ -108,15 +111,16 @@ pub trait Loader: Sync {
         set: Box<dyn FnOnce(bool) -> Result<()> + '_>,
     ) -> Result<()>;
 
-    /// Registers a method or attribute of a type by calling `add`. If a library that is being opened registers a type
-    /// which existed before, `is_same` is called first: it returns true if the part exists already, and is kept.
+    /// Registers a method or attribute of a type by calling `add`. If a library that is being opened
+    /// registers a type that already existed, `is_same` is called first. If it returns true, the part exists
+    /// already and is kept.
     ///
     /// # Errors
     /// Returns the error of `add`, under the condition of [`Loader::register_function`].
     fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()>;
 
-    /// Registers a field of a type by calling `add`. If a library that is being opened registers a type which existed
-    /// before, the field must exist with the same layout, and is kept.
+    /// Registers a field of a type by calling `add`. If a library that is being opened registers a type that
+    /// already existed, the field must exist with the same layout, and is kept.
     ///
     /// # Errors
     /// Returns the error of `add`, or `RuntimeError` if the layout differs, under the condition of
@@ -134,18 +138,18 @@ pub trait Loader: Sync {
     /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
     fn is_code_of_plugin(&self, address: usize) -> bool;
 
-    /// Decides if the code at `new` in one Rust plugin replaces the code at `old` in another one, for a field of a type
-    /// that both define. Returns `None` if either address does not belong to a Rust plugin, and `Some(false)` if the
-    /// old code must stay.
+    /// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
+    /// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin,
+    /// and `Some(false)` if the old code must stay.
     fn take_over(&self, old: usize, new: usize) -> Option<bool>;
 }
 
-/// Returns the loader, if the program contains one.
+/// Returns the loader of library modules, if the program contains one.
 fn installed() -> Option<&'static dyn Loader> {
     LOADERS.first().copied()
 }
 
-/// Returns the loader.
+/// Returns the loader of library modules.
 ///
 /// # Errors
 /// Returns `RuntimeError` if the program contains none.
@@ -241,7 +245,7 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     installed()?.take_over(old, new)
 }
 
-/// Keeps those libraries mapped to which the addresses of an object belong, as long as the object holds this lease.
+/// Guard that an object holds to keep mapped the libraries to which its addresses belong.
 pub struct Lease {
     libraries: Libraries,
     /// Number that the loader has given to the lease, if one of the addresses belonged to no known library while a
@@ -272,8 +276,9 @@ impl Lease {
         installed().map_or_else(|| Lease::new(kind, [None, None], None), |loader| loader.lease(kind, addresses))
     }
 
-    /// Creates an object that holds this lease by calling `make`. If live objects are recorded, also records which
-    /// libraries the object keeps mapped, and that it represents the code at `code`.
+    /// Creates an object that holds this lease by calling `make`. If live objects are recorded, also records
+    /// the libraries that the object keeps mapped and the address `code` of the code that the object
+    /// represents.
     #[inline]
     pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
         if self.libraries[0].is_none() || !anyfn::has_ledger() {

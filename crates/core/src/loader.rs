@@ -1,5 +1,5 @@
-//! The interface to the crate `anyfn-loader`: what the loader of library modules implements, and what it uses of this
-//! crate.
+//! Interface to the crate `anyfn-loader`: the trait that the loader of library modules implements, and the
+//! items of this crate that it uses.
 
 pub use crate::c_api::watch_calls;
 pub use crate::env::{function_name, place};

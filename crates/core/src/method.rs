@@ -29,9 +29,9 @@ struct Method {
     ext: &'static AnyfnFunctionExt,
     /// Address of the library's code, a `TVMFFISafeCallType`; NULL while the library is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls of the target that are running. It keeps the library mapped during a call. The leases of the
-    /// arguments do not suffice for this: an argument keeps mapped the library that has created it, which need not be
-    /// the library of the target. Also, the arguments may be wrong.
+    /// Number of calls of the target that are running. The library stays mapped while this number is not 0.
+    /// The leases of the arguments do not suffice for this: an argument keeps mapped the library that has
+    /// created it, which need not be the library of the target. Also, the arguments may be wrong.
     running: AtomicUsize,
     /// True if a newer build of the library has replaced the target while the older one was still loaded.
     renewed: AtomicBool,
@@ -73,14 +73,14 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
-/// Extension of functions that run long or block.
+/// Function extension that marks functions as blocking or long-running.
 static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
     size: size_of::<AnyfnFunctionExt>(),
     flags: FUNCTION_FLAG_BLOCKING,
     signature: Some(signature),
 };
 
-/// Registers the global functions by which libraries register their methods and factories.
+/// Registers the global functions through which libraries register their methods and factories.
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
@@ -94,8 +94,9 @@ impl Known {
         unsafe { content(self.function.as_object().as_handle()) }
     }
 
-    /// Returns true if this function may call code with the properties `kind`, `blocking` and `signature` from now on:
-    /// callers that know the parameters of the function must be able to call that code, too.
+    /// Returns true if code with the properties `kind`, `blocking` and `signature` may replace the target of
+    /// this function: callers that know the parameters of the function must be able to call that code as
+    /// well.
     fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
@@ -170,8 +171,8 @@ fn keep(new: Known) -> PackedFunc {
     function
 }
 
-/// Adds a method to a type. If the type already has this method, from a library that is now loaded again, the method
-/// calls the new code from now on.
+/// Adds a method to a type. If the type already has this method because its library was loaded before, the
+/// method calls the new code from now on.
 ///
 /// `call` must be the address of a `TVMFFISafeCallType` that does not use its first argument. A constructor is also
 /// registered as the attribute `__ffi_init__`; its callers may pass named arguments after the keyword sentinel.
@@ -253,6 +254,8 @@ fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: 
         .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
 }
 
+/// Returns the content of a function object that [`make`] created.
+///
 /// # Safety
 /// `handle` must be a function created by [`make`], alive for `'a`.
 #[inline(always)]
@@ -311,8 +314,8 @@ unsafe extern "C" fn call_counted(
     code
 }
 
-/// Calls a constructor, whose arguments may include named ones after the keyword sentinel. This is the `safe_call` of
-/// constructors.
+/// Calls a constructor. The positional arguments may be followed by the keyword sentinel and named arguments.
+/// This is the `safe_call` of constructors.
 unsafe extern "C" fn call_init(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -330,8 +333,8 @@ unsafe extern "C" fn call_init(
     unsafe { call_counted(handle, args, count, result) }
 }
 
-/// Calls the constructor if `views` contains the keyword sentinel, with the arguments after it as named ones. Otherwise
-/// returns `None`.
+/// Calls the constructor if `views` contains the keyword sentinel, and passes the arguments after the
+/// sentinel by name. Otherwise returns `None`.
 #[cold]
 fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIAny) -> Option<c_int> {
     let sentinel = sentinel::kwargs().ok()?;
@@ -366,8 +369,8 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     0
 }
 
-/// Revokes all functions whose code lies in libraries that are about to be unmapped: those for whose code addresses
-/// `is_gone` returns true. If a call of one of them is running, or if `is_idle` then returns false, the functions are
+/// Revokes the functions for whose code addresses `is_gone` returns true, because their library is about to
+/// be unmapped. If a call of one of them is running, or if `is_idle` then returns false, the functions are
 /// restored and the result is false.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();

@@ -1,4 +1,4 @@
-//! The error that a failed call leaves for its caller, in one slot per thread.
+//! The error that a failed call stores for its caller, in one slot per thread.
 
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -25,7 +25,7 @@ pub(crate) fn take() -> Option<ObjectRef> {
     }
 }
 
-/// Sets or clears the raised error of this thread. The previous one is released.
+/// Sets or clears the raised error of this thread. The previous error is released.
 pub(crate) fn set(error: Option<ObjectRef>) {
     let mut error = error;
     let old = RAISED.with(|slot| slot.replace(error.take()));

@@ -1,4 +1,5 @@
-//! Objects that represent something other than a value, and are recognised by their identity.
+//! Sentinels: objects that mark a special case, such as a missing value, and are recognised by their
+//! identity.
 
 use anyfn::abi::kTVMFFIObject;
 use anyfn::{ObjectRef, Result};
@@ -11,7 +12,7 @@ static MISSING: Slot = Slot::new();
 /// Object that precedes the named arguments in a call of a constructor.
 static KWARGS: Slot = Slot::new();
 
-/// Returns the object in `slot`, and creates a plain object there at the first call.
+/// Returns the object in `slot`. The first call creates a plain object there.
 fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
     static LOCK: Mutex<()> = Mutex::new(());
     if let Some(object) = slot.get() {

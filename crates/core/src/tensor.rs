@@ -20,7 +20,7 @@ use crate::env;
 use crate::libraries::{Kind, Lease};
 use crate::value::out_of_memory;
 
-/// Content of a tensor object. Clients know only its first field, `tensor`.
+/// Content of a tensor object. Clients access only its first field, `tensor`.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
@@ -64,7 +64,7 @@ impl Drop for Owner {
     }
 }
 
-/// Requirements of the caller on a tensor that it imports.
+/// Requirements that an importer places on a tensor.
 #[derive(Clone, Copy)]
 pub(crate) struct Require {
     /// Minimum alignment of the data in bytes; 0 for none.
@@ -179,6 +179,8 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     Ok((tensor, Box::default()))
 }
 
+/// Returns the strides of a tensor with `ndim` dimensions.
+///
 /// # Safety
 /// The strides of the tensor must be readable for `ndim` elements.
 unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
@@ -215,6 +217,8 @@ fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     Ok(())
 }
 
+/// Returns the shape of a tensor, or an error if the tensor has no valid shape.
+///
 /// # Safety
 /// The requirements of [`checked`] apply.
 unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
@@ -370,8 +374,8 @@ pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<Obj
     Ok(new_tensor(tensor, Owner::Object(source), extents, read_only))
 }
 
-/// Returns a read-only tensor object that refers to the same memory. An object that is read-only already, or that is
-/// not a tensor, is returned unchanged.
+/// Returns a read-only tensor object that refers to the memory of `object`. An object that is read-only
+/// already, or that is not a tensor, is returned unchanged.
 pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
     if object.type_index() != kTVMFFITensor || is_read_only(&object) {
         return object;
@@ -382,7 +386,7 @@ pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
     new_tensor(tensor, Owner::Object(object), Box::default(), true)
 }
 
-/// Calls the current allocator for a tensor with the shape, data type and device of `prototype`.
+/// Allocates a tensor with the shape, data type and device of `prototype` by calling the current allocator.
 ///
 /// # Safety
 /// `prototype` must be a valid tensor, except that its data pointer is not used.

@@ -30,7 +30,7 @@ use crate::{libraries, unload};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
 
-/// Number of type indices that can be allocated at most.
+/// Maximum number of type indices.
 const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
 
 type Chunk = [AtomicPtr<Entry>; CHUNK];
@@ -49,11 +49,11 @@ struct Entry {
 struct Writer {
     /// Smallest dynamic index that is not reserved for any type.
     next: i32,
-    /// State of each type that readers do not see, by type index.
+    /// Details of each type, which readers do not see, by type index.
     details: BTreeMap<i32, Details>,
 }
 
-/// State of a type that readers do not see.
+/// Details of a type, which readers do not see.
 struct Details {
     /// Number of indices reserved for the type that are in use, including its own.
     allocated: i32,
@@ -65,7 +65,7 @@ struct Details {
 /// and the old one is kept because readers may still use it. Readers hold shared references to published elements while
 /// further elements are written.
 struct Growing<T: 'static> {
-    /// The current array, which is the last one, and those that it has replaced, which are full.
+    /// All arrays: those that were replaced because they were full, then the current array.
     arrays: Vec<&'static [Element<T>]>,
     /// Number of elements in the current array.
     len: usize,
@@ -352,7 +352,7 @@ fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
     all.leak().as_ptr()
 }
 
-/// Returns a copy of bytes that is never freed.
+/// Returns a copy of `bytes` that is never freed.
 fn keep(bytes: &[u8]) -> &'static [u8] {
     Box::leak(bytes.into())
 }
@@ -462,11 +462,11 @@ impl Writer {
     /// [`libraries::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
     /// belong to a plugin and was not unloaded.
     ///
-    /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also reads the
-    /// objects of older builds, so it stays mapped as long as those.
+    /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
+    /// reads the objects of older builds, so it stays mapped as long as these objects exist.
     ///
-    /// Other builds of a plugin may declare other flags, defaults and attributes. Those of the first registration are
-    /// kept.
+    /// Other builds of a plugin may declare other flags, defaults and attributes. The flags, defaults and
+    /// attributes of the first registration are kept.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;
@@ -497,8 +497,8 @@ impl Writer {
 /// that locks it may already hold the locks of libraries.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators of libraries that are about to be unmapped: those for whose addresses `is_gone` returns true.
-/// If `is_idle` then returns false, the creators are restored and the result is false.
+/// Revokes the creators for whose addresses `is_gone` returns true, because their library is about to be
+/// unmapped. If `is_idle` then returns false, the creators are restored and the result is false.
 pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();
@@ -520,8 +520,8 @@ pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bo
     false
 }
 
-/// Revokes the getters and setters of a library that is about to be unmapped. Functions that raise an error replace
-/// those for whose getters `is_gone` returns true.
+/// Revokes the accessors of fields whose library is about to be unmapped: if `is_gone` returns true for the
+/// address of a field's getter, functions that raise an error replace its getter and setter.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
     for details in writer.details.values() {

@@ -17,8 +17,8 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_bytes(bytes).ok_or_else(|| out_of_memory("bytes"))
 }
 
-/// Creates a string object on the heap with a copy of `bytes`, even if they are few enough to be stored in a value.
-/// Returns `None` if `bytes` is empty.
+/// Creates a string object on the heap with a copy of `bytes`, even if `bytes` is short enough to be stored
+/// inline in a value. Returns `None` if `bytes` is empty.
 pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     if bytes.is_empty() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Names that are registered and removed take no memory. The test has its own program, because it counts all live objects of
-//! the process.
+//! Tests that registering and removing names takes no memory. The test is a separate program, because it
+//! counts all live objects of the process.
 
 use anyfn_core as _;
 

@@ -1,5 +1,5 @@
-//! `ffi.MakeFieldGetter` and related functions: types whose fields are in plain memory, as the peer's Python frontend
-//! defines them.
+//! Tests of `ffi.MakeFieldGetter` and related functions, with which the peer's Python frontend defines types
+//! whose fields are in plain memory.
 
 use core::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ fn call(name: &str, args: impl anyfn::IntoArgs) -> Result<Any> {
     unsafe { registry::get_unsafe(name) }?.call(args)
 }
 
-/// Converts each value to itself, except the string "refused", for which it raises an error.
+/// Returns each value unchanged, except the string "refused", for which it raises an error.
 unsafe extern "C" fn convert(_: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int {
     // SAFETY: the caller passes a valid view.
     let raw = unsafe { *value };

@@ -1,5 +1,6 @@
-//! State that several threads read while other threads change it: backtraces of errors and type info. The tests are written
-//! for a thread sanitizer, which fails them on a data race. Without one they check the results.
+//! Tests of state that several threads read while other threads change it: backtraces of errors and type
+//! info. The tests are written for a thread sanitizer, which reports data races. Without one they check the
+//! results.
 
 use std::ffi::c_void;
 use std::sync::Barrier;
@@ -43,7 +44,8 @@ fn a_trace_is_read_and_changed_by_several_threads() {
     assert_eq!(error.backtrace().matches("line 1, in f").count(), THREADS * ROUNDS);
 }
 
-/// An error of another implementation. Its function takes no lock, and fails the test if two threads run it at the same time.
+/// An error object of another implementation. The function that updates its backtrace takes no lock, and
+/// fails the test if two threads run it at the same time.
 #[repr(C)]
 struct Foreign {
     header: TVMFFIObject,

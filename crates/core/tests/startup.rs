@@ -1,4 +1,4 @@
-//! Steps that a program adds to the initialisation of the runtime.
+//! Tests of steps that a program adds to the initialisation of the runtime.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! Checks of devices. Each device that a driver of this process serves is used once. For each known kind without a
-//! device, the reason is reported.
+//! Device checks. Each available device is used once. For each known kind without an available device, the
+//! reason is reported.
 
 use std::ffi::CString;
 
@@ -70,7 +70,7 @@ fn devices() -> Vec<Check> {
     checks
 }
 
-/// Checks a device that a driver serves by copying data through its memory.
+/// Checks an available device by copying data through its memory.
 fn tried(device: Device) -> Check {
     let id = format!("device.{device}");
     let done = "allocated memory, wrote to it, copied it, read it back, and waited for the device";

@@ -1,4 +1,4 @@
-//! Diagnosis of the installation by trying each part: `anyfn doctor`.
+//! Diagnosis of the installation (`anyfn doctor`), which tries each part and reports the results.
 //!
 //! A check is a registered function `anyfn.doctor.<name>` without arguments. It returns a map or a list of maps with
 //! these keys: `id`; `status`, which is `ok`, `off` (absent, which is not a defect) or `problem` (should work but does

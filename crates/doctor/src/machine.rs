@@ -127,8 +127,8 @@ fn storage() -> Vec<Check> {
     vec![cache(), space("storage.temporary", &std::env::temp_dir(), "TMPDIR")]
 }
 
-/// Returns the folder for data that is kept between runs, such as compiled kernels. `None` if no environment variable
-/// names it.
+/// Returns the cache folder, which keeps data such as compiled kernels between runs. Returns `None` if no
+/// environment variable names it.
 fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("ANYFN_CACHE_DIR")

@@ -28,7 +28,7 @@ fn global_symbol(name: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// Copies a C string, which must be valid or NULL. `None` if it is NULL.
+/// Copies a C string. `text` must be NULL, for which `None` is returned, or a valid string.
 fn text(text: *const c_char) -> Option<String> {
     // SAFETY: NULL, or a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
@@ -109,8 +109,8 @@ fn second_runtime() -> Check {
     }
 }
 
-/// Checks that libraries that look up the runtime's functions by name find those of this runtime. `own` is the
-/// runtime's file.
+/// Checks that libraries that look up the runtime's functions by name find the functions of this runtime.
+/// `own` is the runtime's file.
 fn symbols(own: Option<&str>) -> Check {
     let done = "looked TVMFFIFunctionCall up among the global symbols of the process";
     match global_symbol(c"TVMFFIFunctionCall") {

@@ -1,6 +1,7 @@
 //! Functions for build scripts of programs: add `anyfn-host` with the feature `build` to `[build-dependencies]`.
 
-/// Exports the functions of the runtime from the program, so that libraries which it loads can find them.
+/// Exports the functions of the runtime from the program, so that libraries loaded by the program can find
+/// them.
 ///
 /// Without this, the linker does not export them, and loading a library that calls them fails. A program that links `libanyfn.so`
 /// does not need it.
@@ -10,11 +11,12 @@
 /// anyfn_host::build::export_functions();
 /// ```
 pub fn export_functions() {
-    // For all targets: naming a kind of target that the package does not have is an error.
+    // The argument applies to all targets, because Cargo rejects an argument for a kind of target that the
+    // package lacks.
     std::println!("cargo:rustc-link-arg=-rdynamic");
 }
 
-/// Exports the functions of the runtime from one binary of a package that has several.
+/// Exports the functions of the runtime from one binary of a package with several binaries.
 ///
 /// ```
 /// // In build.rs:

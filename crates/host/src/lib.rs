@@ -22,16 +22,16 @@ extern crate std;
 extern crate anyfn_core as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;
-/// Writing a library and all modules that it imports as one file.
+/// Export of a module, and of all modules that it imports, as one library file.
 #[cfg(feature = "bundle")]
 pub use anyfn_bundle as bundle;
-/// Checks of what works on this machine.
+/// Diagnosis of the installation, by trying each part.
 #[cfg(feature = "doctor")]
 pub use anyfn_doctor as doctor;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;
-/// Functions, modules and tensors of another process or machine.
+/// Sessions: functions, modules and tensors of another process or machine.
 #[cfg(feature = "rpc")]
 pub use anyfn_rpc as rpc;
 /// Devices and their memory, tensors, worker threads, timing.
@@ -41,37 +41,37 @@ pub use anyfn_runtime as runtime;
 #[cfg(feature = "build")]
 pub mod build;
 
-/// Rust sample of the README, run as a test.
+/// Rust samples of the README, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Rust sample of the page about object types.
+/// Rust samples of the page about object types, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
 struct Objects;
 
-/// Rust sample of the page about modules and bundles.
+/// Rust samples of the page about modules and bundles, run as tests.
 #[cfg(all(doctest, feature = "bundle"))]
 #[doc = include_str!("../../../docs/bundles.md")]
 struct Bundles;
 
-/// Rust sample of the page about tensors.
+/// Rust samples of the page about tensors, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
 
-/// Rust sample of the page about signatures.
+/// Rust samples of the page about signatures, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/signature.md")]
 struct Signatures;
 
-/// Rust sample of the page about errors.
+/// Rust samples of the page about errors, run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/errors.md")]
 struct Errors;
 
-/// Rust sample of the page about walks and rewriting.
+/// Rust samples of the page about walks and rewriting, run as tests.
 #[cfg(all(doctest, feature = "reflect"))]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;

@@ -19,6 +19,7 @@ extern crate anyfn_runtime as _;
 
 use anyfn_core::startup::{STEPS, record_panic_locations};
 
-/// The library has its own copy of the standard library, so the hook sees only panics of the runtime.
+/// Startup step that installs the panic hook. The library has its own copy of the standard library, so the hook
+/// receives only panics of the runtime.
 #[linkme::distributed_slice(STEPS)]
 static RECORD_PANIC_LOCATIONS: fn() = record_panic_locations;

@@ -4,8 +4,8 @@ use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Identity of a file and its content: device, inode, size, and modification time in seconds and nanoseconds. Files
-/// with the same identity are taken to have the same content.
+/// Identity of a file and its content: device, inode, size, and modification time in seconds and nanoseconds.
+/// Files with the same identity are assumed to have the same content.
 pub(crate) type Identity = (u64, u64, u64, (i64, i64));
 
 /// Opens the file at `path`. Returns its absolute path, the open file and its metadata, or the reason why it cannot be
@@ -32,7 +32,7 @@ pub(crate) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     Ok((full, file, metadata))
 }
 
-/// Returns true if two identities are those of the same file, with the same or another content.
+/// Returns true if two identities belong to the same file, even if its content has changed.
 pub(crate) fn same_file(one: &Identity, other: &Identity) -> bool {
     (one.0, one.1) == (other.0, other.1)
 }

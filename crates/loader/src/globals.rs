@@ -1,4 +1,4 @@
-//! Global functions `ffi.*` by which frontends use modules.
+//! Global functions `ffi.*`, through which frontends use modules.
 
 use core::ffi::c_void;
 
@@ -21,7 +21,7 @@ use crate::watch::{self, Watch};
 /// Modules that are kept alive until `ffi.ModuleGlobalsRemove` removes them from this list.
 static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
-/// Registers the global functions by which frontends use modules.
+/// Registers the global functions through which frontends use modules.
 pub(crate) fn register_globals() -> Result<()> {
     let of = OwnModule::try_from;
     let reg = registry::register;
@@ -94,7 +94,8 @@ pub(crate) fn register_globals() -> Result<()> {
     Ok(())
 }
 
-/// Registers the global functions that start the record of live objects (the ledger) and list its entries.
+/// Registers the global functions that start recording live objects (in the ledger) and list the recorded
+/// objects.
 fn register_ledger() -> Result<()> {
     let reg = registry::register;
     reg("ffi.LedgerStart").set_body_typed(|| {
@@ -140,7 +141,7 @@ fn register_watch() -> Result<()> {
     reg("ffi.ModuleWatchNewest").set_body_typed(|m: Module| watch::of(&m)?.newest())
 }
 
-/// Returns a description of each mapped library: its path, what of it is in use and, if it is pinned, the reason.
+/// Returns a description of each mapped library: its path, its leases and, if it is pinned, the reason.
 fn mapped() -> Result<Array<Any>> {
     let mut all = Array::<Any>::new();
     for library in lease::all() {

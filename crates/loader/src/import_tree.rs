@@ -1,4 +1,5 @@
-//! The import tree: serialised modules that a library contains, such as device code, and which of them imports which.
+//! The import tree: serialised modules that a library contains, such as device code, and the imports among
+//! them.
 //!
 //! The blob begins with its size. Then come two lists that describe the imports: the end of each module's row in the
 //! second list, and the indices of the imported modules, row by row. One entry for each module follows, with its kind
@@ -209,7 +210,7 @@ mod tests {
         check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
     }
 
-    /// Parses damaged blobs. Each must be parsed without a panic, and the result must not have more modules than the
+    /// Tests that damaged blobs are parsed without a panic, and that the result has no more modules than the
     /// blob has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_any_import_tree_without_a_panic() {

@@ -1,5 +1,5 @@
-//! Description of a library file that is not loaded: its contents, what it needs, and the versions for which it was
-//! built.
+//! Description of a library file without loading it: its contents, the libraries and symbols that it needs,
+//! and the versions for which it was built.
 
 use std::path::Path;
 use std::string::String as StdString;
@@ -12,7 +12,7 @@ use crate::file::find;
 use crate::import_tree;
 use crate::names::function_names;
 
-/// Map of the description of a library file. Its order is the one in which the entries are displayed.
+/// Description of a library file as a map. Its entries are in the order in which they are displayed.
 struct Fields(Map<String, Any>);
 
 impl Fields {

@@ -1,8 +1,9 @@
 //! The loader of library modules.
 //!
-//! A module is an object whose functions are looked up by name. The crate implements the functions `ffi.Module*`, by which
-//! frontends load and use modules, and the services that [`anyfn_core::loader::Loader`] names. Linking it is enough; a
-//! program that does without modules leaves it out.
+//! A module is an object whose functions are looked up by name. The crate implements the functions
+//! `ffi.Module*`, through which frontends load and use modules, and the services that
+//! [`anyfn_core::loader::Loader`] declares. Linking the crate is enough; a program that does without modules
+//! leaves it out.
 //!
 //! A module is an object of type 73. Before its header lies a pointer to a table of functions, because C++ clients
 //! expect an object of a C++ class there. The operations of a module are an `object::Implementation`. The
@@ -14,16 +15,17 @@
 //! - `names`, `file`, `import_tree`, `compiled`: conventions and formats. `elf` reads everything that the
 //!   dynamic loader would read, before the dynamic loader does.
 //! - `dl`: access to the dynamic loader.
-//! - `mapped`: the libraries of the process, and what is in use of them.
+//! - `mapped`: the libraries of the process, and the leases on each.
 //! - `object`: the module object.
 //! - `library`: modules whose code is a library.
 //! - `load`: loading from files; `system`: libraries that are linked into the process.
 //! - `custom`, `watch`, `inspect`, `globals`.
 //!
-//! **A library stays mapped while anything of it is in use** (`mapped::lease`). When the last reference to a module is
-//! dropped, its global functions and its imports are removed. Functions, tensors and objects of its code keep working,
-//! and loading the same file again gives a new module with the same code and static data. A file that was rebuilt is
-//! another library and is loaded beside the old one. A file that was overwritten in place is refused.
+//! **A library stays mapped while any of its code or data is in use** (`mapped::lease`). When the last
+//! reference to a module is dropped, its global functions and its imports are removed. Functions, tensors and
+//! objects of its code keep working, and loading the same file again gives a new module with the same code
+//! and static data. A file that was rebuilt is another library and is loaded beside the old one. A file that
+//! was overwritten in place is refused.
 //!
 //! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
 
@@ -57,7 +59,7 @@ use mapped::{KINDS, constructing, lease, ledger};
 #[linkme::distributed_slice(LOADERS)]
 static LOADER: &dyn Loader = &LibraryLoader;
 
-/// The loader that this crate adds to the implementation.
+/// Implementation of [`Loader`] that this crate registers with the runtime.
 struct LibraryLoader;
 
 impl Loader for LibraryLoader {

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-/// Symbol of the constant in which a library contains its import tree.
+/// Symbol of the constant that contains the import tree of a library.
 pub(crate) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Symbol of the variable through which the code of a library finds its own module (the library context).
 pub(crate) const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
@@ -15,8 +15,8 @@ pub(crate) const FUNCTION: &str = "__tvm_ffi_";
 pub(crate) const METADATA: &str = "__tvm_ffi__metadata_";
 /// Prefix of the symbol of the getter of a function's documentation.
 pub(crate) const DOC: &str = "__tvm_ffi__doc_";
-/// Prefix that the name of an exported function must not have: with [`FUNCTION`] in front, the symbol would be that of
-/// data, such as [`IMPORT_TREE`].
+/// Prefix that the name of an exported function must not have. With [`FUNCTION`] in front, such a name would
+/// be the symbol of data, such as [`IMPORT_TREE`].
 pub(crate) const DATA: &str = "_library_";
 
 /// Returns true if `symbol` is the name of a variable into which the loader writes an address.

@@ -1,4 +1,4 @@
-//! The modules of libraries that are linked into the process.
+//! Modules of libraries that are linked into the process.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Modules that follow a file: such a module always uses the newest good build of the file. Meant for development.
+//! Modules that follow a file: such a module always uses the newest good build of the file. They are meant
+//! for development.
 //!
 //! No thread checks the file in the background. The file is checked when a function of the module is looked up, and
 //! when a function that was looked up is called; a check is one system call. A build is *good* if it can be loaded and
@@ -24,7 +25,7 @@ use crate::library::registrations;
 use crate::load;
 use crate::object::{Implementation, OwnModule};
 
-/// Minimum age of a file that is considered complete. A younger file that cannot be loaded may still be being written,
+/// Minimum age of a file that is considered complete. A younger file that cannot be loaded may be incomplete,
 /// so it is tried again at the next check, without a warning.
 const SETTLED: Duration = Duration::from_secs(1);
 
@@ -96,7 +97,8 @@ impl Watch {
         self.state.lock().problem.clone()
     }
 
-    /// Checks the file, and uses its content if this is a newer good build. Returns true if it is.
+    /// Checks the file, and makes its content the current build if it is a newer good build. Returns true in
+    /// that case.
     ///
     /// # Errors
     /// Returns the error of a callback. A build that is not good is reported to `on_problem` and is not an error.
@@ -136,8 +138,8 @@ impl Watch {
         }
     }
 
-    /// Checks the file like [`Watch::poll`] and returns the module of the current build. If the content of the file
-    /// cannot be used, this is an error, even if it was already reported.
+    /// Checks the file like [`Watch::poll`] and returns the module of the current build. Returns an error if
+    /// the content of the file cannot be used, even if this was already reported.
     pub(crate) fn reload(&self) -> Result<Module> {
         let now = identity_of(Path::new(&self.path));
         match self.look(now.unwrap_or_default()) {
@@ -223,7 +225,7 @@ fn load_from(path: &str) -> Result<OwnModule> {
     OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
 }
 
-/// Returns true if a file is old enough to be considered complete, judging by its modification time.
+/// Returns true if the modification time of a file is old enough for the file to be considered complete.
 fn has_settled(identity: Identity) -> bool {
     let (seconds, nanoseconds) = identity.3;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -272,10 +274,13 @@ struct Content {
 // SAFETY: the cell holds addresses of functions only; any thread may use the rest.
 unsafe impl Send for Content {}
 
-/// Extension of such function objects. It marks them as functions that may run for a long time, as compiled code may.
+/// Function extension of these function objects. It marks them as functions that may run for a long time, as
+/// compiled code may.
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
 
+/// Returns the [`Follower`] in the content of a function object.
+///
 /// # Safety
 /// `handle` must be a function object that [`follow`] has created, alive for `'a`.
 unsafe fn follower_of<'a>(handle: *mut c_void) -> &'a Follower {
@@ -315,8 +320,8 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     })
 }
 
-/// Creates a function object that calls the function `name` in the current build whenever it is called. `function` is
-/// the one in the build with the number `build`.
+/// Creates a function object that calls the function `name` in the current build whenever it is called.
+/// `function` is this function in the build with the number `build`.
 fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
     let follower = Arc::new(Follower {
         watch: watch.clone(),

@@ -1,4 +1,5 @@
-//! Constructors of C++ libraries that would end the process if a registration failed: loading the library fails instead.
+//! Tests that loading a C++ library fails, instead of ending the process, if a registration in its
+//! constructors fails.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +9,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, fails, load};
 
-/// Source of a library that registers as C++ code does while it is opened. It ends the process if a registration fails, like
-/// an exception in a constructor.
+/// Source of a library that registers types and functions while it is opened, as C++ code does. It ends the
+/// process if a registration fails, like an exception in a constructor.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 #include <stddef.h>

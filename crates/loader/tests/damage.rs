@@ -1,4 +1,5 @@
-//! Damaged libraries: each is refused with its own reason before any of its code runs, and none ends the process.
+//! Tests that each damaged library is refused with a specific reason before any of its code runs, and that
+//! none ends the process.
 
 use std::fs;
 use std::path::Path;
@@ -450,7 +451,8 @@ fn a_library_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-/// A library whose section headers were removed, as `sstrip` does, is complete: the dynamic loader needs none.
+/// Tests that a library without section headers, as `sstrip` produces it, can be loaded: the dynamic loader
+/// needs none.
 #[test]
 fn section_headers_are_not_needed() {
     let Some((mut content, _)) = library() else { return };
@@ -462,7 +464,8 @@ fn section_headers_are_not_needed() {
     module.get_function("f").unwrap().call(()).unwrap();
 }
 
-/// Random changes of bytes that the dynamic loader reads lead to an error, or to a library that loads.
+/// Tests that random changes of bytes that the dynamic loader reads lead to an error, or to a library that
+/// loads.
 #[test]
 fn random_damage_does_not_end_the_process() {
     let Some((whole, layout)) = library() else { return };
@@ -538,7 +541,8 @@ fn loads_for_the_others() {
     std::process::exit(0);
 }
 
-/// A small file must not make the reader use much memory: the names of many symbols may be the same part of one table.
+/// Tests that a small file cannot make the reader use much memory: the names of many symbols may be the same
+/// part of one table.
 #[test]
 fn one_long_name_for_all_symbols_is_refused() {
     let mut source = String::from("int ");

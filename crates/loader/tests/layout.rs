@@ -1,4 +1,5 @@
-//! A Rust plugin with a type whose fields differ from those of a registered type with the same key.
+//! Tests a Rust plugin with a type whose fields differ from the fields of a registered type with the same
+//! key.
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterAttr, kTVMFFIObject};
 use anyfn::reflection::TypeInfo;

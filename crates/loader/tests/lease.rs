@@ -1,4 +1,4 @@
-//! Everything of a library that is in use keeps it mapped, and nothing else does.
+//! Tests that a library stays mapped as long as any part of it is in use, and no longer.
 
 use std::ffi::c_void;
 
@@ -156,7 +156,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Loads and unloads each library `ANYFN_CYCLES` times. If the variable is set, the test checks the memory as well.
+/// Tests loading and unloading each library `ANYFN_CYCLES` times. If the variable is set, the test checks the
+/// memory as well.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let _turn = turn();
@@ -228,7 +229,8 @@ fn what_cannot_be_counted_is_pinned() {
     let _: *const c_void = (TVMFFIFunctionCall as *const ()).cast();
 }
 
-/// The caller keeps a function that the library passed to it, and the library keeps a function of the caller.
+/// Tests callbacks in both directions: the caller keeps a function that the library passed to it, and the
+/// library keeps a function of the caller.
 #[test]
 fn callbacks_in_both_directions_outlive_the_module() {
     let _turn = turn();

@@ -1,4 +1,4 @@
-//! The ledger reports which code created the objects that keep a library mapped.
+//! Tests that the ledger reports which code created the objects that keep a library mapped.
 
 use anyfn::{Any, Array, Map, Module, PackedFunc, String as Text};
 use anyfn_loader as _;
@@ -20,7 +20,7 @@ fn text(handle: &Map<Text, Any>, key: &str) -> Option<String> {
     handle.at(key).unwrap().get::<Option<String>>().unwrap()
 }
 
-/// This is a single test, because the ledger belongs to the process and cannot be stopped.
+/// Tests the ledger in a single test, because it belongs to the process and cannot be stopped.
 #[test]
 fn the_ledger() {
     let source = r#"
@@ -57,7 +57,8 @@ fn the_ledger() {
     assert!(text(&found[1], "code").unwrap().starts_with("seven+0x0 ("));
     assert!(text(&found[1], "place").is_none(), "no frontend has said where it is");
     let frames = found[1].at("frames").unwrap().get::<Array<Text>>().unwrap();
-    // The address sanitizer replaces the function that finds frames by its own, which does not find all of them.
+    // The address sanitizer replaces the function that walks the stack; the replacement does not find all
+    // frames.
     let is_found = |name: &str| frames.iter().any(|frame| frame.contains(name));
     assert!(is_found("__tvm_ffi_make+0x") || is_found("_interceptor_backtrace"), "{frames:?}");
     let all = call("ffi.LiveHandlesText", (&module,)).unwrap().get::<String>().unwrap();

@@ -1,4 +1,5 @@
-//! The library context of a module's code, and what is released with the last handle of a module.
+//! Tests of the library context of a module's code, and of the release of resources with the last handle of a
+//! module.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, fails, load, saxpy, testing_plugin};
 
-/// The plugin's global functions are shared by the process, so tests that load it take turns.
+/// Lock for the tests that load the plugin, whose global functions are shared by the process.
 static PLUGIN: Mutex<()> = Mutex::new(());
 
 fn plugin_turn() -> std::sync::MutexGuard<'static, ()> {
@@ -331,7 +332,7 @@ unsafe extern "C" fn linked_in_too(_: *mut c_void, _: *const TVMFFIAny, _: i32, 
     0
 }
 
-/// Two libraries linked into one program, with functions of the same names.
+/// Tests two libraries linked into one program, with functions of the same names.
 #[test]
 fn each_prefix_is_a_module_of_its_own() {
     static mut SLOTS: [*mut c_void; 2] = [std::ptr::null_mut(); 2];
@@ -383,7 +384,7 @@ fn a_linked_library_carries_an_import_tree() {
     assert_eq!(g.call(()).unwrap().get::<i64>().unwrap(), 78);
 }
 
-/// A name that compiled code looks up through its library context is searched for once.
+/// Tests that a name that compiled code looks up through its library context is searched for only once.
 #[test]
 fn a_name_that_was_looked_up_is_not_searched_for_again() {
     let Some(path) = compile("once", CONTEXT, &[]) else { return };

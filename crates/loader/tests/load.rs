@@ -1,4 +1,4 @@
-//! Loading of library modules: files that load, and files that are refused with a reason.
+//! Tests of loading library modules: files that load, and files that are refused with a reason.
 
 use std::fs;
 use std::path::Path;

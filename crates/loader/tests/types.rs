@@ -1,5 +1,5 @@
-//! Types that Rust plugins define: their state while the plugin is unmapped, their return when it is loaded again, and
-//! plugins that define the same type.
+//! Tests of types that Rust plugins define: their state while the plugin is unmapped and after it is loaded
+//! again, and plugins that define the same type.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -320,7 +320,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-/// Puts another build of the plugin at a path and loads it. All builds at a path define the same types.
+/// Copies another build of the plugin to a path and loads it. All builds at a path define the same types.
 fn another(name: &str) -> (PathBuf, Module) {
     let path = scratch(name);
     new_build(&path);

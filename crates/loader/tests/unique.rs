@@ -1,5 +1,5 @@
-//! Variables that the system merges into one for the whole process: those of the ABI's headers stay separate for each
-//! library.
+//! Tests that the static variables of the ABI's headers stay separate for each library, although the system
+//! merges other unique variables into one for the whole process.
 
 use std::ffi::{CString, c_void};
 
@@ -26,13 +26,15 @@ ANYFN_EXPORT(addresses) {
 }
 "#;
 
-/// Returns the source with a name of four letters. Each test has its own, because the variables are shared by the process.
+/// Returns [`SOURCE`] with the four letters of `name` in the name of its first variable. Each test uses a
+/// different name, because the variables are shared by the process.
 fn source(name: &str) -> String {
     assert_eq!(name.len(), 4);
     SOURCE.replace("4test", &format!("4{name}"))
 }
 
-/// Opens such a library without our loader, like a library of another runtime. Returns its function `addresses`.
+/// Opens a library with the source [`source`] without our loader, like a library of another runtime. Returns
+/// its function `addresses`.
 fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     let path = compile(&format!("unique_{name}"), &source(name), &[]).unwrap();
     let path = CString::new(path.to_str().unwrap()).unwrap();
@@ -46,7 +48,7 @@ fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
     unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(i32) -> *mut c_void>(addresses) }
 }
 
-/// A C++ library whose variables are in another library.
+/// Tests a C++ library whose variables are in another library.
 #[test]
 fn variables_of_a_needed_library_are_not_shared_either() {
     let Some(inner) = compile("unique_inner", &source("deep"), &["-Wl,-soname,unique_inner.so"]) else {

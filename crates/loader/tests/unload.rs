@@ -1,5 +1,5 @@
-//! Cases in which something of a library could remain when it is unmapped, or in which a library could stay mapped although
-//! nothing of it is in use.
+//! Tests that no part of a library remains when it is unmapped, and that no library stays mapped although it
+//! is not in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -68,8 +68,8 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);
 }
 
-/// The code addresses of functions that were released again do not count: other libraries may have been mapped there and
-/// unmapped again.
+/// Tests that the code addresses of functions that were released again do not count: other libraries may have
+/// been mapped there and unmapped again.
 #[test]
 fn what_a_constructor_makes_and_releases_does_not_keep_the_library() {
     let _turn = turn();
@@ -257,8 +257,9 @@ fn a_library_may_reap_and_load_where_it_begins_and_ends() {
     }
 }
 
-/// A library that is opened without our loader runs its constructors under the dynamic loader's lock. If they create
-/// functions, no other thread may wait for that lock while it holds a lock that creating functions needs.
+/// Tests a library that is opened without our loader, so that its constructors run under the dynamic loader's
+/// lock. If they create functions, no other thread may wait for that lock while it holds a lock that creating
+/// functions needs.
 #[test]
 fn making_functions_under_the_loaders_lock_ends() {
     let _turn = turn();
@@ -294,7 +295,7 @@ fn making_functions_under_the_loaders_lock_ends() {
     });
 }
 
-/// Runs for `ANYFN_STRESS_SECONDS` seconds, 1 by default.
+/// Loads, uses and unmaps libraries on several threads for `ANYFN_STRESS_SECONDS` seconds, 1 by default.
 #[test]
 fn threads_that_load_use_and_reap() {
     let _turn = turn();

@@ -1,4 +1,4 @@
-//! Functions that trust addresses, and the code that can look them up.
+//! Tests of functions that dereference addresses that they receive, and of the code that may look them up.
 
 use anyfn::{Any, OpaquePtr, PackedFunc, Signature, Unsafe, global, registry};
 use anyfn_loader as _;
@@ -70,7 +70,7 @@ fn the_mark_goes_with_the_function_and_not_with_the_name() -> anyfn::Result<()> 
     Ok(())
 }
 
-/// Finds functions that take an address but are not marked as unsafe.
+/// Tests that all functions that take an address are marked as unsafe.
 #[test]
 fn no_function_takes_an_address_without_the_mark() -> anyfn::Result<()> {
     for name in registry::list()? {

@@ -1,4 +1,4 @@
-//! Newer builds of a library beside older ones, and modules that follow a file.
+//! Tests of newer builds of a library beside older ones, and of modules that follow a file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ mod support;
 use support::unload::{call, leases, mappings, reap, turn};
 use support::{compile, fails, load, new_build, put, scratch, testing_plugin};
 
-/// Puts a version of a library as a new file under a name. Its modification time is old enough that it counts as complete.
+/// Compiles a version of a library to a new file called `name`. Its modification time is old enough that it
+/// counts as complete.
 fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT(version) {{ return anyfn_return_int(result, {version}); }}\n{more}"
@@ -85,7 +86,7 @@ fn a_bad_build_is_told_of_once() {
     fails(call("ffi.ModuleWatchPoll", (load(&path).unwrap(),)), "TypeError", "of kind `library`");
 }
 
-/// A constructor that calls a function of the watch which is loading it calls the previous build.
+/// Tests that a constructor that calls a function of the watch that is loading it calls the previous build.
 #[test]
 fn a_build_that_calls_the_watch_while_it_is_loaded() {
     let _turn = turn();
@@ -196,7 +197,8 @@ fn a_watch_takes_names_over_through_a_link() {
     assert_eq!((mappings(&one), mappings(&two)), (0, 0));
 }
 
-/// The dynamic loader remembers each name under which it has found a library, even if the name refers to another file later.
+/// Tests builds under reused names. The dynamic loader remembers each name under which it has found a
+/// library, even if the name refers to another file later.
 #[test]
 fn names_that_the_dynamic_loader_remembers() {
     let _turn = turn();

@@ -21,7 +21,7 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Names, defaults and attributes of the arguments of a function.
+/// Names, defaults and attributes of a function's arguments.
 pub(crate) struct Arguments {
     names: Vec<String>,
     /// Defaults of the last arguments, as `::anyfn::Literal` values.
@@ -109,7 +109,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Generates the `::anyfn::Names` constant of the function, and the checks that accompany it.
+    /// Generates the `::anyfn::Names` constant of the function, and the checks of the defaults.
     pub(crate) fn names(&self, function: &impl ToTokens, doc: &str) -> (TokenStream, TokenStream) {
         let Arguments { names, defaults, read_only, checks } = self;
         let names = quote! {
@@ -124,7 +124,8 @@ impl Arguments {
         (names, quote!(#(#checks)*))
     }
 
-    /// Creates the value for a function whose arguments are not known, because only its path is.
+    /// Creates the description of a function whose arguments are not known, because the macro receives only its
+    /// path.
     pub(crate) fn unknown() -> Arguments {
         Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
     }
@@ -183,7 +184,7 @@ pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream
     Ok(Some(quote!(const _: #ty = #default;)))
 }
 
-/// Returns the `T` if the type is an `Option<T>`, and otherwise `None`.
+/// Returns the type `T` of an `Option<T>`; `None` for other types.
 fn optional(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;

@@ -67,8 +67,8 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
-            /// Sets the function that counts the ends of objects. It is code of the process that loads this library, so
-            /// it stays mapped when this library is unmapped.
+            /// Sets the function that counts the objects freed by this library. It is code of the process that
+            /// loads this library, so it stays mapped when this library is unmapped.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
                 // SAFETY: the loader passes a function of the runtime.
@@ -90,8 +90,8 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::core::ptr::from_ref(place).cast_mut().cast()
             }
 
-            /// Note with the ABI version and the version of the core for which the library was built. The loader reads
-            /// it before any code of the library runs.
+            /// ELF note with the ABI version and the version of the core for which the library was built. The
+            /// loader reads it before any code of the library runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]
             static NOTE: ::anyfn::__private::Note = ::anyfn::__private::NOTE;
@@ -100,8 +100,8 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     Ok(out)
 }
 
-/// Returns an error for names whose symbols the loader interprets differently. For example, `__tvm_ffi__library_ctx` is
-/// a variable that the loader writes.
+/// Returns an error for a name whose symbol the loader would not treat as a function. For example,
+/// `__tvm_ffi__library_ctx` is a variable that the loader writes.
 fn check_name(name: &str, at: &impl quote::ToTokens) -> syn::Result<()> {
     let reserved = ["_library_", "_metadata_", "_doc_"];
     if name.is_empty() || reserved.iter().any(|begin| name.starts_with(begin)) {

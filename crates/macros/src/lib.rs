@@ -83,7 +83,7 @@ pub fn export(items: TokenStream) -> TokenStream {
     finish(export::expand(items.into()))
 }
 
-/// Implements an object type for a Rust type and registers its fields for all languages: `#[derive(Object)]`.
+/// Makes a Rust type an object type and registers its fields for all languages: `#[derive(Object)]`.
 ///
 /// The named fields become reflected fields, which every language reads by name and whose doc comments it sees. Every
 /// language can construct objects from arguments for these fields. The type of a field must be one that functions take
@@ -167,7 +167,7 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
 }
 
-/// Registers the functions in an `impl` of a derived type for all languages: `#[methods]`.
+/// Registers the functions in an `impl` of a type with `#[derive(Object)]` for all languages: `#[methods]`.
 ///
 /// Functions whose first parameter is `&self` or `this: Ref<Self>` become methods; the others become static methods.
 /// Types, defaults, names and doc comments are treated as in [`macro@register`]. Helpers for Rust alone belong in
@@ -196,17 +196,17 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
 ///         Ok(Account { owner, cents })
 ///     }
 ///
-///     /// An account with as much more.
+///     /// Returns an account with `cents` more.
 ///     fn plus(&self, cents: i64) -> Account {
 ///         Account { owner: self.owner.clone(), cents: self.cents + cents }
 ///     }
 ///
-///     /// Cents of both.
+///     /// Returns the total of both accounts in cents.
 ///     fn total(this: Ref<Self>, other: Ref<Account>) -> i64 {
 ///         this.cents + other.cents
 ///     }
 ///
-///     /// The name of cents.
+///     /// Returns the name of the currency.
 ///     fn currency() -> &'static str {
 ///         "EUR"
 ///     }

@@ -10,7 +10,7 @@ use syn::{
 
 use crate::attributes::{Arguments, doc};
 
-/// The options of a method, from the attributes in front of it.
+/// Options of a method, read from its attributes.
 #[derive(Default)]
 struct Options {
     name: Option<LitStr>,

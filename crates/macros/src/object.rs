@@ -433,8 +433,9 @@ fn definition(
     })
 }
 
-/// Generates checks that refuse a struct whose fields are not aligned, because fields are accessed by reference.
-/// Looking for `#[repr(packed)]` would not suffice, because other macros may add it after this one runs.
+/// Generates compile-time checks that reject a struct with unaligned fields, because fields are accessed by
+/// reference. Looking for `#[repr(packed)]` would not suffice, because other macros may add the attribute after
+/// this macro runs.
 fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -> TokenStream {
     let fields = fields.iter().map(|field| (field.ty, &field.member)).chain(base);
     let asserts = fields.map(|(ty, member)| {

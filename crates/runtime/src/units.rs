@@ -1,4 +1,4 @@
-//! Formatting of quantities for people.
+//! Formatting of quantities for display.
 
 use std::fmt;
 

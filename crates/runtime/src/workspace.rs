@@ -73,8 +73,8 @@ impl Pool {
         Ok(data)
     }
 
-    /// Takes back the block at the address `data`. Returns the kept blocks that exceed the limit, so that the caller
-    /// frees them; `None` if this thread does not use a block at that address.
+    /// Takes back the block at the address `data`. Returns the kept blocks that exceed the limit, for the
+    /// caller to free, or `None` if this thread does not use a block at that address.
     fn free(&mut self, data: *mut c_void) -> Option<Vec<Block>> {
         // Usually the last one.
         let found = self.used.iter().rposition(|block| core::ptr::eq(block.0.data(), data))?;
@@ -133,7 +133,8 @@ pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
     }
 }
 
-/// Calls `body` with this thread's pool of a device. `None` if the thread is ending and no longer has pools.
+/// Calls `body` with this thread's pool of a device. Returns `None` if the thread is ending and no longer has
+/// pools.
 fn with_pool<T>(device: Device, body: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     POOLS
         .try_with(|pools| {
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Serialises the tests that compare byte counts, because bytes are counted for all threads.
+    /// Lock that serialises the tests that compare byte counts, because bytes are counted for all threads.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     fn turn() -> std::sync::MutexGuard<'static, ()> {

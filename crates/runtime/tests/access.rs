@@ -1,4 +1,5 @@
-//! Access to the elements of tensors: no thread sees a part of another thread's write, and no thread blocks itself.
+//! Tests of accesses to the elements of tensors: no thread sees a part of another thread's write, and no
+//! thread blocks itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,7 +13,7 @@ fn error<T>(result: Result<T, Error>) -> String {
     result.err().map(|error| format!("{}: {}", error.kind(), error.message())).unwrap()
 }
 
-/// Ends the other threads of a test, even if it fails.
+/// Guard that ends the other threads of a test on drop, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

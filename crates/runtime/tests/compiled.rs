@@ -1,4 +1,4 @@
-//! Runs libraries that apache-tvm has compiled (testing/compiled/build.py) from Rust.
+//! Tests that run libraries that apache-tvm has compiled (testing/compiled/build.py) from Rust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,8 +9,8 @@ use anyfn_loader as _;
 use anyfn_random::Random;
 use anyfn_runtime as _;
 
-/// Returns the folder with the libraries, which are built if they do not exist. Without the compiler, reports that and returns
-/// `None`.
+/// Returns the folder with the libraries, which are built if they do not exist. If the compiler is missing,
+/// reports this and returns `None`.
 fn folder() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".x/venv-tvm/bin/python");

@@ -1,4 +1,5 @@
-//! The layer above drivers: how it treats a driver that violates its contract, and memory that was never written.
+//! Tests of the layer above drivers, with a driver that violates its contract and with memory that was never
+//! written.
 
 use core::ffi::c_void;
 use core::ptr;

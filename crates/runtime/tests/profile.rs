@@ -1,4 +1,4 @@
-//! Profiles of Rust code. The tests take turns, because a process has a single profile.
+//! Tests of profiles of Rust code. The tests take turns, because a process has a single profile.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use anyfn_runtime::profile::{self, Function, Options, Order, Profile};
 
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Returns the profile of `body`.
+/// Records the calls of `body` and returns their profile.
 fn recorded(options: Options, body: impl FnOnce()) -> Profile {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     profile::start(options).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors in Rust code, which uses methods of `anyfn` alone.
+//! Tests of tensors in Rust code that uses only methods of `anyfn`.
 
 use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc, registry};
 use anyfn_loader as _;

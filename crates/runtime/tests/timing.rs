@@ -1,4 +1,4 @@
-//! Time measurements from Rust, as other crates make them.
+//! Tests of time measurements from Rust.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
     assert!(error.message().contains(part), "{}", error.message());
 }
 
-/// Runs for `micros` microseconds, by the clock of the machine.
+/// Keeps the processor busy for `micros` microseconds.
 fn busy(micros: u64) {
     let end = Instant::now() + Duration::from_micros(micros);
     while Instant::now() < end {
@@ -170,7 +170,7 @@ fn a_driver_gives_the_clock_of_its_device() {
     let on = |id: i32| TimeEvaluator { device: Device::new(KIND, id), number: 4, ..Default::default() };
     assert_eq!(on(0).run(&function, ()).unwrap().mean, 0.25);
     fails(on(2).run(&function, ()), "RuntimeError", "the device is lost");
-    // A measurement with a clock that always shows zero ends, too.
+    // A measurement with a clock that always shows zero ends as well.
     let timing = TimeEvaluator { limit_zero_time_iterations: 3, ..on(1) }.run(&function, ()).unwrap();
     assert_eq!((timing.mean, timing.numbers.get(0).unwrap()), (0.0, 32));
 }

@@ -133,10 +133,10 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
   kDLFloat4_e2m1fn = 17
 } DLDataTypeCode;
 
-/** Major version of DLPack that tensors are exported with. */
+/** DLPack major version of exported tensors. */
 #define DLPACK_MAJOR_VERSION 1
 
-/** Minor version of DLPack that tensors are exported with. */
+/** DLPack minor version of exported tensors. */
 #define DLPACK_MINOR_VERSION 3
 
 /** Flag of a `DLManagedTensorVersioned`: the memory must not be written. */
@@ -146,8 +146,8 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
 #define DLPACK_FLAG_BITMASK_IS_COPIED (UINT32_C(2))
 
 /**
- * Flag of a `DLManagedTensorVersioned`: each element of less than a byte occupies a whole byte. Without it they are
- * packed.
+ * Flag of a `DLManagedTensorVersioned`: each element smaller than a byte occupies a whole byte. Without the
+ * flag, such elements are packed.
  */
 #define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (UINT32_C(4))
 
@@ -176,9 +176,9 @@ typedef int (*DLPackManagedTensorAllocator)(
 
 /** Version of the DLPack protocol. */
 struct DLPackVersion {
-  /** Major version; readers accept only the one that they know. */
+  /** Major version; readers reject all but the major version that they implement. */
   uint32_t major;
-  /** Minor version; readers accept newer ones. */
+  /** Minor version; readers accept newer minor versions. */
   uint32_t minor;
 };
 
@@ -341,50 +341,56 @@ typedef enum TVMFFIBacktraceUpdateMode ANYFN_ENUM_BASE {
 
 /** Flags of fields and methods. */
 typedef enum TVMFFIFieldFlagBitMask ANYFN_ENUM_BASE {
-  /** The field can be set. */
+  /** Flag of a field that can be set. */
   kTVMFFIFieldFlagBitMaskWritable = 1,
-  /** The field has a default value. */
+  /** Flag of a field that has a default value. */
   kTVMFFIFieldFlagBitMaskHasDefault = 1 << 1,
-  /** The method is static: it takes no object. */
+  /** Flag of a static method, which takes no object. */
   kTVMFFIFieldFlagBitMaskIsStaticMethod = 1 << 2,
-  /** The field is ignored by structural equality and hash. */
+  /** Flag of a field that structural equality and hash ignore. */
   kTVMFFIFieldFlagBitMaskSEqHashIgnore = 1 << 3,
-  /** The field is a definition region: it defines the variables in its value, at any depth. */
+  /** Flag of a field that is a definition region: it defines the variables in its value, at any depth. */
   kTVMFFIFieldFlagBitMaskSEqHashDefPattern = 1 << 4,
-  /** The default of the field is the result of a function that is called for each object. */
+  /** Flag of a field whose default is the result of a function that is called for each object. */
   kTVMFFIFieldFlagBitMaskDefaultFromFactory = 1 << 5,
-  /** The field is omitted from the printed representation. */
+  /** Flag of a field that is omitted from the printed representation. */
   kTVMFFIFieldFlagBitMaskReprOff = 1 << 6,
-  /** The field is ignored by comparison. */
+  /** Flag of a field that comparison ignores. */
   kTVMFFIFieldFlagBitMaskCompareOff = 1 << 7,
-  /** The field is ignored by the hash. */
+  /** Flag of a field that the hash ignores. */
   kTVMFFIFieldFlagBitMaskHashOff = 1 << 8,
-  /** The field is not an argument of the constructor. */
+  /** Flag of a field that is not an argument of the constructor. */
   kTVMFFIFieldFlagBitMaskInitOff = 1 << 9,
-  /** The field is a keyword-only argument of the constructor. */
+  /** Flag of a field that is a keyword-only argument of the constructor. */
   kTVMFFIFieldFlagBitMaskKwOnly = 1 << 10,
-  /** The `setter` of the field is a Function object. */
+  /** Flag of a field whose `setter` is a Function object. */
   kTVMFFIFieldFlagBitSetterIsFunctionObj = 1 << 11,
   /**
-   * The field is a definition region: it defines the variables in its value. Variables in the fields of these
-   * variables are uses, not definitions.
+   * Flag of a field that is a definition region: it defines the variables in its value. Variables in the
+   * fields of these variables are uses, not definitions.
    */
   kTVMFFIFieldFlagBitMaskSEqHashDefSimple = 1 << 12
 } TVMFFIFieldFlagBitMask;
 
 /** Treatment of a type by structural equality and hash. */
 typedef enum TVMFFISEqHashKind ANYFN_ENUM_BASE {
-  /** Structural equality and hash are not supported. */
+  /** Kind of types without structural equality and hash. */
   kTVMFFISEqHashKindUnsupported = 0,
-  /** Compared by content. */
+  /** Kind of types that are compared by content. */
   kTVMFFISEqHashKindTreeNode = 1,
-  /** Free variable, which equality pairs with one variable of the other graph. */
+  /** Kind of free variables. Equality pairs each of them with one variable of the other graph. */
   kTVMFFISEqHashKindFreeVar = 2,
-  /** Compared by content, and by which nodes are reached along several paths. */
+  /**
+   * Kind of types that are compared by content and by sharing: a node shared in one graph must be shared in
+   * the other graph, too.
+   */
   kTVMFFISEqHashKindDAGNode = 3,
-  /** Compared by content. The objects are immutable, so an object equals itself without a comparison of the content. */
+  /**
+   * Kind of immutable types that are compared by content. An object equals itself without a comparison of
+   * the content.
+   */
   kTVMFFISEqHashKindConstTreeNode = 4,
-  /** Compared by address. */
+  /** Kind of types that are compared by address. */
   kTVMFFISEqHashKindUniqueInstance = 5
 } TVMFFISEqHashKind;
 
@@ -482,7 +488,7 @@ struct TVMFFIAny {
 
 /** Borrowed bytes: an address and a length. */
 struct TVMFFIByteArray {
-  /** First byte; may be NULL when `size` is zero. */
+  /** Address of the first byte; may be NULL if `size` is zero. */
   const char* data;
   /** Number of bytes. */
   size_t size;
@@ -515,7 +521,7 @@ struct TVMFFIShapeCell {
 
 /** Content of an Array (type 71) or List (type 75). */
 struct TVMFFISeqCell {
-  /** First element; the elements are of type `TVMFFIAny`. */
+  /** Address of the first element; the elements are of type `TVMFFIAny`. */
   void* data;
   /** Number of elements. */
   int64_t size;
@@ -556,8 +562,8 @@ struct TVMFFIOpaqueObjectCell {
 };
 
 /**
- * Function that frees the memory of an object from a custom allocator. It is stored directly before the header of the
- * object.
+ * Prefix of the memory of an object from a custom allocator, directly before the header of the object. It
+ * stores the function that frees the memory.
  */
 struct TVMFFIObjectAllocHeader {
   /** Function that frees the memory of the object whose header follows. Argument: the address of the header. */
@@ -692,8 +698,8 @@ struct TVMFFITypeInfo {
 #define FUNCTION_FLAG_BLOCKING 1
 
 /**
- * Flag of a function: it trusts an address that its caller passes, or an integer that represents one. Clients whose
- * languages promise memory safety, and remote peers, cannot look it up.
+ * Flag of a function that trusts an address passed by its caller, directly or as an integer. Remote peers and
+ * clients in memory-safe languages cannot look up such a function.
  */
 #define FUNCTION_FLAG_UNSAFE 2
 
@@ -825,8 +831,8 @@ ANYFN_DLL int TVMFFIFunctionCreate(
 ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
 /**
- * Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is moved out
- * of its slot.
+ * Creates an owned value from a view. Borrowed strings are copied. The object of an r-value reference is
+ * moved out of the variable of the caller.
  *
  * A borrowed `DLTensor*` becomes a tensor object if the frontend that owns it can keep its memory alive, and an
  * opaque pointer otherwise.
@@ -963,7 +969,7 @@ ANYFN_DLL int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInf
 ANYFN_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
 
 /**
- * Sets an attribute of a type, once. With type index 0 it only creates the column of the attribute.
+ * Sets an attribute of a type, once. With type index 0, only the column of the attribute is created.
  *
  * Raises `RuntimeError` if the attribute is already set.
  */
@@ -1040,7 +1046,10 @@ ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(
     int write_to_global_context,
     DLPackManagedTensorAllocator* opt_out_original_allocator);
 
-/** Returns the tensor allocator of this thread, else the global one, else NULL. */
+/**
+ * Returns the tensor allocator of this thread, or the global allocator if this thread has set none. The
+ * result is NULL if neither is set.
+ */
 ANYFN_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
 
 /**
@@ -1050,8 +1059,8 @@ ANYFN_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(
 ANYFN_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 
 /**
- * Lets the host language handle pending signals. Returns -1 if that raised an error, which the host language
- * keeps, or if the call in progress on this thread was cancelled.
+ * Lets the host language handle pending signals. Returns -1 if a handler raised an error, which the host
+ * language keeps, or if the call in progress on this thread was cancelled.
  */
 ANYFN_DLL int TVMFFIEnvCheckSignals(void);
 
@@ -1229,9 +1238,9 @@ struct TVMParallelGroupEnv {
 /**
  * Runs `task(i, env, cdata)` for each `i` below `num_task` and waits for all tasks.
  *
- * The tasks run on this thread and on worker threads. If `num_task` is 0, there are as many tasks as threads. If a
- * task returns a value other than 0, the other tasks still run to completion, and then the first error that
- * occurred is raised. A task may itself launch tasks.
+ * The tasks run on this thread and on worker threads. If `num_task` is 0, the number of tasks is the
+ * number of threads. If a task returns a value other than 0, the other tasks still run to completion, and
+ * then the first error that occurred is raised. A task may itself launch tasks.
  */
 ANYFN_DLL int TVMBackendParallelLaunch(
     int (*task)(int task_id, TVMParallelGroupEnv* env, void* cdata),

@@ -290,7 +290,7 @@ mod imp {
         }
     }
 
-    /// The guard of the lock while a thread forks.
+    /// Guard of the table's lock while a thread forks.
     struct Kept(UnsafeCell<Option<MutexGuard<'static, State>>>);
 
     // SAFETY: used only by the thread that holds the table's lock.

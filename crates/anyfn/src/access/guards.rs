@@ -10,10 +10,11 @@ use anyfn_abi::{kDLCPU, kDLCUDAHost, kDLROCMHost};
 use super::{Access, Mode, Region};
 use crate::{Element, Result, Tensor, TensorView, bail};
 
-/// The elements of a tensor, for reading: a slice in row-major order.
+/// Guard that gives read access to the elements of a tensor, as a slice in row-major order.
 ///
-/// While it is alive, functions and guards of the runtime that write the same memory wait for it on other threads,
-/// and fail with `RuntimeError` on this thread. Drop it before calling functions that may use the tensor.
+/// While the guard is alive, functions and guards of the runtime that write the same memory wait for it on
+/// other threads, and fail with `RuntimeError` on this thread. Drop the guard before calling functions that may
+/// use the tensor.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -51,10 +52,11 @@ pub struct TensorRead<'a, T> {
     _elements: PhantomData<&'a [T]>,
 }
 
-/// The elements of a tensor, for writing: a slice in row-major order.
+/// Guard that gives write access to the elements of a tensor, as a slice in row-major order.
 ///
-/// While it is alive, functions and guards of the runtime that use the same memory wait for it on other threads, and
-/// fail with `RuntimeError` on this thread. Drop it before calling functions that may use the tensor.
+/// While the guard is alive, functions and guards of the runtime that use the same memory wait for it on other
+/// threads, and fail with `RuntimeError` on this thread. Drop the guard before calling functions that may use
+/// the tensor.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -232,7 +234,7 @@ impl<'a> TensorView<'a> {
         Ok((from.read(read), into.write(write)))
     }
 
-    /// Borrows the bytes of the elements for reading, whatever their data type.
+    /// Borrows the elements for reading as bytes, for any data type.
     ///
     /// # Errors
     /// Returns the errors of [`TensorView::read`].
@@ -242,7 +244,7 @@ impl<'a> TensorView<'a> {
         Ok(elements.read(access))
     }
 
-    /// Borrows the bytes of the elements for writing, whatever their data type.
+    /// Borrows the elements for writing as bytes, for any data type.
     ///
     /// # Errors
     /// Returns the errors of [`TensorView::write`].

@@ -1,12 +1,14 @@
 //! Access to the elements of tensors: many readers or one writer for each range of memory, on each device.
 //!
 //! A [`Tensor`](crate::Tensor) and a [`TensorView`](crate::TensorView) describe memory; neither gives access to it.
-//! Elements are read through [`TensorRead`] and written through [`TensorWrite`], and each function of the runtime
-//! that touches elements holds an [`Access`] meanwhile. All accesses are entered in one table of the process. The
-//! table holds byte ranges and not objects, so views of one tensor exclude each other only where they overlap.
-//!
-//! - An access that conflicts with an access of another thread waits for it to end. Ranges that are needed together
-//!   are taken together ([`Access::begin`]), so functions that copy in opposite directions do not deadlock.
+//! A [`Tensor`](crate::Tensor) and a [`TensorView`](crate::TensorView) describe memory; neither gives access to
+//! it. Elements are read through [`TensorRead`] and written through [`TensorWrite`], and each function of the
+//! runtime that uses elements holds an [`Access`] while it does so. All accesses are recorded in one table of
+//! the process. The table holds byte ranges and not objects, so views of one tensor exclude each other only
+//! where they overlap.
+//! - An access that conflicts with an access of another thread waits for it to end. Ranges that are needed
+//!   together are requested together ([`Access::begin`]), so functions that copy in opposite directions do not
+//!   deadlock.
 //! - An access that conflicts with an access of the same thread fails with `RuntimeError`. So does an access that
 //!   would wait forever, because the threads that it waits for are waiting for the calling thread.
 //! - Foreign code and compiled kernels read and write their arguments without consulting the table. The caller of
@@ -66,7 +68,7 @@ impl Region {
     }
 }
 
-/// The way in which a region is used.
+/// Mode of an access: read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Read access: other accesses may read at the same time.
@@ -107,7 +109,7 @@ impl Wanted {
 #[doc(hidden)]
 pub use functions::{Functions, after_fork, before_fork, functions};
 
-/// An access in progress. It ends when this is dropped, on the thread that began it.
+/// An access in progress. It ends when the value is dropped, on the thread that began the access.
 ///
 /// It records that the memory is in use and gives no access to it: code that holds an `Access` and uses raw pointers
 /// still needs `unsafe`. Leaking it (`core::mem::forget`) leaves the memory marked as in use, even after the tensor
@@ -115,7 +117,7 @@ pub use functions::{Functions, after_fork, before_fork, functions};
 #[must_use = "the access ends when this is dropped"]
 pub struct Access {
     ticket: u64,
-    /// Marker that keeps the access on its thread, which the table records.
+    /// Marker that keeps the value on its thread, because the table records which thread holds an access.
     _thread: PhantomData<*const ()>,
 }
 

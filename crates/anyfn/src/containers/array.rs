@@ -92,14 +92,14 @@ impl<T> Array<T> {
         self.len() == 0
     }
 
-    /// Returns the elements as values.
+    /// Returns the elements as a slice of values.
     #[inline]
     pub fn as_slice(&self) -> &[Any] {
         // SAFETY: an Array changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { seq::items_of(&self.object) }
     }
 
-    /// Returns the elements at the indices of a slice as a new Array.
+    /// Returns a new Array with the elements that `slice` selects.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -134,7 +134,8 @@ impl<T> Array<T> {
         super::with_view(value, |view| seq::position(self.as_slice(), view))
     }
 
-    /// Returns the elements for modification, with room for `extra` more. Copies them first if the Array is shared.
+    /// Returns the elements for modification, with room for `extra` more elements. Copies the elements first if
+    /// the Array is shared.
     fn make_mut(&mut self, extra: usize) -> Result<Seq<'_>> {
         let (len, room) = (self.len(), self.capacity());
         let needed = len.saturating_add(extra);
@@ -313,7 +314,8 @@ impl<T: Value> Array<T> {
         Ok(())
     }
 
-    /// Inserts an element before the one at `index`, or at the end.
+    /// Inserts an element at `index`, before the element that is currently there. If `index` is the length of
+    /// the Array, appends the element.
     ///
     /// # Errors
     /// Returns `IndexError` if `index` is beyond the end, and otherwise the errors of [`Array::push`].
@@ -366,7 +368,7 @@ impl<T> Default for Array<T> {
     }
 }
 
-/// Arrays are equal if they have equal elements in the same order. Elements are compared in the same way as Map keys.
+/// Compares the elements in order. Elements are compared in the same way as Map keys.
 impl<T, U> PartialEq<Array<U>> for Array<T> {
     fn eq(&self, other: &Array<U>) -> bool {
         self.as_slice() == other.as_slice()
@@ -379,14 +381,16 @@ impl<T> fmt::Debug for Array<T> {
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
+/// Creates an Array from an iterator. Panics if an element cannot be converted or memory allocation fails; see
+/// [`Array::try_from_iter`].
 impl<T: IntoAny> FromIterator<T> for Array<T> {
     fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`Array::extend`].
+/// Appends the elements of an iterator. Panics if an element cannot be converted or memory allocation fails;
+/// see [`Array::extend`].
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -410,28 +414,31 @@ impl<T> AsRef<[Any]> for Array<T> {
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
+/// Creates an Array from a Rust array. Panics if an element cannot be converted or memory allocation fails; see
+/// [`Array::try_from_iter`].
 impl<T: IntoAny, const N: usize> From<[T; N]> for Array<T> {
     fn from(values: [T; N]) -> Self {
         values.into_iter().collect()
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
+/// Creates an Array from a vector. Panics if an element cannot be converted or memory allocation fails; see
+/// [`Array::try_from_iter`].
 impl<T: IntoAny> From<alloc::vec::Vec<T>> for Array<T> {
     fn from(values: alloc::vec::Vec<T>) -> Self {
         values.into_iter().collect()
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
+/// Creates an Array from a slice. Panics if an element cannot be converted or memory allocation fails; see
+/// [`Array::try_from_iter`].
 impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     fn from(values: &[T]) -> Self {
         values.iter().cloned().collect()
     }
 }
 
-/// A builder of an Array, which adds elements without checking whether the Array is shared.
+/// Builder of an Array, which appends elements without checking if the Array is shared.
 ///
 /// ```
 /// # use anyfn_core as _;

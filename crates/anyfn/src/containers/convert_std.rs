@@ -274,7 +274,7 @@ mod hash_map {
         [Eq, Hash] [S: DefaultHasher] HashMap<K, V, S>;
     }
 
-    /// A hasher builder with which a new HashMap can be created.
+    /// A `BuildHasher` with a default value, which a new `HashMap` needs.
     pub trait DefaultHasher: BuildHasher + Default {}
     impl<S: BuildHasher + Default> DefaultHasher for S {}
 

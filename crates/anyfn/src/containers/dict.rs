@@ -205,7 +205,7 @@ impl<K, V> Dict<K, V> {
         self.len() == 0
     }
 
-    /// Returns a snapshot of the pairs, as values.
+    /// Returns a snapshot of the pairs in insertion order, without converting them.
     pub fn snapshot(&self) -> Vec<(Any, Any)> {
         let mapping = self.lock();
         let mut pairs = Vec::with_capacity(mapping.len());
@@ -491,7 +491,8 @@ impl<K, V> Default for Dict<K, V> {
     }
 }
 
-/// Dicts are equal if they have equal values for the same keys, in any order. A snapshot of each Dict is compared.
+/// Compares snapshots of the two Dicts. They are equal if they have equal values for the same keys, in any
+/// order.
 impl<K, V, K2, V2> PartialEq<Dict<K2, V2>> for Dict<K, V> {
     fn eq(&self, other: &Dict<K2, V2>) -> bool {
         if self.object.ptr_eq(&other.object) {
@@ -511,21 +512,24 @@ impl<K, V> fmt::Debug for Dict<K, V> {
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::try_from_iter`].
+/// Creates a Dict from an iterator. Panics if a key or value cannot be converted or memory allocation fails;
+/// see [`Dict::try_from_iter`].
 impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Dict<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::extend`].
+/// Inserts the pairs of an iterator. Panics if a key or value cannot be converted or memory allocation fails;
+/// see [`Dict::extend`].
 impl<K: Value, V: Value> Extend<(K, V)> for Dict<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
         Dict::<K, V>::extend(self, pairs).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::try_from_iter`].
+/// Creates a Dict from an array of pairs. Panics if a key or value cannot be converted or memory allocation
+/// fails; see [`Dict::try_from_iter`].
 impl<K: IntoAny, V: IntoAny, const N: usize> From<[(K, V); N]> for Dict<K, V> {
     fn from(pairs: [(K, V); N]) -> Self {
         pairs.into_iter().collect()

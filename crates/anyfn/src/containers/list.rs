@@ -123,7 +123,7 @@ impl<T> List<T> {
         self.lock().capacity()
     }
 
-    /// Returns a snapshot of the elements, as values.
+    /// Returns a snapshot of the elements, without converting them.
     pub fn snapshot(&self) -> Vec<Any> {
         self.lock().items().to_vec()
     }
@@ -216,7 +216,7 @@ impl<T> List<T> {
         self.replace_range(range, Vec::new())
     }
 
-    /// Replaces the elements of a range by `values`.
+    /// Replaces the elements of a range with `values`.
     ///
     /// # Errors
     /// Returns `IndexError` if the range is not within the List, unless both the range and `values` are empty.
@@ -318,7 +318,8 @@ impl<T: Value> List<T> {
         Ok(())
     }
 
-    /// Inserts an element before the one at `index`, or at the end.
+    /// Inserts an element at `index`, before the element that is currently there. If `index` is the length of
+    /// the List, appends the element.
     ///
     /// # Errors
     /// Returns `IndexError` if `index` is beyond the end, and otherwise the errors of [`List::push`].
@@ -410,7 +411,7 @@ impl<T> Default for List<T> {
     }
 }
 
-/// Lists are equal if they have equal elements in the same order. A snapshot of each List is compared.
+/// Compares snapshots of the two Lists. They are equal if they have equal elements in the same order.
 impl<T, U> PartialEq<List<U>> for List<T> {
     fn eq(&self, other: &List<U>) -> bool {
         self.object.ptr_eq(&other.object) || self.snapshot() == other.snapshot()
@@ -423,35 +424,40 @@ impl<T> fmt::Debug for List<T> {
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+/// Creates a List from an iterator. Panics if an element cannot be converted or memory allocation fails; see
+/// [`List::try_from_iter`].
 impl<T: IntoAny> FromIterator<T> for List<T> {
     fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`List::extend`].
+/// Appends the elements of an iterator. Panics if an element cannot be converted or memory allocation fails;
+/// see [`List::extend`].
 impl<T: Value> Extend<T> for List<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         List::<T>::extend(self, values).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+/// Creates a List from a Rust array. Panics if an element cannot be converted or memory allocation fails; see
+/// [`List::try_from_iter`].
 impl<T: IntoAny, const N: usize> From<[T; N]> for List<T> {
     fn from(values: [T; N]) -> Self {
         values.into_iter().collect()
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+/// Creates a List from a vector. Panics if an element cannot be converted or memory allocation fails; see
+/// [`List::try_from_iter`].
 impl<T: IntoAny> From<Vec<T>> for List<T> {
     fn from(values: Vec<T>) -> Self {
         values.into_iter().collect()
     }
 }
 
-/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
+/// Creates a List from a slice. Panics if an element cannot be converted or memory allocation fails; see
+/// [`List::try_from_iter`].
 impl<T: IntoAny + Clone> From<&[T]> for List<T> {
     fn from(values: &[T]) -> Self {
         values.iter().cloned().collect()

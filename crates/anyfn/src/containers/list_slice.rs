@@ -1,4 +1,4 @@
-//! Operations of List on slices, and on indices that count from the end.
+//! List operations on slices, and on indices that count from the end.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ fn is_same(a: &Any, b: &Any) -> bool {
     a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
-/// Operations with indices that count from the end if they are negative. Each operation is atomic.
+/// List operations with indices that count from the end if they are negative. Each operation is atomic.
 impl List {
     /// Returns the element at an index, if it exists.
     #[inline]
@@ -31,7 +31,7 @@ impl List {
 
     /// Replaces the element at an index. Returns false if there is no such element.
     pub fn set_at(&self, index: i64, value: Any) -> bool {
-        // Released after the lock is released, as is `value` if it is not used.
+        // Declared first: the old element, or an unused `value`, is released after the lock.
         let _old;
         let value = value;
         let mut seq = self.lock();
@@ -40,7 +40,7 @@ impl List {
         true
     }
 
-    /// Inserts an element before the one at an index. An index beyond an end is clamped to that end.
+    /// Inserts an element before the element at `index`. An index beyond either end is clamped to that end.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -62,8 +62,8 @@ impl List {
         Some(seq.remove(index))
     }
 
-    /// Removes the element `item`, which the caller found at index `at`. The element is also found if it has moved
-    /// since. Returns false if it is no longer in the List.
+    /// Removes the element `item`, which the caller found at index `at`. The element is also removed if it has
+    /// moved since. Returns false if it is no longer in the List.
     pub fn remove_same(&self, at: usize, item: &Any) -> bool {
         let _removed;
         let mut seq = self.lock();
@@ -74,7 +74,7 @@ impl List {
         true
     }
 
-    /// Returns the elements at the indices of a slice.
+    /// Returns the elements that `slice` selects.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -83,8 +83,8 @@ impl List {
         seq::items_at(seq.items(), slice)
     }
 
-    /// Replaces the elements at the indices of a slice. If the step is not 1, `values` must have as many elements as
-    /// the slice selects.
+    /// Replaces the elements that `slice` selects. If the step is not 1, the number of `values` must equal the
+    /// number of selected elements.
     ///
     /// # Errors
     /// Returns `ValueError` if the step is not 1 and the numbers of elements differ. Returns `MemoryError` if memory
@@ -118,7 +118,7 @@ impl List {
         Ok(())
     }
 
-    /// Removes the elements at the indices of a slice.
+    /// Removes the elements that `slice` selects.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
@@ -130,8 +130,8 @@ impl List {
         Ok(())
     }
 
-    /// Replaces all elements by `new` if the current elements are identical to those of `seen`. Otherwise returns false
-    /// and leaves the List unchanged.
+    /// Replaces all elements with `new` if the current elements are identical to those of `seen`. Otherwise
+    /// returns false and leaves the List unchanged.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.

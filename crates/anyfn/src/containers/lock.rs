@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn_abi::{OBJECT_FLAG_LOCKED, TVMFFIObject};
 
-/// A lock that is held until it is dropped.
+/// Guard of an object's lock, which it releases on drop.
 pub(crate) struct Locked<'a>(&'a AtomicU32);
 
 /// Acquires the lock of an object.
@@ -27,12 +27,12 @@ pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     Locked(flags)
 }
 
-/// One of the two locks of an Error, held until it is dropped.
+/// Guard of one of the two locks of an Error, which it releases on drop.
 ///
-/// Code that reads or changes a backtrace takes `OBJECT_FLAG_TRACE_LOCKED`, because the function that changes the
-/// backtrace of an error created by other code takes no lock. The function that changes the backtrace of an error
-/// created by this crate takes `OBJECT_FLAG_LOCKED`, because other code calls it without the first lock. Code that
-/// takes both takes them in this order.
+/// The `update_backtrace` function of an error that other code created takes no lock. Code that reads or
+/// changes a backtrace therefore takes `OBJECT_FLAG_TRACE_LOCKED`. Other code calls the `update_backtrace`
+/// function of an error that this crate created without that lock. The function therefore takes
+/// `OBJECT_FLAG_LOCKED` itself. Code that needs both locks takes them in this order.
 pub(crate) struct Bit<'a>(&'a AtomicU32, u32);
 
 /// Acquires one of the locks of an error.
@@ -73,7 +73,7 @@ fn wait(flags: &AtomicU32, bit: u32) {
     }
 }
 
-/// Lets another thread run, because the holder of the lock may be waiting for this processor.
+/// Yields the processor to another thread, because the holder of the lock may be waiting for it.
 #[cfg(unix)]
 pub(crate) fn give_way() {
     unsafe extern "C" {
@@ -82,7 +82,7 @@ pub(crate) fn give_way() {
     let _ = sched_yield();
 }
 
-/// Spins for a moment, because this platform has no known way to yield to another thread.
+/// Spins briefly, because this platform has no known way to yield to another thread.
 #[cfg(not(unix))]
 pub(crate) fn give_way() {
     hint::spin_loop();

@@ -101,15 +101,15 @@ impl<K, V> Map<K, V> {
         Ok(self.get_any(key)?.is_some())
     }
 
-    /// Returns an iterator over the pairs in insertion order, as values.
+    /// Returns an iterator over the pairs in insertion order, without converting them.
     pub fn iter_any(&self) -> impl Iterator<Item = (&Any, &Any)> + Clone {
         self.layout().iter()
     }
 
     /// Returns the pair at `place` and advances `place` to the next pair; `None` at the end.
     ///
-    /// This is for loops that cannot borrow the Map. It must be the same, unchanged Map in each call; otherwise it is
-    /// unspecified which pairs are returned.
+    /// This is for loops that cannot borrow the Map. Each call must refer to the same, unchanged Map; otherwise
+    /// it is unspecified which pairs are returned.
     #[inline]
     pub fn next_pair(&self, place: &mut MapPlace) -> Option<(&Any, &Any)> {
         // SAFETY: a Map changes only through `&mut self`, and only while no other reference to it exists.
@@ -124,7 +124,7 @@ impl<K, V> Map<K, V> {
         Self::from_values(pairs)
     }
 
-    /// Returns the pairs for modification. Copies them first if the Map is shared.
+    /// Returns the pairs for modification. Copies the pairs first if the Map is shared.
     fn make_mut(&mut self) -> Result<Mapping<'_>> {
         if !self.object.is_unique() {
             // SAFETY: a Map with several references does not change.
@@ -134,7 +134,7 @@ impl<K, V> Map<K, V> {
         Ok(unsafe { mapping::mapping_of(&self.object) })
     }
 
-    /// Removes the pair of a key. Returns true if it existed.
+    /// Removes the pair of a key. Returns true if the key was present.
     ///
     /// # Errors
     /// Returns the error of [`IntoArg::into_arg`] for `key`, and `MemoryError` if memory allocation fails.
@@ -266,7 +266,7 @@ impl<K, V> Default for Map<K, V> {
     }
 }
 
-/// Maps are equal if they have equal values for the same keys, in any order.
+/// Compares the pairs. Maps are equal if they have equal values for the same keys, in any order.
 impl<K, V, K2, V2> PartialEq<Map<K2, V2>> for Map<K, V> {
     fn eq(&self, other: &Map<K2, V2>) -> bool {
         self.object.ptr_eq(&other.object)
@@ -283,21 +283,24 @@ impl<K, V> fmt::Debug for Map<K, V> {
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::try_from_iter`].
+/// Creates a Map from an iterator. Panics if a key or value cannot be converted or memory allocation fails; see
+/// [`Map::try_from_iter`].
 impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Map<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::extend`].
+/// Inserts the pairs of an iterator. Panics if a key or value cannot be converted or memory allocation fails;
+/// see [`Map::extend`].
 impl<K: IntoAny, V: IntoAny> Extend<(K, V)> for Map<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
         Map::<K, V>::extend(self, pairs).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::try_from_iter`].
+/// Creates a Map from an array of pairs. Panics if a key or value cannot be converted or memory allocation
+/// fails; see [`Map::try_from_iter`].
 impl<K: IntoAny, V: IntoAny, const N: usize> From<[(K, V); N]> for Map<K, V> {
     fn from(pairs: [(K, V); N]) -> Self {
         pairs.into_iter().collect()
@@ -310,7 +313,7 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
         .unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
 }
 
-/// The position of a loop over a [`Map`]; the default is the beginning. See [`Map::next_pair`].
+/// Position of an iteration over a [`Map`]; the default is the beginning. See [`Map::next_pair`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapPlace(Option<u64>);
 

@@ -49,8 +49,8 @@ const _: () = assert!(PAIRS == 56 || size_of::<usize>() != 8);
 // A small object must have room to become dense in place.
 const _: () = assert!(size_of::<MapObject>() <= PAIRS + SMALL_MIN * size_of::<Pair>());
 
-/// Creates an empty Map or Dict in the small layout with room for `capacity` pairs, raised to 2 or reduced to 4 if
-/// necessary.
+/// Creates an empty Map or Dict in the small layout. The capacity is `capacity`, limited to the range from 2 to
+/// 4 pairs.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
@@ -64,7 +64,7 @@ pub(super) fn new_small(type_index: i32, capacity: usize) -> Result<ObjectRef> {
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
-/// Creates a Map or Dict in the dense layout that takes over the table `new`.
+/// Creates a Map or Dict in the dense layout from the table `new`.
 fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     let object: *mut MapObject = memory::allocate(size_of::<MapObject>())?.as_ptr().cast();
     let (cell, tail) = new.into_parts();
@@ -203,7 +203,7 @@ unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     ended
 }
 
-/// The pairs of a Map or Dict, for reading.
+/// Read-only view of the pairs of a Map or Dict.
 #[derive(Clone, Copy)]
 pub(super) enum Layout<'a> {
     /// Pairs stored consecutively.
@@ -365,7 +365,7 @@ impl Iter<'_> {
     }
 }
 
-/// The pairs of a Map or Dict, exclusively borrowed.
+/// Exclusive borrow of the pairs of a Map or Dict.
 ///
 /// Only [`Mapping::set`] and [`Mapping::release`] release values. The other methods return the values that they remove
 /// to the caller.
@@ -385,8 +385,8 @@ pub(super) enum Added {
     NeedsHashes(Vec<Any>),
 }
 
-/// A function that returns the hash of a key of the mapping whose type has a hash hook; `None` if the hash is not known
-/// yet.
+/// Function that returns the hash that a hook has computed for a key of the mapping; `None` if no hook has
+/// computed it.
 pub(super) type HashOf<'a> = dyn Fn(&Any) -> Option<u64> + 'a;
 
 /// Returns the pairs of an object for modification.

@@ -1,8 +1,8 @@
-//! Memory of containers.
+//! Memory allocation for containers.
 //!
-//! It comes from the C allocator, because code in other languages also allocates and frees buffers. That code may
-//! replace the buffer of a List: it frees the old buffer with the deleter in the cell, and may leave this deleter in
-//! place for its new buffer. Both buffers must therefore come from the same allocator.
+//! The memory comes from the C allocator, because code in other languages also allocates and frees buffers.
+//! That code may replace the buffer of a List: it frees the old buffer with the deleter in the cell, and may
+//! leave this deleter in the cell for the new buffer. Both buffers must therefore come from the same allocator.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -52,7 +52,7 @@ fn out_of_memory(size: usize) -> Error {
     crate::error!("MemoryError", "cannot allocate {size} bytes for a container")
 }
 
-/// A buffer that no cell refers to any longer. Dropping it frees it with its own deleter.
+/// A buffer to which no cell refers any longer. Dropping the value frees the buffer with its deleter.
 #[must_use]
 pub(super) struct Buffer {
     data: *mut c_void,
@@ -60,7 +60,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes over the buffer of a cell.
+    /// Takes ownership of the buffer of a cell.
     ///
     /// # Safety
     /// - `deleter` must be the deleter of `data`.
@@ -70,7 +70,7 @@ impl Buffer {
         Buffer { data, deleter }
     }
 
-    /// Returns the address of the buffer, which is not freed: the caller must free it.
+    /// Returns the address of the buffer without freeing it. The caller must free it.
     pub(super) fn into_data(self) -> *mut c_void {
         core::mem::ManuallyDrop::new(self).data
     }

@@ -36,8 +36,8 @@ pub use slice::{Places, Slice};
 
 use crate::{FromArg, IntoAny};
 
-/// A Rust type that is read from a value without borrowing from it, and that converts back to a value, such as an
-/// element of a List or a field of a tuple. Implemented for every type that meets the bounds.
+/// A Rust type that converts to and from values without borrowing from them, such as the type of an element of
+/// a List or of a tuple. Implemented for every type that meets the bounds.
 ///
 /// ```
 /// # use anyfn_core as _;

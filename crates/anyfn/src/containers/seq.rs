@@ -21,7 +21,8 @@ use super::slice::{Places, Slice};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
-/// An Array or List object. The elements of an Array that this crate creates follow it in memory.
+/// Header and cell of an Array or List. In an Array that this crate creates, the elements follow in the same
+/// allocation.
 #[repr(C)]
 struct SeqObject {
     header: TVMFFIObject,
@@ -156,7 +157,7 @@ pub(super) unsafe fn seq_of(object: &ObjectRef) -> Seq<'_> {
     Seq(unsafe { &mut *cell })
 }
 
-/// The elements of an Array or List, exclusively borrowed.
+/// Exclusive borrow of the elements of an Array or List.
 ///
 /// No method releases a value or a buffer. Values and buffers that a method removes are returned to the caller.
 pub(super) struct Seq<'a>(&'a mut TVMFFISeqCell);
@@ -233,8 +234,8 @@ impl Seq<'_> {
         None
     }
 
-    /// Appends an int if there is room. The slot is written from registers: copying a value that was built in memory
-    /// would wait until both of its halves have been stored.
+    /// Appends an int if there is room; returns false otherwise. The slot is written from registers, because
+    /// copying a value that was just built in memory would stall until both halves have been stored.
     #[inline(always)]
     pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
         let len = self.0.size;
@@ -309,7 +310,7 @@ impl Seq<'_> {
         removed
     }
 
-    /// Removes the elements at the indices of a slice and returns them.
+    /// Removes the elements at the indices `places` and returns them.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the sequence is unchanged in that case.
@@ -413,7 +414,7 @@ impl Seq<'_> {
     }
 }
 
-/// Elements that were removed from a List. Dropping this releases them and their buffer.
+/// Elements that were removed from a List. Dropping the value releases the elements and their buffer.
 pub(super) struct Taken {
     data: *mut Any,
     len: usize,
@@ -478,7 +479,7 @@ pub(super) fn try_to_vec(items: &[Any]) -> Result<Vec<Any>> {
     Ok(copies)
 }
 
-/// Returns copies of the elements at the indices of a slice.
+/// Returns copies of the elements that `slice` selects.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.

@@ -1,4 +1,4 @@
-//! Slices: selections of the indices of a sequence by start, stop and step.
+//! Slices, which select indices of a sequence by start, stop and step.
 
 use core::iter::FusedIterator;
 
@@ -6,8 +6,9 @@ use crate::{Error, Result};
 
 /// A selection of the indices of a sequence: every `step`-th index from `start` on, up to but not including `stop`.
 ///
-/// As in Python, negative indices count from the end, indices beyond an end are clamped to it, and a negative step
-/// goes backwards. The selected indices depend on the length of the sequence at the time of use.
+/// As in Python, negative indices count from the end, indices beyond either end are clamped to that end, and a
+/// negative step selects indices in descending order. The selected indices depend on the length of the sequence
+/// at the time of use.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -19,7 +19,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TV
 use super::memory::{self, Buffer};
 use crate::{Any, Error, Result};
 
-/// Value of a link to another slot if there is no such slot.
+/// Slot number that represents the absence of a slot.
 pub(super) const NONE: u64 = u64::MAX;
 
 const EMPTY: u8 = 0xFF;
@@ -92,7 +92,7 @@ const fn jumps() -> [u64; 126] {
     jumps
 }
 
-/// The content of one slot.
+/// Content of a slot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Item {
@@ -165,7 +165,7 @@ impl NewTable {
         unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
     }
 
-    /// Returns the cell and tail that describe the table, for the object that takes it over.
+    /// Returns the cell and tail that describe the table, for the object that will own it.
     pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
         let this = core::mem::ManuallyDrop::new(self);
         let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
@@ -185,7 +185,7 @@ impl Drop for NewTable {
     }
 }
 
-/// A dense table for reading.
+/// Read-only view of a dense table.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     blocks: &'a [Block],
@@ -195,7 +195,7 @@ pub(super) struct View<'a> {
     size: u64,
 }
 
-/// A dense table for modification.
+/// Mutable view of a dense table.
 pub(super) struct Table<'a> {
     blocks: &'a mut [Block],
     cell: &'a mut TVMFFIMapCell,
@@ -220,8 +220,7 @@ struct Move {
     meta: u8,
 }
 
-/// Moves of one attempt to free a slot. Most attempts need few moves; many are needed only if keys collide
-/// deliberately.
+/// Moves of one attempt to free a slot. Most attempts need few moves; only keys chosen to collide need many.
 #[derive(Default)]
 struct Moves {
     first: [Move; 8],
@@ -423,7 +422,7 @@ impl Table<'_> {
         self.tail.fib_shift
     }
 
-    /// Returns true if too few slots would be empty after adding a pair.
+    /// Returns true if adding a pair would exceed the maximum load of the table (99% of the slots).
     fn is_full(&self) -> bool {
         (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
     }

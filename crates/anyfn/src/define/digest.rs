@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 
 use crate::{Array, Cell, Dict, List, Map, Ref};
 
-/// A hasher that combines everything that identifies a Rust type into one number (FNV-1a), the same in every library
-/// of a build.
+/// FNV-1a hasher that computes one number from everything that identifies a Rust type. The number is the same
+/// in every library of a build.
 pub struct Digest(u64);
 
 impl Default for Digest {

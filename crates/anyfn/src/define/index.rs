@@ -16,7 +16,7 @@ use alloc::string::{String, ToString};
 use super::{Define, Digest, FieldDef, factories, finish, tell};
 use crate::Error;
 
-/// The type index of a type that is registered at its first use.
+/// Type index of a type that is registered at its first use.
 pub struct TypeIndex(AtomicI32);
 
 /// Value of a [`TypeIndex`] before the type is registered.
@@ -24,8 +24,8 @@ const NEW: i32 = -1;
 /// Value of a [`TypeIndex`] while one thread registers the type and other threads wait.
 const TAKEN: i32 = -2;
 
-/// Attribute of a type that identifies the content of its objects. For a type defined in Rust, it is a number that is
-/// computed from the Rust type; other values are the `CONTENT_*` constants.
+/// Attribute of a type that identifies the content of its objects. For a type defined in Rust, the value is a
+/// number that is computed from the Rust type; other values are the `CONTENT_*` constants.
 pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
 
 /// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold more than their reflected fields.

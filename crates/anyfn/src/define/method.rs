@@ -17,7 +17,7 @@ use anyfn_abi::{
 use super::{Define, checked, ignore};
 use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
 
-/// The methods of one `impl` block that is marked `#[methods]`.
+/// Methods of one `impl` block with the attribute `#[methods]`.
 pub struct TypeMethods {
     /// Function that returns the identifier of the Rust type.
     pub of: fn() -> TypeId,
@@ -25,7 +25,7 @@ pub struct TypeMethods {
     pub methods: &'static [MethodDef],
 }
 
-/// All `impl` blocks that are marked `#[methods]` in this executable or library.
+/// All `impl` blocks with the attribute `#[methods]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
@@ -113,8 +113,8 @@ pub(super) fn has_init<T: Define>() -> bool {
     of::<T>().any(|method| method.is_init)
 }
 
-/// Registers the methods of a type in the type table. This may be repeated when a library is loaded again, so that its
-/// methods work again.
+/// Registers the methods of a type in the type table. The registration is repeated when a library is loaded
+/// again, so that its methods can be called again.
 pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;

@@ -91,9 +91,9 @@ pub struct Definition {
     pub structural_kind: i32,
     /// The reflected fields that the type adds to those of its parent.
     pub fields: &'static [FieldDef],
-    /// Function that creates an object whose fields are still to be set; `None` if the type has no constructor.
+    /// Function that creates an object without setting its fields; `None` if the type has no constructor.
     pub creator: Option<TVMFFIObjectCreator>,
-    /// True if no type may derive from the type.
+    /// True if no type may derive from this type.
     pub is_final: bool,
     /// True if only the key of the type is registered.
     pub is_opaque: bool,
@@ -126,7 +126,7 @@ pub struct FieldDef {
     pub schema: fn() -> Schema,
     /// Function that returns the type index that all values of the field have, or -1.
     pub static_type_index: fn() -> i32,
-    /// Default for a field whose value is not given.
+    /// Default value of the field, which is used if no value is given.
     pub default: FieldDefault,
 }
 
@@ -136,7 +136,7 @@ pub enum FieldDefault {
     None,
     /// A constant default.
     Value(Literal),
-    /// The result of a function that is called for each object. Its arguments are ignored.
+    /// The result of a function that is called for each object. The arguments of the call are ignored.
     Factory(TVMFFISafeCallType),
 }
 
@@ -153,8 +153,7 @@ pub fn default_value<F: FieldValue>(value: &F) -> Result<Any> {
     value.read()
 }
 
-/// Returns the C function that computes a default. `_make`, from which the default comes, must be a closure that
-/// captures nothing.
+/// Returns the C function that computes a default by calling the closure `_make`, which must capture nothing.
 pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFFISafeCallType {
     call_factory::<F>
 }
@@ -248,9 +247,9 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// Returns the function of the runtime that creates default factories. These factories do not keep this library mapped.
-/// Returns `None` in other implementations of the ABI, which have no such function. They also keep the address of a
-/// default string, whereas the anyfn runtime copies the string.
+/// Returns the function of the runtime that creates default factories. These factories do not keep this library
+/// mapped. Returns `None` in other implementations of the ABI, which have no such function. Such
+/// implementations also store the address of a default string, whereas the anyfn runtime copies the string.
 ///
 /// The first use of the registry defines all types of the executable, so this must not be called while a type is being
 /// defined.
@@ -404,7 +403,7 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
     })
 }
 
-/// Creates an object of the type `T` of which no field is set, and writes it to `result`.
+/// Creates an object of the type `T` with no field set, and writes it to `result`.
 ///
 /// # Safety
 /// The requirement is that of the ABI: `result` must be writable.

@@ -18,8 +18,8 @@ use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
-/// Progress of the construction of an object. The record lies directly in front of the header. Before the record there
-/// is one byte for each field, which is 1 if the field is set.
+/// Record of the fields that an object under construction still lacks. It lies directly before the header of
+/// the object. Before the record there is one byte for each field, which is 1 if the field is set.
 #[repr(C)]
 struct Note {
     /// Number of fields that are not set.
@@ -35,7 +35,7 @@ pub(super) const fn is_partial(type_index: i32) -> bool {
     type_index == kTVMFFIObject
 }
 
-/// Returns the address of the record in front of the header of an object.
+/// Returns the address of the record before the header of an object under construction.
 ///
 /// # Safety
 /// `object` must have been created by [`create`].
@@ -102,7 +102,7 @@ fn memory<T: Define>() -> (Layout, usize) {
     (whole, header)
 }
 
-/// Creates an object under construction, of which no field is set.
+/// Creates an object under construction with no field set.
 pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     let (layout, header) = memory::<T>();
     // SAFETY: the size is not zero.

@@ -1,5 +1,6 @@
-//! All attacks that remote execution must withstand, on a real server. After each of them the next client is served. R8 is in
-//! `grants`, R15 in `limits`, the rest of R10 in `boundaries`.
+//! Runs, on a real server, all attacks that remote execution must withstand; each has a number, R1 to R15.
+//! After each attack the next client is served. R8 is tested in `grants`, R15 in `limits`, and the rest of
+//! R10 in `boundaries`.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,7 +11,7 @@ use crate::rig::*;
 
 type Attack = (&'static str, fn(&Server));
 
-/// Attacks on servers with and without a key.
+/// Attacks that are made on servers with and without a key.
 const ALL: &[Attack] = &[
     ("R2 lengths that are only claimed", claimed_lengths),
     ("R2 a byte at a time", a_byte_at_a_time),
@@ -155,7 +156,8 @@ fn other_version(server: &Server) {
         stream.write_all(&first).unwrap();
         assert_eq!(rest(stream), b"anyfnRPC\x02\x01\0\0", "{from} to {to}");
     }
-    // An attacker on the way has changed the versions, for instance to an older one, so the ends disagree on what was sent.
+    // An attacker on the path has changed the versions, for instance to an older one, so the two ends
+    // disagree on what was sent.
     for (said, heard) in [([1, 1], [0, 1]), ([1, 2], [1, 1]), ([2, 2], [1, 2]), ([1, 1], [1, 2])] {
         let mut honest = preface_of("alice");
         honest[8..10].copy_from_slice(&said);
@@ -201,7 +203,7 @@ fn records_again(server: &Server) {
         let mut line = server.line();
         let mut records: Vec<Vec<u8>> = (1..=4).map(|id| line.seal(&ask(id, INFO, &[]))).collect();
         records.extend(of_another[..2].iter().cloned());
-        // A record that the server has sent, which is sealed with the key of the other direction.
+        // A record that the server has sent; it is encrypted with the key of the other direction.
         line.stream.write_all(&records[0]).unwrap();
         let mut size = [0; 2];
         line.stream.read_exact(&mut size).unwrap();

@@ -1,5 +1,5 @@
-//! Clients that are killed, stopped or cut off, and session processes that are killed or stopped, at every boundary of a
-//! session.
+//! Tests of clients that are killed, stopped or cut off, and of session processes that are killed or stopped,
+//! at every boundary of a session. A boundary is a point between two steps of the session.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -140,8 +140,8 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.drain();
 }
 
-/// The client of the tests below, in a separate process. It stops at a boundary and prints its name. After a line of input, it
-/// waits until the server closes the connection.
+/// Runs the client of the tests below, in a separate process. The client stops at a boundary and prints its
+/// name. After it has read a line of input, it waits until the server closes the connection.
 #[test]
 #[ignore = "the other tests start it as a client"]
 fn client() {
@@ -171,7 +171,7 @@ fn client() {
     println!("\nat end");
 }
 
-/// A client that has stopped at its boundary.
+/// A client process that has stopped at a boundary.
 pub(crate) struct Client {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -180,8 +180,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts a client that stops at boundary number `at`, as an argument of the command `behind` if that is not empty. Returns
-    /// None if there are fewer boundaries.
+    /// Starts a client that stops at the boundary with the number `at`. If `behind` is not empty, the client
+    /// is started through this command. Returns `None` if there are fewer boundaries.
     pub(crate) fn start(server: &Server, at: usize, behind: &[&str]) -> Option<Client> {
         let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
         let mut words = behind.to_vec();
@@ -199,7 +199,7 @@ impl Client {
         (client.boundary != "end").then_some(client)
     }
 
-    /// Returns the rest of the next line that starts with `beginning`.
+    /// Reads output lines until one starts with `beginning`, and returns the rest of that line.
     fn hear(&mut self, beginning: &str) -> String {
         loop {
             let mut line = String::new();
@@ -228,7 +228,8 @@ impl Drop for Client {
     }
 }
 
-/// Starts a client for each boundary and passes it to `happen`. Afterwards the next client must be served.
+/// Starts a client for each boundary and passes it to `happen`. Afterwards checks that the next client is
+/// served.
 fn at_each(server: &Server, behind: &[&str], mut happen: impl FnMut(&mut Client)) -> Vec<Client> {
     let mut all = Vec::new();
     while let Some(mut client) = Client::start(server, all.len(), behind) {
@@ -302,10 +303,11 @@ fn a_client_that_is_stopped() {
     });
 }
 
-/// Boundary of a client that has sent nothing, and therefore has no session process.
+/// Name of the boundary at which a client has sent nothing and therefore has no session process.
 const SILENT: &str = "connected";
 
-/// Returns the new session processes. There may be none for a client that has sent nothing, or has said good-bye.
+/// Returns the session processes that are not in `known`. The result may be empty if the client has sent
+/// nothing or has ended its session.
 fn new_processes(server: &Server, client: &Client, known: &[u32]) -> Vec<u32> {
     let new = || server.children().into_iter().filter(|pid| !known.contains(pid)).collect::<Vec<_>>();
     if [SILENT, "good-bye"].contains(&&*client.boundary) {
@@ -346,8 +348,8 @@ fn a_session_process_that_is_stopped() {
     server.finish();
 }
 
-/// Runs a test again in a process with its own network, where this returns true. Returns false when that process has ended, or
-/// if it cannot be started, which is reported.
+/// Returns true in a process with a separate network namespace. In any other process, runs the test `test`
+/// again in such a process and returns false once it has ended. Reports if that process cannot be started.
 fn in_own_network(test: &str) -> bool {
     if std::env::var_os("RPC_NETWORK").is_some() {
         return true;
@@ -386,7 +388,7 @@ fn a_cable_that_is_cut() {
     if !in_own_network("boundaries::a_cable_that_is_cut") {
         return;
     }
-    // A second network at the other end of a cable. It exists as long as this process.
+    // A second network namespace at the other end of a virtual cable. It exists as long as this process.
     let mut other = Command::new("unshare")
         .args(["--net", "sh", "-c", "echo there; exec sleep 1000"])
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Clients without a key that make the server work as fast as they can. Clients with a key are served meanwhile.
+//! Tests that clients with a key are served while clients without a key flood the server with connections.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -21,7 +21,8 @@ const HANDSHAKES: usize = 400;
 /// Number of ways in which clients of the flood end their connections.
 const KINDS: usize = 4;
 
-/// Connects repeatedly until `over` is true. Counts the handshakes in which the server has done its part of the key exchange.
+/// Connects repeatedly until `over` is true. Counts in `exchanges` the handshakes in which the server has
+/// done its part of the key exchange.
 fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exchanges: &AtomicUsize) {
     let mut kept: Vec<UnixStream> = Vec::new();
     while !over.load(Ordering::Relaxed) {
@@ -39,7 +40,7 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
         exchanges.fetch_add(usize::from(has_answered), Ordering::Relaxed);
         match number % KINDS {
             1 => drop(stream.shutdown(Shutdown::Both)),
-            // A record that no key has sealed.
+            // A record that is not encrypted with any key.
             2 => drop(stream.write_all(&short(&[7; 40]))),
             // The client keeps as many connections as it can.
             _ => {
@@ -52,7 +53,8 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
     }
 }
 
-/// Returns the bytes that a genuine client sends before the server's part of the key exchange. Anyone can send them again.
+/// Returns the bytes that a genuine client sends before the server's part of the key exchange. An attacker
+/// can replay them.
 fn recorded_handshake() -> Vec<u8> {
     let first = preface_of("alice");
     let mut noise = initiator([7; 32], &[&first[..], ACCEPTED].concat());

@@ -1,4 +1,4 @@
-//! Handshakes and frames that are nearly valid, on a real server.
+//! Tests of a real server with handshakes and frames that are nearly valid.
 //!
 //! `ANYFN_FUZZ_SECONDS` sets the duration of each test, `ANYFN_FUZZ_SEED` its first seed.
 
@@ -14,8 +14,8 @@ use crate::rig::*;
 
 const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
 
-/// Runs rounds until the time is over, or `count` rounds if no time is set. Each round gets a generator and its seed. Returns
-/// the number of rounds.
+/// Calls `round` repeatedly until the configured time has passed, or `count` times if no time is configured.
+/// Each call receives a random generator and its seed. Returns the number of calls.
 fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     let (first, time, started) = (anyfn_random::seed(), anyfn_random::time(), Instant::now());
     let mut seed = first;
@@ -26,7 +26,7 @@ fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     seed - first
 }
 
-/// Checks that no session process crashed and that everything was released.
+/// Ends the server, and checks that no session process crashed and that everything was released.
 fn finish(server: Server) {
     for why in server.ends() {
         assert!(!why.contains("signal"), "{why}");
@@ -46,7 +46,7 @@ fn handshakes(server: Server) {
         let mut changed = first != honest;
         stream.write_all(&first).unwrap();
         if changed {
-            // Further bytes, in case the server continues nevertheless. They do not match the changed first bytes.
+            // Further bytes, in case the server continues to read. They do not match the changed first bytes.
             let mut more: Vec<u8> = (0..random.below(200)).map(|_| random.byte()).collect();
             if random.below(2) == 0 {
                 let prologue = [&honest[..], ACCEPTED].concat();

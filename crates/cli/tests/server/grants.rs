@@ -1,4 +1,4 @@
-//! Functions and services that were not granted cannot be called.
+//! Tests that functions and services that were not granted cannot be called.
 
 use crate::hand::*;
 use crate::rig::{LOADS, Server, plugin, put, texts};
@@ -20,7 +20,7 @@ fn all_functions() -> Vec<String> {
     names
 }
 
-/// Checks that a server gives no function by name, and that no service returns more than it may.
+/// Checks that a server returns no function by name, and that no service returns more than was granted.
 fn gives_nothing(server: Server, with_upload: bool) {
     let names = all_functions();
     let mut line = server.line();

@@ -1,5 +1,5 @@
-//! Uploaded code may be any code. The tests check its access to the server, to its keys and to other sessions, and that it can
-//! be ended.
+//! Tests of hostile uploaded code: its access to the server, to the server's keys and to other sessions, and
+//! its termination.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,8 @@ use anyfn::{Bytes, PackedFunc};
 
 use crate::rig::*;
 
-/// Source of the attacks of uploaded code. Each has a number, and returns 0 or an error number.
+/// C source of the attacks that uploaded code makes. Each attack has a number, and returns 0 or an error
+/// number.
 const CODE: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -102,7 +103,8 @@ int __tvm_ffi_attack(void* self, const Any* args, int32_t count, Any* out) {
 }
 "#;
 
-/// Compiles the attacks for a server. Returns None without a compiler, which is reported.
+/// Compiles the attacks for a server. `other` is the path of a file of another session. If no C compiler
+/// exists, reports this and returns `None`.
 fn library(server: &Server, other: &Path) -> Option<Vec<u8>> {
     let (source, out) = (server.root.join("attack.c"), server.root.join("attack.so"));
     std::fs::write(&source, CODE).unwrap();
@@ -152,7 +154,7 @@ fn is_isolated(server: &Server) -> bool {
     about.starts_with("landlock")
 }
 
-/// Returns true if the working folder of a process is the folder or below it.
+/// Returns true if the working folder of any process is `folder` or a folder below it.
 fn works_in(folder: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -202,7 +204,7 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     server.finish();
 }
 
-/// Shows that the attacks are real: without isolation they succeed.
+/// Checks that the attacks are real: without isolation they succeed.
 #[test]
 fn without_isolation_the_keys_are_within_reach() {
     let server = Server::with_key(&[GRANTED, &["--isolation", "off"]].concat());
@@ -257,7 +259,7 @@ fn a_server_is_stopped_whatever_its_sessions_do() {
         let started = Instant::now();
         signals.iter().for_each(|number| signal(server.pid(), *number));
         server.wait_for_end();
-        // Processes that have left their session end, too.
+        // Processes that have left their session end as well.
         wait_for(|| (!works_in(&server.root)).then_some(()), || "processes of the session are left".into());
         println!("it has stopped after {:?}", started.elapsed());
         drop((line, session, attack));

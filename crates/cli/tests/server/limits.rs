@@ -1,4 +1,5 @@
-//! All resources are limited (R15), and a session that holds resources without using them is ended.
+//! Tests that all resources are limited (attack R15), and that a session that holds resources without using
+//! them is ended.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -55,7 +56,7 @@ fn of_a_process() {
     let server =
         limited(&["process_bytes=600000000", "cpu_seconds=1", "memory_bytes=100000000000", "files=64"]);
     let mut other = server.line();
-    // More memory than the process may have leads to an error or to its end, and affects no other session.
+    // A process that needs more memory than it may have gets an error or ends; no other session is affected.
     let mut line = server.line();
     line.send(&ask(1, EMPTY, &[shape(&[2_000_000_000]), dtype(1, 8, 1), device(1, 0)]));
     while line.receive().is_some_and(|answer| answer.0 != ERROR) {}
@@ -154,7 +155,7 @@ fn idle_sessions_end() {
     server.finish();
 }
 
-/// Sets the maximum number of descriptors of a process and returns the previous one.
+/// Sets the maximum number of descriptors of a process and returns the previous maximum.
 fn limit_descriptors(pid: u32, most: u64) -> u64 {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `prlimit` only writes the old limits to `old`, which is on this stack.

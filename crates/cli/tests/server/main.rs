@@ -1,5 +1,6 @@
-//! `anyfn rpc server` in a separate process, under attacks, with clients that vanish, cables that are cut, and many clients at
-//! once. After each of these the next client is served, and at the end nothing is left.
+//! Tests of `anyfn rpc server` in a separate process: attacks, clients that vanish, cables that are cut, and
+//! many clients at once. After each test the next client is served, and at the end no process, file or folder
+//! of a client remains.
 //!
 //! With `ANYFN_SOAK` the tests take longer. `ANYFN_FUZZ_SECONDS` sets the duration of the tests of `fuzz`.
 

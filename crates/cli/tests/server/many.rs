@@ -1,4 +1,5 @@
-//! Many clients at once, each of which calls, uploads, cancels and vanishes: no client is starved, and nothing is left.
+//! Tests many concurrent clients, each of which calls, uploads, cancels and vanishes: no client is starved,
+//! and no session remains.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -140,7 +141,7 @@ fn many(clients: usize, time: Duration, server: Server) {
         middle.calls,
         killed.load(Ordering::Relaxed),
     );
-    // Each client has had its sessions, and none much fewer calls than others.
+    // Each client has had its sessions, and no client has made much fewer calls than the others.
     assert!(least.sessions >= SESSIONS && least.calls * 3 >= middle.calls, "a client was starved");
     assert!(memory[2] < memory[0] + 4096, "the listener has grown: {memory:?} KiB");
     for why in server.ends() {

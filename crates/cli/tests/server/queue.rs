@@ -1,4 +1,4 @@
-//! Waiting clients receive their position, and no key can fill the queue alone.
+//! Tests that waiting clients receive their position in the queue, and that no key can fill the queue alone.
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A server with its own folder, and checks that nothing is left of its sessions.
+//! Test fixture: a server with a separate folder, and checks that its sessions leave nothing behind.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,20 +18,20 @@ use serde_json::Value;
 
 use crate::hand::*;
 
-/// Maximum time for events that should happen soon. It is much longer than they take.
+/// Maximum time to wait for an event that should happen soon, which is much longer than such events take.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 
 /// Options that grant everything that the tests call.
 pub(crate) const GRANTED: &[&str] = &["--allow", "testing.*", "--upload"];
 
-/// Options that load the functions of the tests. The empty word is replaced by the path of the plugin.
+/// Options that load the test functions. The empty word is replaced by the path of the plugin.
 pub(crate) const LOADS: &[&str] = &["--load", ""];
 
 pub(crate) struct Server {
     process: Child,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// True if its clients need the key [`ALICE`].
+    /// True if clients of this server need the key [`ALICE`].
     pub(crate) with_key: bool,
     pub(crate) root: PathBuf,
     descriptors: usize,
@@ -61,8 +61,8 @@ impl Server {
         Server::start(&[LOADS, words].concat(), Some(("--key-file", ALICE)))
     }
 
-    /// Starts a server. `secrets` is an option that takes a file, and the content of that file. The functions of the tests are
-    /// loaded only with [`LOADS`].
+    /// Starts a server. `secrets` is an option that takes a file, and the content of that file. The test
+    /// functions are loaded only if `words` contains [`LOADS`].
     pub(crate) fn start(words: &[&str], secrets: Option<(&str, &str)>) -> Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -105,24 +105,24 @@ impl Server {
         self.process.id()
     }
 
-    /// Opens a connection that has sent nothing.
+    /// Opens a connection without sending anything.
     pub(crate) fn connect(&self) -> UnixStream {
         dial(&self.host, self.port)
     }
 
-    /// Connects a client that is admitted.
+    /// Connects a client and completes its handshake.
     pub(crate) fn line(&self) -> Line {
         let stream = self.connect();
         if self.with_key { Line::greet_with_key(stream) } else { Line::greet(stream) }
     }
 
-    /// Connects the client of the library.
+    /// Connects to the server through the client of the library (`rpc.connect`).
     pub(crate) fn session(&self, timeout: f64) -> anyfn::Result<Ref<Session>> {
         let key = self.with_key.then_some(ALICE);
         registry::get("rpc.connect")?.call((&*self.host, self.port, key, timeout))?.get::<Ref<Session>>()
     }
 
-    /// Checks that the next client is served. Every attack is followed by this.
+    /// Checks that the next client is served. Tests call this after every attack.
     pub(crate) fn serves(&self) {
         let started = Instant::now();
         let mut line = self.line();
@@ -158,7 +158,8 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// Returns the number of descriptors of the listener once it has closed those that it needs to start a session.
+    /// Returns the number of descriptors of the listener, once the listener has closed the descriptors that
+    /// starting a session needs.
     pub(crate) fn steady_descriptors(&self) -> u64 {
         let (mut last, mut same) = (0, 0);
         wait_for(
@@ -205,7 +206,7 @@ impl Server {
         );
     }
 
-    /// Waits until the process has ended, in whatever way.
+    /// Waits until the server process has ended, whatever its exit status.
     pub(crate) fn wait_for_end(&self) {
         wait_for(
             || {
@@ -250,7 +251,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes the process of a command end with this test, even if the test is killed.
+/// Arranges that the process of a command is killed when this test ends, even if the test itself is killed.
 pub(crate) fn dies_with_us(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     let prepare = || {
@@ -272,7 +273,7 @@ pub(crate) fn status(pid: u32, name: &str) -> u64 {
 pub(crate) fn dial(host: &str, port: u16) -> UnixStream {
     let stream = TcpStream::connect((host, port)).unwrap();
     stream.set_nodelay(true).unwrap();
-    // The client by hand works with any connected socket.
+    // The test client, `Line`, works with any connected socket.
     let stream = UnixStream::from(OwnedFd::from(stream));
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();

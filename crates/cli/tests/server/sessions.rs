@@ -1,4 +1,4 @@
-//! Errors that users of the library see when the remote end has ended or is slow.
+//! Tests of the errors that users of the library see when the remote end has ended or is slow.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyfn::{Any, PackedFunc, registry};
 
 use crate::rig::*;
 
-/// Checks the errors of a session whose process is killed by `act`, which gets a function of the session.
+/// Checks the errors of a session whose process is killed by `act`, which receives a function of the session.
 fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::Result<Any>) {
     let session = server.session(30.0).unwrap();
     let function = session.get_function(name).unwrap();
@@ -14,7 +14,7 @@ fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::R
     let error = act(&function).unwrap_err();
     assert_eq!(error.kind(), "ConnectionError", "{error}");
     assert!(started.elapsed() < SOON);
-    // Every later call fails, too.
+    // Every later call fails as well.
     assert_eq!(function.call(()).unwrap_err().kind(), "ConnectionError");
     assert_eq!(session.get_function(name).map(drop).unwrap_err().kind(), "ConnectionError");
     server.serves();

@@ -1,5 +1,5 @@
-//! Exported functions for the environment of a call: streams, allocators of tensors, signals, and what libraries
-//! request at run time.
+//! Exported functions for the environment of a call: streams, tensor allocators, signals, and the functions
+//! and symbols that libraries look up at run time.
 
 use core::ffi::{c_char, c_int, c_void};
 

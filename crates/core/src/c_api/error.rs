@@ -114,9 +114,12 @@ pub unsafe extern "C" fn TVMFFIErrorCreateWithCauseAndExtraContext(
     unsafe { create(THIS, [kind, message, backtrace], cause_chain, extra_context, result) }
 }
 
+/// Creates an error object and writes its handle to `result`. Returns 0, or -1 if this fails. `this` is the
+/// name of the exported function for error messages.
+///
 /// # Safety
-/// Each string, each object and `result` must be NULL or valid. NULL is an error for the kind, the message and
-/// `result`; the backtrace, the cause and the context are optional.
+/// Each string, each object and `result` must be NULL or valid. NULL is an error for the kind, the message
+/// and `result`; the backtrace, the cause and the context are optional.
 unsafe fn create(
     this: &str,
     [kind, message, trace]: [*const TVMFFIByteArray; 3],

@@ -104,7 +104,7 @@ pub fn watch_calls(is_watched: bool) {
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
 }
 
-/// Handles the calls of [`TVMFFIFunctionCall`] that it does not make directly. If `func` is a function, the call is
+/// Handles the calls that [`TVMFFIFunctionCall`] does not make directly. If `func` is a function, the call is
 /// made and reported to the observer; otherwise an error is raised.
 ///
 /// This function has the same signature as `TVMFFIFunctionCall`, and its result is hidden from the optimiser. So

@@ -34,7 +34,7 @@ fn null(function: &str, argument: &str) -> Error {
     anyfn::error!("ValueError", "{function}: argument `{argument}` is NULL")
 }
 
-/// Address of a result that an exported function writes. It is not NULL, and it is written at most once.
+/// Address to which an exported function writes its result, at most once. It is not NULL.
 struct Out<'a, T>(NonNull<T>, PhantomData<&'a mut T>);
 
 impl<T> Out<'_, T> {

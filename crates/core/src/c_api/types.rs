@@ -92,6 +92,8 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const 
     })
 }
 
+/// Returns an error if the name, documentation or metadata of a field or method is not a valid byte array.
+///
 /// # Safety
 /// Each of the three byte arrays must refer to readable bytes.
 unsafe fn check_texts(

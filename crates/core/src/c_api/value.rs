@@ -92,6 +92,9 @@ unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
     }
 }
 
+/// Returns the C string at `text`, or an error if the address is NULL. `what` is its C type for the error
+/// message.
+///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.
 unsafe fn text_or_error<'a>(text: *const c_char, what: &str) -> Result<&'a CStr> {
@@ -102,6 +105,9 @@ unsafe fn text_or_error<'a>(text: *const c_char, what: &str) -> Result<&'a CStr>
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
+/// Creates a value from the bytes of `input` by calling `make`, and writes it to `result`. Returns 0, or -1
+/// if this fails.
+///
 /// # Safety
 /// `input` must be NULL or a valid byte array, and `result` must be NULL or writable.
 unsafe fn from_bytes(

@@ -1,4 +1,4 @@
-//! `ffi.*` functions of containers, on which frontends build their own container classes.
+//! Global functions `ffi.*` for containers, on which the container classes of frontends are based.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -136,8 +136,8 @@ fn dicts() -> Result<()> {
     registry::register("ffi.DictForwardIterFunctor").set_body_typed(|dict: AnyDict| iterate(dict.0.snapshot()))
 }
 
-/// Converts an index of `list` to an unsigned one. Returns `error` if the index is negative. That the element exists is
-/// checked later, under the lock of the list.
+/// Converts an index of `list` to an unsigned one, or returns `error` if the index is negative. The upper
+/// bound is checked later, under the lock of the list.
 fn signed(index: i64, list: &List, error: fn(i64, usize) -> Error) -> Result<usize> {
     usize::try_from(index).map_err(|_| error(index, list.len()))
 }
@@ -173,7 +173,7 @@ fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<
     Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])))
 }
 
-/// Returns the value that was found, or the sentinel for a missing value if it is `None`.
+/// Returns the value `found`, or the sentinel for a missing value if `found` is `None`.
 fn or_missing(found: Option<Any>) -> Result<Any> {
     match found {
         Some(value) => Ok(value),
@@ -181,8 +181,9 @@ fn or_missing(found: Option<Any>) -> Result<Any> {
     }
 }
 
-/// Returns an iterator over `pairs` in the form of a function with one argument. 0 returns the key of the current pair
-/// and 1 its value. Any other number advances to the next pair and returns true if it exists.
+/// Returns an iterator over `pairs` in the form of a function with one argument. The argument 0 returns the
+/// key of the current pair and 1 its value. Any other number advances to the next pair and returns true if it
+/// exists.
 fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     let at = AtomicUsize::new(0);
     TypedPackedFunc::from_fn(move |command: i64| -> Result<Any> {
@@ -199,8 +200,8 @@ fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     .into()
 }
 
-/// Searches nested containers for a tensor that is not on the CPU and returns the device of the first one, or the CPU
-/// if there is none. The keys of maps are not searched.
+/// Searches nested containers for a tensor that is not on the CPU and returns the device of the first such
+/// tensor, or the CPU if there is no such tensor. The keys of maps are not searched.
 fn first_device_but_cpu(value: Any) -> Result<Device> {
     // Containers may be deeply nested, and Lists and Dicts may even contain themselves: no recursion, and each is
     // visited once.

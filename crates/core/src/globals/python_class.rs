@@ -40,8 +40,8 @@ enum Storage {
     Any,
     /// A reference to an object, or NULL.
     Object,
-    /// The bytes of a value that owns nothing, such as a number. The arguments are its type index and the number of
-    /// bytes.
+    /// The bytes of a value that owns nothing, such as a number. The fields are the type index of the value
+    /// and the number of bytes.
     Plain(i32, usize),
 }
 

@@ -71,13 +71,13 @@ impl Layout {
         start + index * size_of::<Slot>()
     }
 
-    /// Returns the size of an object in bytes, without what lies before its header.
+    /// Returns the size of an object in bytes, from the beginning of its header.
     fn size(&self) -> usize {
         self.offset(self.fields.len())
     }
 
-    /// Returns the number of bytes before the header. They hold the address of the layout, which is preceded by the
-    /// handle of the shell if there is a native ancestor.
+    /// Returns the number of bytes before the header. These bytes hold the address of the layout, which is
+    /// preceded by the handle of the shell if the type has a native ancestor.
     fn prefix(&self) -> usize {
         if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
     }
@@ -140,7 +140,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Moves the content of the object `from` to the object `to`. The content is what follows the header.
+/// Moves the content of the object `from` to the object `to`. The content is the memory after the header.
 ///
 /// # Safety
 /// Both objects must have a size of `size` bytes, including the header, and nothing else may use their content.
@@ -153,7 +153,8 @@ unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usi
     unsafe { ptr::copy_nonoverlapping(from, to, size - HEADER) };
 }
 
-/// Creates an object whose fields are all unset, and the object of its native ancestor that it needs.
+/// Creates an object whose fields are all unset. If the type has a native ancestor, also creates the object
+/// of that ancestor.
 fn new(layout: &'static Layout) -> Result<ObjectRef> {
     let shell = match layout.native {
         Some((native, _)) => Some(check_shell(layout, blank(native)?)?),
@@ -182,9 +183,9 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of the native type with the index `native`. Some objects belong to their type only once all their
-/// fields are set. In such an object, each field is set to its default or, without one, to any value that it accepts;
-/// the caller sets the fields again.
+/// Creates an object of the native type with the index `native`. Objects of some types become instances of
+/// their type only once all fields are set. In such an object, each field is set to its default or, without
+/// one, to any value that it accepts; the caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");
@@ -217,6 +218,8 @@ fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     Ok(shell)
 }
 
+/// Returns the address of the slot that stores the field with the index `index`.
+///
 /// # Safety
 /// The object must have the layout `layout`, which must have more than `index` fields.
 unsafe fn slot(object: *mut TVMFFIObject, layout: &Layout, index: usize) -> *mut Slot {

@@ -1,4 +1,4 @@
-//! Lock-free structures that the tables of the process are built on.
+//! Lock-free data structures on which the tables of the process are based.
 //!
 //! They are generic over their atomics, so that their tests run the same code on the atomics of `loom`.
 

@@ -21,7 +21,7 @@ pub(crate) trait PtrCell<T> {
     fn store(&self, value: *mut T);
 }
 
-/// Choice of an implementation of atomic pointers: the native one, or that of `loom` in tests.
+/// Implementation of atomic pointers that a table uses: [`Native`], or the types of `loom` in tests.
 pub(crate) trait Atomics: 'static {
     type Ptr<T: 'static>: PtrCell<T>;
 }
@@ -68,8 +68,8 @@ struct Slots<V: 'static, A: Atomics> {
     _previous: *mut Slots<V, A>,
 }
 
-/// State that insertion changes. A table has one writer, and only the thread that has exclusive access to it may
-/// insert.
+/// State of a table that insertions change. A table has one writer, and only the thread that has exclusive
+/// access to it may insert.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,
@@ -185,7 +185,8 @@ impl<V, A: Atomics> RawTable<V, A> {
     }
 }
 
-/// Stores an entry in the first free slot at or after the one that its hash selects. At least one slot must be free.
+/// Stores an entry in the first free slot at or after the slot that its hash selects. At least one slot must
+/// be free.
 fn put<V, A: Atomics>(slots: &[A::Ptr<Entry<V, A>>], entry: *mut Entry<V, A>, hash: u64) {
     let mask = slots.len() - 1;
     let mut at = hash as usize & mask;

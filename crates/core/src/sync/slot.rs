@@ -29,12 +29,13 @@ const RESERVE: u64 = 0x8000;
 /// Bits of an object's count that hold the strong references.
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
 
-/// Number of strong references to an object beyond which a slot adds no more. Clones of a reference stop there, too.
-/// Threads may exceed it by what they add at the same time, which is far too little to overflow the 32 bits.
+/// Number of strong references to an object above which a slot adds no more. Clones of a reference have the
+/// same limit. Threads that add references at the same time may exceed the limit, but by far too little to
+/// overflow the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// Atomic 64-bit integer with the operations that a slot needs. Implemented for the native type and, in tests, for that
-/// of `loom`.
+/// Atomic 64-bit integer with the operations that a slot needs. Implemented for the native type and, in
+/// tests, for the type of `loom`.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn fetch_add_acquire(&self, n: u64) -> u64;
@@ -129,8 +130,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Gives the reference that [`RawSlot::get`] has just taken back to the slot, and panics. Called if the reserve
-    /// cannot be refilled, because the number of references handed out must not exceed it.
+    /// Returns to the slot the reference that [`RawSlot::get`] has just taken, and panics. Called if the
+    /// reserve cannot be refilled, because the number of references handed out must not exceed the reserve.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();
@@ -173,6 +174,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
 enum Objects {}
 
 impl Objects {
+    /// Returns the reference count of the object at an address.
+    ///
     /// # Safety
     /// `address` must be that of an object that stays alive for `'a`.
     unsafe fn count<'a>(address: u64) -> &'a AtomicU64 {
@@ -271,7 +274,7 @@ mod tests {
         }
     }
 
-    /// A counted object that must not be used once its count has been zero.
+    /// A reference-counted object for tests, which must not be used once its count has been zero.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,

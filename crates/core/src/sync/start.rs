@@ -1,4 +1,5 @@
-//! Initialisation that runs once, at the first use, and may itself use what it initialises.
+//! Initialisation that runs once, at the first use. The initialisation step may itself use the state that it
+//! initialises.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -22,8 +23,8 @@ impl Start {
         Start { state: AtomicU8::new(NEW), owner: AtomicUsize::new(0), lock: Mutex::new(()) }
     }
 
-    /// Returns once `step` has completed, running it if no thread has. Returns immediately if `step` is running on this
-    /// thread.
+    /// Runs `step` if it has not run yet, and waits until it has completed. Returns immediately if `step` is
+    /// running on this thread.
     #[inline]
     pub(crate) fn ensure(&self, step: fn()) {
         if self.state.load(Ordering::Acquire) != DONE {
@@ -51,8 +52,8 @@ impl Start {
     }
 }
 
-/// Guard that clears the token of the thread that runs the step, also if the step panics. After a panic, the next use
-/// runs the step again.
+/// Guard that clears the token of the thread that runs the step, even if the step panics. After a panic, the
+/// next use runs the step again.
 struct Owned<'a>(&'a AtomicUsize);
 
 impl Drop for Owned<'_> {

@@ -70,7 +70,8 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {}
 }
 
-/// Declares a variable in place of one per thread. All threads share it.
+/// Declares a variable that all threads share. On other platforms the same macro declares one variable per
+/// thread.
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*

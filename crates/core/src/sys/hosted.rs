@@ -54,7 +54,7 @@ impl Condvar {
     }
 }
 
-/// Declares a variable of which each thread has its own instance, used as `$name.with(|value| ..)`.
+/// Declares a thread-local variable, which is used as `$name.with(|value| ..)`.
 ///
 /// `with` returns `None` on a thread that is ending and has already dropped its instance.
 macro_rules! per_thread {
@@ -70,7 +70,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// Variable of which each thread has its own instance, declared by [`per_thread`].
+/// Thread-local variable, declared by [`per_thread`].
 pub(crate) struct PerThread<T: 'static>(pub(crate) &'static std::thread::LocalKey<T>);
 
 impl<T> PerThread<T> {

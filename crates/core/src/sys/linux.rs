@@ -49,7 +49,8 @@ pub(crate) fn symbols_named(name: &CStr) -> Vec<*const c_void> {
     found
 }
 
-/// Returns the names of all loaded files as the dynamic loader knows them; the name of the program is empty.
+/// Returns the names of all loaded files as the dynamic loader stores them; the name of the main program is
+/// empty.
 fn loaded_files() -> Vec<CString> {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, out: *mut c_void) -> c_int {
         // SAFETY: the call below passes this vector.

@@ -9,7 +9,7 @@ pub(crate) fn file_of(_address: *const c_void) -> Option<String> {
     None
 }
 
-/// Returns no addresses, because the loaded files are unknown.
+/// Returns an empty list, because the loaded files are unknown.
 pub(crate) fn symbols_named(_name: &CStr) -> Vec<*const c_void> {
     Vec::new()
 }

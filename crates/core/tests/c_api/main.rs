@@ -1,4 +1,4 @@
-//! Calls every C function as C code does, and checks its results and its errors.
+//! Tests that call every C function as C code does, and check its results and its errors.
 
 // SAFETY of all calls below: arguments are what the ABI requires, or NULL, which it checks. A test frees only what it has
 // created. Blocks have no comments of their own, which would repeat this sentence a few hundred times.
@@ -39,7 +39,7 @@ fn raised() -> (String, String) {
     (error.kind().into(), error.message().into())
 }
 
-/// Checks that a call has failed with this error.
+/// Checks that a call has failed with an error of the given kind and message.
 #[track_caller]
 fn expect(code: c_int, kind: &str, message: &str) {
     let (got_kind, got_message) = failed(code);

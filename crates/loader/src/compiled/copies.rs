@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Result, TensorView, bail};
 
-/// Alignment of the copies in bytes. No vector is wider.
+/// Alignment of the copies in bytes, which suffices for the widest vectors.
 const ALIGNMENT: usize = 64;
 
 /// An aligned copy of the memory of one argument, or of several arguments that refer to the same memory.
@@ -27,8 +27,9 @@ impl Copy {
         Some(Copy { original, copy, layout })
     }
 
-    /// Copies those pieces back to the original memory in which the copy differs from it. The others are not written,
-    /// because memory that the function only reads may be in use elsewhere, or not be writable at all.
+    /// Copies the pieces in which the copy differs from the original memory back to that memory. Equal pieces
+    /// are not written, because memory that the function only reads may be in use by other code, or not be
+    /// writable at all.
     fn write_back(&self) {
         const PIECE: usize = 4096;
         let size = self.layout.size();
@@ -71,9 +72,9 @@ pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
 }
 
 impl Copies {
-    /// Returns a description of `tensor` in which the data pointer refers to an aligned copy of its memory. The memory
-    /// of a tensor on another device than the CPU is not copied. `others` are the tensors among the arguments of the
-    /// call; `tensor` is the one at `index`.
+    /// Returns a description of `tensor` in which the data pointer refers to an aligned copy of its memory.
+    /// The memory of a tensor on a device other than the CPU is not copied. `others` are the tensors among
+    /// the arguments of the call; `tensor` is the one at `index`.
     ///
     /// # Errors
     /// Returns `ValueError` if the tensor partially overlaps another argument, and `MemoryError` if there is no memory

@@ -5,8 +5,8 @@ use anyfn::{AnyView, DType, Device, Error, TensorView};
 
 use super::{signature, tensor};
 
-/// Adds a description of the received argument to an error. Other errors than those of the function with the signature
-/// `own` are returned unchanged.
+/// Adds a description of the received argument to an error. Errors that were not raised by the function with
+/// the signature `own` are returned unchanged.
 pub(super) fn with_received(error: Error, own: &str, args: &[TVMFFIAny]) -> Error {
     let message = error.message();
     // An error of a function that this one has called is about other arguments.
@@ -37,14 +37,14 @@ fn mismatch(error: &Error, own: &str, argument: &str, expected: &str, got: &str)
     anyfn::__private::with_detail(new, &detail)
 }
 
-/// Returns an error of the additional checks, with a message in the form of the function's own checks. `item` names
-/// what is wrong, such as `Invalid A.shape[1]`; `index` is that of the argument.
+/// Returns an error of the additional checks, with a message in the form of the function's own checks. `item`
+/// names the failed check, such as `Invalid A.shape[1]`; `index` is the index of the argument.
 pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: &str, got: &str) -> Error {
     let message = format!("{item} on argument #{index}{}{own}`,\n  expected {expected}", signature::MARK);
     mismatch(&Error::untraced(kind, &message), own, &format!("{index}"), expected, got)
 }
 
-/// Returns a description of the property of `arg` that a check has found wrong. `item` names the property, as in
+/// Returns a description of the property of `arg` that a check has rejected. `item` names the property, as in
 /// `Mismatched A.shape[1]`.
 fn received(item: &str, arg: &TVMFFIAny) -> String {
     // SAFETY: the value is an argument of a call and valid for it.
@@ -93,7 +93,7 @@ pub(super) fn tuple(numbers: &[i64]) -> String {
     }
 }
 
-/// Returns the name of the type of an argument, as messages show it.
+/// Returns the name of an argument's type for messages.
 pub(super) fn kind(arg: &TVMFFIAny) -> String {
     if arg.type_index == kTVMFFIDLTensorPtr {
         return "no tensor (NULL)".to_owned();

@@ -1,10 +1,11 @@
 //! Alignment that machine code requires of the memory that it reads and writes.
 //!
-//! Vector code contains instructions that fault on addresses which are not a multiple of their width. They are few, and
-//! their prefix encodes their width. So a search for their bytes at every offset finds each of them. It may also find
-//! bytes that are no such instruction, but then the result is at worst too large.
+//! Vector code contains instructions that fault on addresses which are not a multiple of their width. They
+//! are few, and their prefix encodes their width. So a search for their bytes at every offset finds each of
+//! them. The search may also find the same bytes in other instructions or data; then the result is at worst
+//! too large.
 
-/// Returns the alignment in bytes that the instructions in `code` require, or a larger one.
+/// Returns the alignment in bytes that the instructions in `code` require, or a larger alignment.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn alignment(code: &[u8]) -> usize {
     // Instructions of the first generation require 16 bytes and cannot be recognised.

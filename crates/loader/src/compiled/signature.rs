@@ -1,4 +1,4 @@
-//! Signatures of functions that the peer's compiler has generated.
+//! Signatures of functions that the compiler of Apache TVM has generated.
 //!
 //! A generated function first checks the number of its arguments. The message about a wrong number contains the whole
 //! signature: `main(A: Tensor([1024, n], float32), k: int32)`. So the signature is found by one call with an impossible
@@ -21,7 +21,7 @@ pub(super) fn in_message(message: &str) -> Option<&str> {
 /// if the function does not report it.
 ///
 /// # Safety
-/// `function` must belong to a library that the peer's compiler has generated.
+/// `function` must belong to a library that the compiler of Apache TVM has generated.
 pub(super) unsafe fn ask(function: TVMFFISafeCallType) -> Option<Box<str>> {
     // Never read, except by code that does not count its arguments.
     let none = [TVMFFIAny::NONE; 16];

@@ -28,8 +28,8 @@ impl Library {
     /// Opens a library without making its symbols visible to other libraries. On failure, returns the message of the
     /// dynamic loader.
     ///
-    /// All symbols are bound now. So a missing symbol is an error here, and not the end of the process at the first
-    /// call of a function.
+    /// All symbols are bound immediately. So a missing symbol is an error here, and does not end the process
+    /// at the first call of a function.
     ///
     /// # Safety
     /// This runs the library's constructors, which must be fit to run in this process.
@@ -96,7 +96,7 @@ impl Library {
     }
 }
 
-/// First fields of the struct `link_map` in `link.h`, by which the dynamic loader describes a library.
+/// First fields of the struct `link_map` in `link.h`, with which the dynamic loader describes a library.
 #[repr(C)]
 struct LinkMap {
     difference: usize,
@@ -104,7 +104,7 @@ struct LinkMap {
     dynamic: *const c_void,
 }
 
-/// Returns the address of a symbol that every library of the process sees.
+/// Returns the address of a symbol that is visible to all libraries of the process.
 ///
 /// The symbol is looked up in the main program, whose scope is the global one. `RTLD_DEFAULT` would also search the
 /// file that contains this code, and find its symbols even if no other library sees them.
@@ -114,7 +114,7 @@ pub(crate) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
     program.map(Library)?.symbol(name)
 }
 
-/// Loaded file that contains an address.
+/// Loaded file that contains a given address.
 pub(crate) struct Origin {
     /// Address at which the file is mapped.
     pub(crate) base: usize,
@@ -122,7 +122,7 @@ pub(crate) struct Origin {
     pub(crate) path: PathBuf,
 }
 
-/// Returns what the dynamic loader knows about an address, or `None` if no loaded file contains it.
+/// Returns the dynamic loader's information about an address, or `None` if no loaded file contains it.
 fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: core::ptr::null(),
@@ -148,8 +148,8 @@ pub(crate) fn origin(address: *const c_void) -> Option<Origin> {
     Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
 }
 
-/// Returns the name of the exported symbol at an address or next below it, and the distance of the address from the
-/// symbol in bytes.
+/// Returns the name of the nearest exported symbol at or below an address, and the distance of the address
+/// from that symbol in bytes.
 pub(crate) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> {
     let info = info_of(address).filter(|info| !info.dli_sname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.

@@ -1,4 +1,4 @@
-//! Loading of libraries that need the functions of this runtime, where these are not visible to all libraries.
+//! Loading of libraries that need the functions of this runtime when these are not globally visible.
 //!
 //! If this runtime was itself opened with local visibility, as Python extensions are, a library with undefined runtime
 //! symbols would not find them. Making the symbols global would affect any other runtime in the process. So a tiny
@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::Library;
 use crate::elf::MACHINE;
 
-/// Opens the library at the path `library` in such a way that its undefined symbols are found in the file `runtime`.
+/// Opens the library at the path `library` so that its undefined symbols are resolved in the file `runtime`.
 /// Returns the library and the scope library; the caller must keep both open.
 ///
 /// # Safety
@@ -52,8 +52,8 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns a path to the open file with the descriptor `fd`. `count` must be different for each call, so that the path
-/// is, too.
+/// Returns a path to the open file with the descriptor `fd`. `count` must be different for each call, so that
+/// each call returns a different path.
 ///
 /// The dynamic loader takes a path that it has seen before for the same library, and descriptors are reused. So the
 /// path contains the bits of `count` as `.//` and `./`, which do not change the file that it denotes.
@@ -67,7 +67,7 @@ const PHDR: usize = 56;
 const DYN: usize = 16;
 const SYM: usize = 24;
 
-/// Returns the content of a scope library, which needs the files `library` and `runtime` and has the name `soname`.
+/// Returns the content of a scope library called `soname`, which needs the files `library` and `runtime`.
 fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     let mut strings = Vec::from([0u8]);
     let mut put = |text: &[u8]| {

@@ -12,8 +12,8 @@ const DT_RELRSZ: u32 = 35;
 const DT_RELR: u32 = 36;
 const DT_RELRENT: u32 = 37;
 
-/// Entries of the dynamic section that are needed here. Pairs are an address and a size in bytes, unless a field's
-/// comment states otherwise.
+/// Entries of the dynamic section that the checks use. Pairs are an address and a size in bytes, unless a
+/// field's comment states otherwise.
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
@@ -45,7 +45,7 @@ pub(super) struct Dynamic<'d> {
 }
 
 impl<'d> Dynamic<'d> {
-    /// Returns the relocations, then those of the PLT.
+    /// Returns the table of relocations and the relocation table of the PLT, in this order.
     pub(super) fn relocation_tables<R: ReadRef<'d>>(
         &self,
         image: &Image<R>,
@@ -152,8 +152,8 @@ impl<'d> Dynamic<'d> {
         Ok(dynamic)
     }
 
-    /// Checks that the start and end functions of the library are in its code, and that the lists of such functions are
-    /// in memory.
+    /// Checks that the initialisation and termination functions of the library are in its code, and that the
+    /// lists of such functions are in memory.
     fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "start function"), (elf::DT_FINI, "end function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
@@ -183,7 +183,7 @@ impl<'d> Dynamic<'d> {
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its names have no end".to_owned());
         }
-        /// Maximum length of a name or path in bytes. No path or list of paths is nearly as long.
+        /// Maximum length of a name or path in bytes. Real paths and lists of paths are much shorter.
         const TEXT_MAX: usize = 1 << 16;
         let text = |at: u64, what: &str| {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));
@@ -198,7 +198,7 @@ impl<'d> Dynamic<'d> {
             None => one(elf::DT_RPATH, "its search path")?,
         };
         let is_needed = |entry: &&Dyn64<LE>| entry.d_tag(LE) == u64::from(elf::DT_NEEDED);
-        /// Maximum number of needed libraries. No real library needs as many.
+        /// Maximum number of needed libraries. Real libraries need far fewer.
         const NEEDED_MAX: usize = 4096;
         if entries.iter().filter(is_needed).count() > NEEDED_MAX {
             return Err("the file is damaged: it needs too many libraries".to_owned());

@@ -1,8 +1,8 @@
 //! The image of a library: the parts of the file that the dynamic loader maps according to the program headers.
 //!
-//! Everything except the headers is located by its address in memory. [`Image`] translates such an address to the bytes
-//! of the file, and knows if it may be executed or written. A table that reaches beyond the image shows that the file
-//! is damaged.
+//! Everything except the headers is located by its address in memory. [`Image`] translates such an address to
+//! the bytes of the file, and determines if it is executable or writable. A table that reaches beyond the
+//! image shows that the file is damaged.
 
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::pod::Pod;
@@ -152,7 +152,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         Ok(())
     }
 
-    /// Returns the bytes of the file that are mapped at `address`. Error messages call them `what`.
+    /// Returns the bytes of the file that are mapped at `address`. `what` names them in error messages.
     pub(super) fn bytes(&self, address: u64, size: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
@@ -160,7 +160,8 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of what is loaded"))
     }
 
-    /// Returns the table of `count` entries that is mapped at `address`. Error messages call it `what`.
+    /// Returns the table of `count` entries that is mapped at `address`. `what` names the table in error
+    /// messages.
     pub(super) fn table<T: Pod>(&self, address: u64, count: u64, what: &str) -> Result<&'d [T], String> {
         let size = count.checked_mul(size_of::<T>() as u64);
         let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
@@ -177,7 +178,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.bytes(address, size, what)
     }
 
-    /// Returns the parts of the file that are mapped and cannot be written: the code if `code` is true, otherwise the
+    /// Returns the parts of the file that are mapped without write permission: the code if `code` is true, otherwise the
     /// read-only data. Parts above 64 MiB are left out.
     pub(super) fn contents(&self, code: bool) -> Vec<&'d [u8]> {
         const SIZE_MAX: u64 = 1 << 26;

@@ -27,7 +27,7 @@ use image::Image;
 use message::{broken, short};
 use symbols::Symbols;
 
-/// Facts about a library that its file states.
+/// Facts about a library that its file contains.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Size of the file in bytes.
@@ -47,8 +47,8 @@ pub(crate) struct Facts {
     pub(crate) built_for: Option<[u32; 6]>,
     /// Build ID, which the linker has computed from the content of the library; `None` if it has computed none.
     pub(crate) build_id: Option<Vec<u8>>,
-    /// Alignment in bytes that the code of the library requires, if the peer's compiler has generated it; otherwise
-    /// `None`.
+    /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
+    /// it; otherwise `None`.
     pub(crate) compiled: Option<usize>,
     /// Serialised modules that the library contains, if there are any.
     pub(crate) import_tree: Option<Blob>,
@@ -91,7 +91,7 @@ impl Facts {
     }
 }
 
-/// Number by which ELF files identify the processor architecture of this build.
+/// Number with which ELF files identify the processor architecture of this build.
 pub(crate) const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_X86_64
 } else if cfg!(target_arch = "aarch64") {
@@ -123,14 +123,14 @@ pub(crate) fn check(file: File) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Reads and checks a library file for a description of it. In contrast to [`check`], it accepts a library that was
-/// built for another version of the runtime, and reads the content of the import tree.
+/// Reads and checks a library file in order to describe it. In contrast to [`check`], it accepts a library
+/// that was built for another version of the runtime, and reads the content of the import tree.
 pub(crate) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads and checks a library file without comparing versions. If `with_content` is true, the content of the import
-/// tree is read, too.
+/// Reads and checks a library file without comparing versions. If `with_content` is true, the content of the
+/// import tree is read as well.
 pub(crate) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
@@ -221,8 +221,8 @@ fn check_slots<'d, R: ReadRef<'d>>(
     Ok(())
 }
 
-/// Checks that the first 64 bytes of a file, `head`, are those of a shared library for this machine. `len` is the size
-/// of the file.
+/// Checks that a file is a shared library for this machine. `head` contains the first 64 bytes of the file,
+/// and `len` is its size.
 fn check_head(head: &[u8], len: u64) -> Result<(), String> {
     if head.is_empty() {
         return Err("the file is empty".to_owned());
@@ -304,14 +304,14 @@ fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64
     Ok(())
 }
 
-/// Contents of two notes: the versions for which a Rust plugin was built, from the note that `export!` adds, and the
-/// build ID, from that of the linker.
+/// Contents of two notes: the versions for which a Rust plugin was built (from the note that `export!` adds),
+/// and the build ID (from the note of the linker).
 type Notes = (Option<[u32; 6]>, Option<Vec<u8>>);
 
 fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Result<Notes, String> {
     let (mut built_for, mut build_id) = (None, None);
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
-        /// Maximum size of a segment of notes in bytes. A real one has some hundred bytes.
+        /// Maximum size of a segment of notes in bytes. Real segments have a few hundred bytes.
         const SIZE_MAX: u64 = 1 << 20;
         if segment.p_filesz(LE) > SIZE_MAX {
             return Err("the file is damaged: its notes are too long".to_owned());
@@ -325,7 +325,7 @@ fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Resul
     Ok((built_for, build_id))
 }
 
-/// Returns the contents of those notes in a segment that have the owner `owner` and the type `number`.
+/// Returns the contents of all notes in a segment that have the owner `owner` and the type `number`.
 ///
 /// The notes are parsed here and not by a library, because tools such as sanitizers align the segment differently and
 /// put zeros between notes. The parser advances in steps of four bytes and skips the notes of other owners.
@@ -345,7 +345,7 @@ fn notes_of<'a>(mut bytes: &'a [u8], owner: &'static [u8], number: u32) -> impl 
     })
 }
 
-/// Returns the two versions in a plugin's note, three numbers each: that of the ABI and that of the runtime.
+/// Returns the version of the ABI and the version of the runtime in a plugin's note, three numbers each.
 fn version_words(desc: &[u8]) -> Result<[u32; 6], String> {
     let words = desc.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).take(6);
     <[u32; 6]>::try_from(words.collect::<Vec<_>>())
@@ -439,8 +439,8 @@ mod tests {
         assert!(check_head(&head, 64).unwrap_err().contains("-shared"));
     }
 
-    /// Checks that every library that the dynamic loader accepts passes the checks of this module. The libraries are
-    /// those of this machine, or those below the directory `ANYFN_ELF_DIR`.
+    /// Tests that every library that the dynamic loader accepts passes the checks of this module. The
+    /// libraries are those of this machine, or those below the directory `ANYFN_ELF_DIR`.
     #[test]
     fn accepts_the_libraries_of_this_machine() {
         fn visit(folder: &std::path::Path, left: &mut usize, refused: &mut Vec<String>) {
@@ -480,7 +480,7 @@ mod tests {
         assert!(refused.is_empty(), "refused {} of {}:\n{}", refused.len(), before - left, refused.join("\n"));
     }
 
-    /// Reads damaged files of all kinds. Each must give a result without a panic and in bounded time.
+    /// Tests that reading damaged files of all kinds ends without a panic and in bounded time.
     /// `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_anything_without_a_panic() {

@@ -21,11 +21,11 @@ enum Kind {
     Word,
     /// Address of a function in another or the same library, for calls of it.
     Slot,
-    /// Eight bytes by which thread-local storage is found.
+    /// Module number or offset of thread-local storage, in eight bytes.
     ThreadLocal,
     /// Four bytes that depend on a symbol.
     Half,
-    /// Sixteen bytes by which thread-local storage is found (`TLSDESC`).
+    /// Descriptor of thread-local storage, in sixteen bytes (`TLSDESC`).
     Pair,
     /// Copy of a variable of another library. Only executables have such relocations.
     Copy,
@@ -81,7 +81,8 @@ fn run_lists<'d, R: ReadRef<'d>>(
 ) -> Result<(), String> {
     let mut slots: Vec<u64> = Vec::new();
     for (at, size) in [dynamic.start, dynamic.end] {
-        /// Maximum size of a list of start or end functions in bytes. No real list is nearly as long.
+        /// Maximum size of a list of initialisation or termination functions in bytes. Real lists are much
+        /// shorter.
         const SIZE_MAX: u64 = 1 << 24;
         if size > SIZE_MAX {
             return Err("the file is damaged: it has too many start or end functions".to_owned());

@@ -1,5 +1,5 @@
-//! Symbols in the dynamic symbol table of a library: those that the library defines, and those that other libraries
-//! must define.
+//! Symbols in the dynamic symbol table of a library: the symbols that the library defines, and the symbols
+//! that other libraries must define.
 
 use object::elf::{self, Sym64};
 use object::read::ReadRef;
@@ -33,7 +33,7 @@ pub(crate) struct Symbol {
 pub(super) struct Symbols {
     pub(super) undefined: Vec<Symbol>,
     pub(super) defined: Vec<Symbol>,
-    /// Number of entries of the table, including the first one, which represents no symbol.
+    /// Number of entries of the table, including the first entry, which represents no symbol.
     pub(super) count: u64,
     /// Type of each entry of the symbol table, as a constant `STT_*` of ELF.
     pub(super) kinds: Vec<u8>,
@@ -177,7 +177,8 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
         return Err("the file is damaged: its index of symbols names symbols that are not there".to_owned());
     }
     if highest == 0 {
-        // No symbol is defined, so the index does not tell how many undefined ones there are; relocations do.
+        // No symbol is defined, so the index does not contain the number of undefined ones; the relocations
+        // do.
         return Ok(base.max(1 + highest_relocated(image, dynamic)?));
     }
     // Reads from the highest start to the end of its chain, which an odd word marks.
@@ -196,7 +197,7 @@ fn highest_relocated<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>
     Ok(relocations.map(|relocation| relocation.r_sym(LE, false)).max().unwrap_or(0).into())
 }
 
-/// Names of the versions of symbols, with the number by which a symbol refers to its version. Sorted by number.
+/// Names of symbol versions, each with the number by which symbols refer to it. Sorted by number.
 struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {

@@ -1,4 +1,4 @@
-//! Services for the code of a library at run time: context symbols, and lookups of functions by name.
+//! Services for the code of libraries at run time: context symbols, and lookups of functions by name.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -66,8 +66,8 @@ pub(crate) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
 /// Number of times that the code of a library has looked up a function by name.
 static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of times that the code of a library has looked up a function. Code that keeps a function does not
-/// look it up again.
+/// Returns the number of times that the code of a library has looked up a function. Code that caches a
+/// function looks it up only once.
 pub(crate) fn lookups() -> u64 {
     LOOKUPS.load(Ordering::Relaxed)
 }

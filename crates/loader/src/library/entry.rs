@@ -18,8 +18,8 @@ use crate::file::Identity;
 use crate::mapped::{self, Address, Counts, Mapped, Owner, lease, ledger};
 use crate::names::{CONTEXT, function_names};
 
-/// Creates the entry of a library that was opened, or returns the one that the library has already. `handles` keep
-/// the library open; the first handle is that of the library itself.
+/// Creates the entry of a library that was opened, or returns the existing entry of the library. `handles`
+/// keep the library open; the first handle belongs to the library itself.
 pub(crate) fn create(
     handles: Vec<dl::Library>,
     name: CString,

@@ -1,4 +1,4 @@
-//! Functions of libraries as function objects. A call of the object jumps to the code of the library.
+//! Function objects for the functions of libraries. A call of the object jumps to the code of the library.
 
 use core::ffi::{c_int, c_void};
 

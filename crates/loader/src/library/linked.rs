@@ -17,8 +17,8 @@ struct Address(NonNull<c_void>);
 unsafe impl Send for Address {}
 
 static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
-/// Registers the address of a symbol of a linked library. If the name was registered before, the new address replaces
-/// the old one.
+/// Registers the address of a symbol of a library that is linked into the process. If the name was registered
+/// before, the new address replaces the old one.
 pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     let Some(symbol) = NonNull::new(symbol).map(Address) else {
         anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());

@@ -1,9 +1,9 @@
 //! Modules whose code is a shared library: one that is loaded from a file, or one that is linked into the process.
 //!
-//! [`entry`] creates the entry of a library that was opened, [`function`] the function objects for its functions.
-//! [`registrations`] registers the global functions of a Rust plugin, [`context`] serves the code of libraries at run
-//! time, [`observe`] distributes the observer of calls, and [`linked`] knows the symbols of libraries that are linked
-//! into the process.
+//! [`entry`] creates the entry of a library that was opened, [`function`] the function objects for its
+//! functions. [`registrations`] registers the global functions of a Rust plugin, [`context`] serves the code
+//! of libraries at run time, [`observe`] passes the observer of calls to libraries, and [`linked`] stores the
+//! symbols of libraries that are linked into the process.
 
 pub(crate) mod context;
 pub(crate) mod entry;
@@ -29,7 +29,7 @@ use crate::mapped::{Mapped, lease, ledger};
 use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
 use crate::object::{Implementation, OwnModule};
 
-/// Place where the symbols of a module are looked up.
+/// Code of a module, in which its symbols are looked up.
 #[derive(Clone)]
 pub(crate) enum Code {
     /// Library that was loaded from a file.
@@ -40,8 +40,8 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// Returns the address of the symbol that consists of `decoration` and the function name `name`. In a linked
-    /// library the symbol with the library's prefix before `name` takes precedence.
+    /// Returns the address of the symbol whose name is `decoration` followed by the function name `name`. In
+    /// a linked library the symbol with the library's prefix before `name` takes precedence.
     fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
         let find = |symbol: StdString| {
             let symbol = CString::new(symbol).ok()?;
@@ -66,8 +66,8 @@ impl Code {
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
-    /// Returns the alignment in bytes that the code of `symbol` requires, if the peer's compiler has generated it;
-    /// otherwise `None`.
+    /// Returns the alignment in bytes that the code of `symbol` requires, if the compiler of Apache TVM has
+    /// generated it; otherwise `None`.
     fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
         match self {
             Code::File(mapped) => mapped.compiled,

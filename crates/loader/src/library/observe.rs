@@ -1,4 +1,4 @@
-//! Distribution of the observer of calls to all libraries that contain the crate `anyfn`; see `anyfn::observe`.
+//! Passes the observer of calls to all libraries that contain the crate `anyfn`; see `anyfn::observe`.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -42,7 +42,7 @@ fn set(observer: OpaquePtr) {
         places.for_each(|place| place.store(observer, Ordering::Release));
         loader::watch_calls(!observer.is_null());
     }
-    // A library that is not among them yet receives the observer from its loader.
+    // A library that is not in the list yet receives the observer from its loader.
     lease::all().iter().for_each(|mapped| write(mapped, observer));
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn register() -> Result<()> {
     registry::register("ffi.FunctionName").set_body_typed(name)
 }
 
-/// Returns the name of a function: the one under which it is registered globally, or else the symbol of its code in a
-/// library, or else the name that its creator has given to it.
+/// Returns the name of a function. This is the name under which it is registered globally, the symbol of its
+/// code in a library, or the name that its creator has given to it, in this order of preference.
 fn name(function: PackedFunc) -> Option<String> {
     if let Some(name) = loader::name_of_function(function.as_object()) {
         return Some(String::from(&*StdString::from_utf8_lossy(name)));

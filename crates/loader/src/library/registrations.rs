@@ -26,7 +26,7 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let mut count = 0;
     // SAFETY: `count` is writable; the library is loaded and its constructors have run.
     let infos = unsafe { collected(&raw mut count) };
-    // In any case the library takes its entries back: no object of it must stay behind.
+    // The library releases its entries in any case, so that none of its objects remains.
     struct TakeBack(Collected);
     impl Drop for TakeBack {
         fn drop(&mut self) {
@@ -122,8 +122,8 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes the global functions that a library has registered, and returns them for release by the caller. A name under
-/// which another function has been registered since is left unchanged.
+/// Removes the global functions that a library has registered, and returns them so that the caller releases
+/// them. A name under which another function has been registered since is left unchanged.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
@@ -157,8 +157,8 @@ pub(crate) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     load()
 }
 
-/// Returns true if `newer` may replace the global functions of `older`. It may if both are files of the same path, or
-/// if `newer` is loaded by a module that follows a file and used `older` before.
+/// Returns true if `newer` may replace the global functions of `older`. This is the case if both were loaded
+/// from the same path, or if `newer` is loaded by a module that follows a file and has used `older` before.
 pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
     newer.path == older.path
         || OLDER.with_borrow(|known| {

@@ -17,7 +17,7 @@ use crate::object::{self, Implementation, OwnModule};
 struct Deferred {
     kind: CString,
     bytes: Bytes,
-    /// Module that the loader of the kind has created, once it exists.
+    /// Module that the loader of the kind has created; `None` before that.
     loaded: Mutex<Option<Module>>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
 }
 
 impl Deferred {
-    /// Returns the module that the loader has created from the bytes. Loads it if necessary, or returns `None` if the
-    /// kind has no loader yet. `owner` must be the module object of `self`.
+    /// Returns the module that the loader creates from the bytes, and creates it at the first call. Returns
+    /// `None` if the kind has no loader yet. `owner` must be the module object of `self`.
     fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
         let known = self.loaded.lock().clone();
         if let Some(known) = known {

@@ -1,7 +1,7 @@
 //! Loading of modules from files.
 //!
-//! [`deferred`] is a module that a library carries and that is loaded at its first use, and [`unique`] separates the
-//! static data of C++ headers.
+//! [`deferred`] implements modules that a library carries and that are loaded at their first use, and
+//! [`unique`] separates the static data of C++ headers.
 
 mod deferred;
 mod unique;
@@ -103,7 +103,7 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Way in which libraries that are loaded can find the functions of this runtime.
+/// Visibility of this runtime's functions to the libraries that are loaded.
 enum Visibility {
     /// The functions are visible to all libraries of the process.
     Global,
@@ -111,7 +111,8 @@ enum Visibility {
     Local(CString),
     /// The functions are not visible, because the program that contains the runtime does not export them.
     Hidden,
-    /// The functions are not visible, because those of the runtime at this path are found in their place.
+    /// The functions are not visible, because libraries find the functions of the runtime at this path
+    /// instead.
     Foreign(PathBuf),
 }
 
@@ -148,7 +149,7 @@ struct Refused {
 
 static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
-/// Opens the library at `path` in such a way that it finds the functions of this runtime, and returns its entry.
+/// Opens the library at `path` so that it finds the functions of this runtime, and returns its entry.
 /// `before` is the metadata of the file when it was checked.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
@@ -265,8 +266,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     Ok(mapped)
 }
 
-/// Passes the functions of this runtime to a library that exports `__anyfn_attach` in order to receive them. Nothing
-/// else of the library may be called before.
+/// Passes the functions of this runtime to a library that exports `__anyfn_attach`, which receives them. No
+/// other function of the library may be called before.
 fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
     if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
@@ -298,7 +299,7 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Number of spellings of a path that are tried.
+/// Maximum number of spellings of a path that are tried.
 const NAMES_MAX: usize = 1 << 12;
 
 /// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
@@ -317,8 +318,8 @@ fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     CString::new(text).map_err(|error| error.to_string())
 }
 
-/// Returns those of `symbols` that are not visible in the process and that neither `library`, with the libraries that
-/// it needs, nor `runtime` defines.
+/// Returns the elements of `symbols` that cannot be resolved: they are not globally visible, and are defined
+/// neither in `runtime` nor in `library` and the libraries that it needs.
 fn missing<'a, T: AsRef<str>>(
     symbols: &'a [T],
     library: Option<dl::Library>,
@@ -334,7 +335,7 @@ fn missing<'a, T: AsRef<str>>(
     symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
 }
 
-/// Returns the first few names, separated by commas, and how many others there are, for a message.
+/// Formats the first few names, separated by commas, and the number of the remaining names for a message.
 fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     let mut text = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
@@ -344,7 +345,8 @@ fn listed(names: &[&str]) -> String {
     text
 }
 
-/// Returns the module of a library. Creates it, with the modules of the import tree, if none is alive.
+/// Returns the live module of a library. If no module is alive, creates it together with the modules of the
+/// import tree.
 fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     let _one_at_a_time = mapped.loading.lock();
     let alive = |weak: &Option<anyfn::WeakRef>| {
@@ -372,8 +374,8 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     Ok(root)
 }
 
-/// Returns `error` with the path of the file in front of its message. An error that carries an exception of another
-/// language is returned unchanged.
+/// Returns `error` with its message prefixed by the path of the file. An error that carries an exception of
+/// another language is returned unchanged.
 fn in_file(error: &Error, path: &Path) -> Error {
     if error.context().is_some() {
         return error.clone();
@@ -427,8 +429,8 @@ fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     Ok(modules[0].clone())
 }
 
-/// Creates a module from bytes by the loader of its kind. If the kind has no loader, creates a module that is loaded at
-/// its first use.
+/// Creates a module from bytes with the loader of its kind. If the kind has no loader, creates a module that
+/// is loaded at its first use.
 fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
     match registry::find(&deferred::loader_of(kind)) {
         Some(loader) => loader.call((Bytes::from(bytes),))?.get::<Module>(),

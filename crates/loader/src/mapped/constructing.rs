@@ -1,4 +1,4 @@
-//! Registrations of C++ code while its library is opened.
+//! Handling of the registrations that C++ code makes while its library is opened.
 //!
 //! The C++ headers of the ABI register types and global functions in constructors of the library, and throw if a
 //! registration fails. Nothing can catch an exception of a constructor, so the process would end. So while such a
@@ -42,8 +42,9 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
     CURRENT.try_with(|current| current.try_borrow_mut().ok()?.last_mut().map(body)).ok().flatten()
 }
 
-/// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, the result contains
-/// its error, and the global functions that the library has registered are set back to their previous content.
+/// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, the result
+/// contains its error, and the previous content of the global functions that the library has registered is
+/// restored.
 pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
     /// Guard that removes the library from the list of those being opened if `body` panics.
     struct Leave;
@@ -70,8 +71,8 @@ pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
     (result, Err(error))
 }
 
-/// Returns the result that the code which registers something receives. While a C++ library is opened, this is always
-/// success, and an error is stored for [`watched`].
+/// Returns the result that the registering code receives for a registration. While a C++ library is opened,
+/// this is always success, and an error is stored for [`watched`].
 fn told(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     let mut error = Some(error);
@@ -99,17 +100,17 @@ pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> R
     told(result)
 }
 
-/// Returns the path of the library that contains an object's deleter, and so has created the object. Returns `None` if
-/// no library does.
+/// Returns the path of the library that created an object, that is, the library that contains the object's
+/// deleter. Returns `None` if no library contains it.
 fn maker(object: &ObjectRef) -> Option<PathBuf> {
     // SAFETY: the handle of a live object points to its header, whose deleter does not change.
     let deleter = unsafe { (*object.as_handle().cast::<TVMFFIObject>()).deleter }? as *const ();
     lease::all().into_iter().find(|mapped| mapped.holds(deleter.addr())).map(|mapped| mapped.path.clone())
 }
 
-/// Registers a field, method or attribute of a type by calling `add`. If the type is one that existed before the
-/// library being opened registered it, `same` is called first: it returns `Some(true)` if the part exists and is kept,
-/// `Some(false)` if it conflicts with the existing type, and `None` if it must be added.
+/// Registers a field, method or attribute of a type by calling `add`. If the type existed before the library
+/// that is being opened registered it, `same` is called first. It returns `Some(true)` if the part exists and
+/// is kept, `Some(false)` if it conflicts with the existing type, and `None` if it must be added.
 pub(crate) fn part_of_type(
     type_index: i32,
     same: impl FnOnce() -> Option<bool>,
@@ -125,7 +126,7 @@ pub(crate) fn part_of_type(
     }
 }
 
-/// Registers a field of a type in the way of [`part_of_type`]. A field conflicts if the existing type has no field of
+/// Registers a field of a type like [`part_of_type`]. A field conflicts if the existing type has no field of
 /// the same name and layout.
 pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -> Result<()>) -> Result<()> {
     let layout = (new.offset, new.size, new.alignment, new.field_static_type_index);
@@ -142,9 +143,9 @@ pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -
     part_of_type(type_index, same, add)
 }
 
-/// Registers the metadata of a type by calling `set`. If a C++ library that is being opened registers a type which has
-/// metadata already, `set` is not called. The registration then succeeds if the layout is the same and the library
-/// registers the type only once.
+/// Registers the metadata of a type by calling `set`. If a C++ library that is being opened registers a type
+/// that has metadata already, `set` is not called. The registration then succeeds if the layout is the same
+/// and the library registers the type only once.
 pub(crate) fn whole_type(
     type_index: i32,
     new: &TVMFFITypeMetadata,

@@ -1,4 +1,4 @@
-//! Counts of what is in use of each library, by which unused libraries are found and unmapped.
+//! Counts of the uses of each library, which determine the libraries that can be unmapped.
 //!
 //! A library stays mapped while anything that refers to its code or data is alive. This is counted where an address in
 //! the library is passed to the runtime:
@@ -32,7 +32,7 @@ use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
 use crate::file;
 
-/// Entries of all libraries, and of what happens while libraries are opened and closed.
+/// Entries of all libraries, and the state of the opening and closing of libraries.
 struct State {
     mapped: Vec<Arc<Mapped>>,
     /// Former entries of libraries that were loaded again while they were being closed, and so have a new entry. The
@@ -120,9 +120,9 @@ pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
-/// Decides if the code at `new` in one Rust plugin replaces the code at `old` in another one, for a field of a type
-/// that both define. Returns `None` if either address does not belong to a Rust plugin, and `Some(false)` if the old
-/// code must stay.
+/// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
+/// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin, and
+/// `Some(false)` if the old code must stay.
 ///
 /// After a replacement, the code of the new plugin also reads objects of the old one. These objects keep only the old
 /// plugin mapped, so the old plugin keeps the new one mapped as long as it is mapped itself.
@@ -151,8 +151,8 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     Some(true)
 }
 
-/// Returns the alignment in bytes that the code at `address` requires, if the peer's compiler has generated it;
-/// otherwise `None`.
+/// Returns the alignment in bytes that the code at `address` requires, if the compiler of Apache TVM has
+/// generated it; otherwise `None`.
 pub(crate) fn compiled(address: usize) -> Option<usize> {
     STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
 }
@@ -183,7 +183,7 @@ pub(crate) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// State of a library that is being opened. It is dropped once the library has an entry or cannot be used.
+/// Record of a library that is being opened. It is dropped once the library has an entry or cannot be used.
 pub(crate) struct Opening {
     /// Start addresses of the files that were mapped before the library was opened.
     before: Vec<usize>,
@@ -208,8 +208,8 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Returns true if an object is alive that was created while libraries were being opened, from an address in one of
-    /// `ranges`.
+    /// Returns true if an object is alive that was created from an address in one of `ranges` while libraries
+    /// were being opened.
     pub(crate) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
@@ -242,8 +242,8 @@ pub(crate) fn close_all(handles: &[dl::Library]) {
     }
 }
 
-/// Stores the entry `new` of a library and returns it. If the library has an entry already, returns that one and closes
-/// the handles in `new`.
+/// Stores the entry `new` of a library and returns it. If the library has an entry already, returns the
+/// existing entry and closes the handles in `new`.
 pub(crate) fn entry(new: Mapped) -> Arc<Mapped> {
     let mut state = STATE.lock();
     let known = state.mapped.iter().find(|known| known.library == new.library).cloned();
@@ -314,9 +314,9 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// Returns those files in `came` that were mapped because the library with the facts `facts` needs them, directly or
-/// indirectly. If one of them must never be unmapped, also returns a reason why the library must not be unmapped
-/// either. The other files in `came` may have been opened by other threads.
+/// Returns the files in `came` that were mapped because the library with the facts `facts` needs them,
+/// directly or indirectly. If one of them must never be unmapped, also returns a reason why the library must
+/// not be unmapped either. The other files in `came` may have been opened by other threads.
 pub(crate) fn needed(
     facts: &Facts,
     came: impl Iterator<Item = dl::Object>,
@@ -360,8 +360,8 @@ impl Mapped {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
 
-    /// Returns what is in use of this library as a map from a kind of user, such as `tensors`, to its number. Kinds
-    /// with the number 0 are left out.
+    /// Returns the uses of this library as a map from a kind of user, such as `tensors`, to the number of
+    /// such users. Kinds with the number 0 are left out.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
         let mut set = |what: &str, number: i64| match number {
@@ -380,7 +380,7 @@ impl Mapped {
         Ok(leases)
     }
 
-    /// Returns true if the library is not pinned and nothing of it is in use. `self` must be the only reference to the
+    /// Returns true if the library is neither pinned nor in use. `self` must be the only reference to the
     /// entry.
     fn is_idle(self: &Arc<Self>) -> bool {
         if Arc::strong_count(self) > 1 || self.pinned.lock().is_some() {
@@ -392,9 +392,9 @@ impl Mapped {
     }
 }
 
-/// Unmaps the libraries of which nothing is in use; returns their paths.
+/// Unmaps the libraries that are not in use, and returns their paths.
 ///
-/// If `later` is true, a library is unmapped only if nothing of it was in use at the previous check either.
+/// If `later` is true, a library is unmapped only if it was not in use at the previous check either.
 pub(crate) fn reap(later: bool) -> Vec<StdString> {
     let mut paths = Vec::new();
     loop {
@@ -451,7 +451,7 @@ fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);
     if found != Some(library.library) {
         if let Some(newer) = found {
-            // Another build of the library has this name by now.
+            // Another build of the library has this name now.
             // SAFETY: `find` has just opened it, and it is not used.
             unsafe { newer.close() };
         }

@@ -22,16 +22,17 @@ use anyfn_core::loader::{self, Mutex};
 use super::{Mapped, lease};
 use crate::dl;
 
-/// Record of an object.
+/// Record of a live object.
 #[derive(Clone)]
 struct Entry {
     /// Position of the object in the order in which objects were created, beginning with 1.
     number: u64,
     type_index: i32,
-    /// Address in the library that has created the object. Each library that contains the crate `anyfn` passes an
-    /// address of its own.
+    /// Address in the library that has created the object. Each library that contains the crate `anyfn`
+    /// passes one of its own addresses.
     maker: usize,
-    /// Source location in the code of a frontend from which native code was called; `None` if no frontend knows it.
+    /// Source location in the code of a frontend at which native code was called; `None` if no frontend knows
+    /// it.
     place: Option<StdString>,
     /// Return addresses of the native calls that led to the creation of the object, the innermost first.
     frames: Vec<usize>,
@@ -39,7 +40,7 @@ struct Entry {
     held: Option<Held>,
 }
 
-/// Libraries that an object keeps mapped, and why.
+/// Libraries that an object keeps mapped, and the reason.
 #[derive(Clone)]
 struct Held {
     /// Kind of use, as in the result of `ffi.ModuleLeases`.
@@ -83,11 +84,12 @@ pub(crate) fn start_if_asked() {
     }
 }
 
-/// Starts recording live objects, unless this has happened already. Returns the functions by which other copies of the
-/// crate `anyfn` must record theirs.
+/// Starts recording live objects, if this has not happened already. Returns the functions with which other
+/// copies of the crate `anyfn` must record their objects.
 pub(crate) fn start() -> &'static Ledger {
     if !is_on() {
-        // The first call may load the code that finds the calls; this must not happen while anything is locked.
+        // The first call may load the code that walks the stack; this must not happen while anything is
+        // locked.
         drop(native_calls());
         anyfn::use_ledger(&HOOKS);
         lease::all().iter().for_each(|mapped| tell(mapped));
@@ -145,13 +147,13 @@ pub(crate) fn remove(object: *const c_void) {
     }
 }
 
-/// Returns a library as records contain it: the address of its entry and its path.
+/// Returns a library in the form in which records contain it: the address of its entry and its path.
 fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }
 
-/// Adds to the record of an object which libraries it keeps mapped, each as the address of its entry and its path. Also
-/// adds of which kind the use is, and which code or name the object represents.
+/// Adds to the record of an object the libraries that it keeps mapped, each as the address of its entry and
+/// its path. Also adds the kind of this use, and the code or the name that the object represents.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,
@@ -166,8 +168,8 @@ pub(crate) fn explain(
     }
 }
 
-/// Returns addresses in the functions that are being called on this thread, the innermost first. Empty if the platform
-/// does not support this.
+/// Returns an address in each function that is active on this thread, the innermost first. Returns an empty
+/// list if the platform does not support this.
 fn native_calls() -> Vec<usize> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -182,15 +184,15 @@ fn native_calls() -> Vec<usize> {
     Vec::new()
 }
 
-/// Record of a live object, with what is read from the object for a report.
+/// Record of a live object, with data that is read from the object for a report.
 struct Live {
     entry: Entry,
     /// Number of strong references to the object; `None` if the record is for memory that is not an object.
     references: Option<u32>,
 }
 
-/// Returns the records of all live objects, in the order of their creation. If a library is given, returns only those
-/// of objects that keep it mapped.
+/// Returns the records of all live objects, in the order of their creation. If a library is given, returns
+/// only the records of objects that keep it mapped.
 fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     if !is_on() {
         anyfn::bail!(
@@ -247,7 +249,7 @@ fn shown_frames(entry: &Entry) -> Vec<StdString> {
     entry.frames.iter().filter(outside).take(FRAMES_SHOWN).map(|frame| described(*frame)).collect()
 }
 
-/// Returns an address as `symbol+offset (file)`.
+/// Formats an address as `symbol+offset (file)`.
 fn described(address: usize) -> StdString {
     let address = core::ptr::without_provenance::<c_void>(address);
     let Some(origin) = dl::origin(address) else { return format!("{address:p}") };
@@ -258,7 +260,7 @@ fn described(address: usize) -> StdString {
     }
 }
 
-/// Returns a list with one map for each live object. `of` is used as in [`live`].
+/// Returns a list with one map for each live object. `of` has the same meaning as in [`live`].
 pub(crate) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     let live = live(of)?;
     let mut list = Array::<Any>::new();
@@ -286,7 +288,7 @@ fn code_of(held: &Held) -> Option<StdString> {
     held.name.clone().or_else(|| (held.code != 0).then(|| described(held.code)))
 }
 
-/// Returns a text with one paragraph for each live object. `of` is used as in [`live`].
+/// Formats the live objects as text, with one paragraph for each. `of` has the same meaning as in [`live`].
 pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     let live = live(of)?;
     let mut text = match of {

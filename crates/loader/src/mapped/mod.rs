@@ -1,7 +1,7 @@
-//! Libraries that are mapped into the process: what is known of each, and what is in use of it.
+//! Libraries that are mapped into the process: the properties and the uses of each.
 //!
-//! Reading order: [`Mapped`], [`lease`] (which libraries are mapped, and when one is unmapped), [`ledger`] (who created
-//! which live object), [`constructing`] (registrations of C++ code while its library is opened).
+//! Reading order: [`Mapped`], [`lease`] (the mapped libraries, and when each is unmapped), [`ledger`] (the
+//! creator of each live object), [`constructing`] (registrations of C++ code while its library is opened).
 
 pub(crate) mod constructing;
 pub(crate) mod lease;
@@ -46,8 +46,8 @@ impl Default for Lookups {
 pub(crate) struct Registered {
     pub(crate) name: StdString,
     pub(crate) function: PackedFunc,
-    /// Function of an older build that was replaced, as long as it may have to be registered again because a later
-    /// registration fails.
+    /// Function of an older build that this registration has replaced. It is kept while a later registration
+    /// may still fail, after which it would be registered again.
     pub(crate) replaced: Option<PackedFunc>,
 }
 
@@ -63,7 +63,8 @@ unsafe impl Sync for Address {}
 /// Entry of a mapped library file. Each mapped file has exactly one entry, which lives until the file is unmapped.
 pub(crate) struct Mapped {
     pub(crate) library: dl::Library,
-    /// Handles of the dynamic loader that keep the library open. The first is that of the library itself.
+    /// Handles of the dynamic loader that keep the library open. The first handle belongs to the library
+    /// itself.
     pub(crate) handles: Vec<dl::Library>,
     /// Path that was passed to the dynamic loader when the library was opened. It may be another spelling of `path`.
     pub(crate) name: CString,
@@ -90,8 +91,8 @@ pub(crate) struct Mapped {
     pub(crate) path: PathBuf,
     /// Identity of the file and its content when the library was loaded.
     pub(crate) identity: Identity,
-    /// Alignment in bytes that the code of the library requires, if the peer's compiler has generated it; otherwise
-    /// `None`.
+    /// Alignment in bytes that the code of the library requires, if the compiler of Apache TVM has generated
+    /// it; otherwise `None`.
     pub(crate) compiled: Option<usize>,
     /// Size of the import tree in bytes, according to the symbol table of the file. `None` if the library has no import
     /// tree.
@@ -110,7 +111,7 @@ pub(crate) struct Mapped {
     pub(crate) registering: Mutex<()>,
 }
 
-/// Current module of a library, with what belongs to it.
+/// Current module of a library, with its context and its registered functions.
 #[derive(Default)]
 pub(crate) struct Owner {
     /// Value that was written into the context variable of the library; 0 for none.
@@ -129,7 +130,8 @@ impl Mapped {
         self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
     }
 
-    /// Returns the number of live objects that a Rust plugin reports as created by itself; 0 for other libraries.
+    /// Returns the number of live objects that the library has created, as a Rust plugin reports it; 0 for
+    /// other libraries.
     pub(crate) fn live(&self) -> i64 {
         self.live_objects.map_or(0, |count| count())
     }
@@ -150,9 +152,9 @@ impl Library for Mapped {
     }
 }
 
-/// Returns the address of a symbol that the library itself defines. `symbols` are the known names. They are searched
-/// first, because the dynamic loader takes longest for names that are not defined, and most names that are looked up
-/// are not.
+/// Returns the address of a symbol that the library itself defines. `symbols` are the names that the library
+/// defines. They are searched first, because the dynamic loader takes longest for undefined names, and most
+/// lookups are for undefined names.
 pub(crate) fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Option<NonNull<c_void>> {
     let text = name.to_str().ok()?;
     let may_be_there =

@@ -61,8 +61,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Writes the module to a file in the format `format`. Returns false if this kind of module has no writer of its
-    /// own; the module is then saved as bytes.
+    /// Writes the module to a file in the format `format`. Returns false if this kind of module has no file
+    /// writer; the module is then saved as bytes.
     fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
         Ok(false)
     }
@@ -92,7 +92,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
+    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to the number
+    /// of such users.
     fn leases(&self) -> Result<Map<String, Any>> {
         Ok(Map::new())
     }
@@ -102,8 +103,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         None
     }
 
-    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
-    /// which the module was loaded is meant.
+    /// Returns true if loading `path` now would yield the code of this module. If `path` is `None`, the file
+    /// from which the module was loaded is checked.
     fn is_current(&self, _path: Option<&Path>) -> bool {
         true
     }
@@ -171,7 +172,7 @@ impl ModuleBox {
     }
 }
 
-/// A module that was created by this runtime, and not as an object of a C++ class of another library.
+/// A module that was created by this runtime. Other modules are objects of C++ classes of other libraries.
 #[derive(Clone)]
 pub(crate) struct OwnModule(Module);
 
@@ -294,8 +295,8 @@ impl OwnModule {
         if query_imports { self.search_imports(find) } else { Ok(None) }
     }
 
-    /// Calls `find` with the modules that this one imports, directly or indirectly, until a call has a result. The
-    /// order is depth first. Returns that result, or `None`.
+    /// Calls `find` with the modules that this one imports, directly or indirectly, in depth-first order
+    /// until a call has a result. Returns that result, or `None` if no call has one.
     fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut seen = HashSet::new();
         let mut open: Vec<Module> = self.imports();
@@ -313,9 +314,9 @@ impl OwnModule {
         Ok(None)
     }
 
-    /// Returns the function that `instead` returns. If it returns none and `missing` is set, returns an error: a module
-    /// whose functions are not known might have the function called `name`, and `missing` states why they are not
-    /// known.
+    /// Returns the function that `instead` returns. If it returns `None` and `missing` is set, returns an
+    /// error: a module whose functions are not known might have the function called `name`, and `missing`
+    /// states why they are not known.
     fn or_missing(
         &self,
         name: &str,
@@ -394,7 +395,8 @@ impl OwnModule {
         self.search(query_imports, |m| m.implementation().function_metadata(name))
     }
 
-    /// Returns what is in use of the module's code, as a map from a kind of user, such as `tensors`, to its number.
+    /// Returns the uses of the module's code, as a map from a kind of user, such as `tensors`, to the number
+    /// of such users.
     pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
         self.implementation().leases()
     }
@@ -404,8 +406,8 @@ impl OwnModule {
         self.implementation().pinned()
     }
 
-    /// Returns true if loading `path` now would give the code that this module has. If `path` is `None`, the file from
-    /// which the module was loaded is meant.
+    /// Returns true if loading `path` now would yield the code of this module. If `path` is `None`, the file
+    /// from which the module was loaded is checked.
     pub(crate) fn is_current(&self, path: Option<&Path>) -> bool {
         self.implementation().is_current(path)
     }
@@ -443,7 +445,7 @@ impl OwnModule {
         })
     }
 
-    /// Removes all imports.
+    /// Removes all imports of this module.
     pub(crate) fn clear_imports(&self) -> Result<()> {
         self.own_imports().change(|imports, _read| {
             imports.clear();
@@ -457,8 +459,8 @@ impl OwnModule {
         self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
     }
 
-    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is the format. If the
-    /// kind has no writer of its own, the bytes of the module are written.
+    /// Writes the module to the file at `path`. If `format` is empty, the extension of the path is the
+    /// format. If the kind has no file writer, the bytes of the module are written.
     pub(crate) fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
         let extension = || Path::new(path).extension().and_then(|text| text.to_str()).unwrap_or_default();
         let format = if format.is_empty() { extension() } else { format };

@@ -1,4 +1,5 @@
-//! Table of functions by which C++ clients call modules. The address of the table precedes a module's header.
+//! Table of functions through which C++ clients call modules. The address of the table precedes a module's
+//! header.
 //!
 //! To C++ code a module is an object with virtual functions. `this` is the address of the pointer to the table, results
 //! of class type are returned through a hidden first argument, and strings are passed by address. C++ callers expect
@@ -13,15 +14,15 @@ use anyfn::{Any, AnyView, Error, Module, Result};
 
 use super::OwnModule;
 
-/// Returns the address that identifies modules of this runtime: the one to which the pointer before their headers
-/// points.
+/// Returns the address of the table of functions. The pointer before the header of each module of this
+/// runtime has this value, which identifies such modules.
 pub(crate) fn address() -> *const c_void {
     (&raw const TABLE.kind).cast()
 }
 
 type This = *const c_void;
 type Text = *const TVMFFIAny;
-/// Address at which the caller expects a result of class type. The function also returns it.
+/// Address to which a function writes a result of class type. The function also returns this address.
 type Out<T> = *mut T;
 
 #[repr(C)]

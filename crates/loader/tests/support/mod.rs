@@ -10,7 +10,7 @@ use anyfn::{Module, Result};
 
 pub(crate) mod unload;
 
-/// Returns the path of a file that belongs to this test program, in a folder for temporary files.
+/// Returns the path for a file of this test program, in a folder for temporary files.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
     fs::create_dir_all(&dir).unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn put(new: &Path, path: &Path) {
     fs::rename(new, path).unwrap();
 }
 
-/// Puts a copy of the plugin as a new file at a path.
+/// Copies the plugin to a new file at `path`.
 pub(crate) fn new_build(path: &Path) {
     let new = path.with_extension("part");
     fs::copy(testing_plugin(), &new).unwrap();

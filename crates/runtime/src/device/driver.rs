@@ -1,10 +1,10 @@
-//! The interface of a driver for one kind of devices.
+//! The interface of a driver for one kind of device.
 
 use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
-/// Access that the host has to the memory of a kind of devices.
+/// Access that the host has to the memory of a kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Main memory: data pointers are addresses that the processor can read and write.
@@ -128,7 +128,7 @@ pub type Handle = *mut c_void;
 /// Handle of the default stream of every device, which receives work without an explicit stream.
 pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 
-/// A driver of one kind of devices.
+/// A driver for one kind of device.
 ///
 /// A driver trusts its caller: the layer above (this module) has checked that the device is available, that sizes and
 /// ranges are valid, and that streams and events are alive and belong to the driver. A driver reports only errors that

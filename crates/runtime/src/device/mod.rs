@@ -1,9 +1,9 @@
 //! Devices: their memory, streams and events, behind one interface.
 //!
-//! In reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the
-//! drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (which check all arguments once for all
-//! drivers), [`suite`](crate::suite) (the tests that every driver passes). Other languages use them through registered functions
-//! (`globals`).
+//! In reading order: [`Driver`] (the operations that a driver provides, and the checks that it may rely on),
+//! [`register`] and [`driver_of`] (the drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`],
+//! [`Event`] (which check all arguments once for all drivers), [`suite`](crate::suite) (the tests that every
+//! driver passes). Other languages use them through registered functions (`globals`).
 //!
 //! ```
 //! # use anyfn_loader as _;

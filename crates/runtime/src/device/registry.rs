@@ -33,7 +33,7 @@ pub static LINKED_DRIVERS: [&'static dyn Driver];
 
 static CPU: Cpu = Cpu;
 
-/// Registers a driver for its kind of devices.
+/// Registers a driver for its kind of device.
 ///
 /// # Errors
 /// Returns `ValueError` if the device type is not from 1 to 63, `RuntimeError` if the device type has a driver already.
@@ -70,8 +70,8 @@ fn register_linked() {
     });
 }
 
-/// Returns the driver of the device type `device_type`, one of the `kDL*` constants. `None` if no such driver is
-/// registered.
+/// Returns the driver of the device type `device_type`, one of the `kDL*` constants, or `None` if no such
+/// driver is registered.
 #[inline]
 pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
     if device_type == kDLCPU {
@@ -135,8 +135,8 @@ pub fn exists(device: Device) -> bool {
     why_missing(device).is_none()
 }
 
-/// Returns all available devices. The indices of one device type are tried from 0 to the first that is not available,
-/// at most 256.
+/// Returns all available devices. For each device type, indices are tried from 0 to the first unavailable
+/// one, at most 256.
 pub fn devices() -> Vec<Device> {
     /// Maximum number of listed devices of one type.
     const MOST: i32 = 256;

@@ -346,8 +346,8 @@ impl Drop for Current {
     }
 }
 
-/// Sets the stream of a device that this thread keeps alive; `None` keeps none alive. Returns the stream that was kept
-/// alive before.
+/// Sets the stream of a device that this thread keeps alive; with `None` the thread keeps no stream alive.
+/// Returns the stream that was kept alive before.
 fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
     let is_some = stream.is_some();
     // Nothing is dropped while the list is borrowed, because a driver may call back.

@@ -5,8 +5,8 @@
 //! through the C++ headers of another vendor is only recorded if the function is a Python function. Within a function,
 //! only the calls that it makes are recorded.
 //!
-//! In reading order: `recorder` receives the calls, `recorded` is what it keeps of them, `names` finds the names of
-//! functions, `report` holds the result, `trace` writes it for viewers.
+//! In reading order: `recorder` records the calls, `recorded` holds the recorded calls, `names` finds the
+//! names of functions, `report` holds the result, `trace` writes it for viewers.
 
 mod args;
 mod globals;

@@ -53,7 +53,8 @@ impl Texts {
 #[derive(Default)]
 pub(super) struct KnownNames(BTreeMap<usize, (u32, Option<WeakRef>)>);
 
-/// Maximum number of functions whose names a thread keeps, since a program may create an unlimited number of functions.
+/// Maximum number of functions whose names a thread caches, since a program may create an unlimited number of
+/// functions.
 const KNOWN_MAX: usize = 4096;
 
 impl KnownNames {

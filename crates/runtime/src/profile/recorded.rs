@@ -39,6 +39,6 @@ pub(super) struct Thread {
     pub(super) number: u64,
     pub(super) name: String,
     pub(super) events: Vec<Event>,
-    /// Totals of the functions, one for each name. The report takes them.
+    /// Totals of the functions, one entry for each name. The report moves them out of this field.
     pub(super) sums: Vec<Sum>,
 }

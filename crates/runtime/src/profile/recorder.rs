@@ -74,7 +74,7 @@ struct Shard {
     logs: BTreeMap<u32, Log>,
 }
 
-/// All state that is guarded by locks.
+/// State of the recorder that is guarded by locks.
 struct State {
     shards: [Mutex<Shard>; SHARDS],
     texts: Mutex<Texts>,
@@ -93,7 +93,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// Number of the current or latest recording. The token of a call contains this number, so that the end of a call that
 /// began in an earlier recording is ignored.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Number of further calls that are kept individually in this recording.
+/// Number of further calls that may be kept individually in this recording.
 static LEFT: AtomicI64 = AtomicI64::new(0);
 /// Number of calls of this recording that were not kept individually.
 static DROPPED: AtomicU64 = AtomicU64::new(0);

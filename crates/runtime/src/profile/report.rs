@@ -65,8 +65,9 @@ pub struct Profile {
     pub duration: f64,
     /// Number of finished calls.
     pub calls: i64,
-    /// Number of calls that are missing from the timeline: finished calls beyond the limit, which are still in the
-    /// table, and calls on threads beyond the maximum of recorded threads, which are not.
+    /// Number of calls that are missing from the timeline: finished calls beyond the limit, which are still
+    /// counted in the table, and calls on threads beyond the maximum of recorded threads, which are not
+    /// counted.
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,

@@ -64,7 +64,7 @@ pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -
     unsafe { target.send_back(&to, stream) }
 }
 
-/// Returns true if the ranges of main memory that two tensors span overlap.
+/// Returns true if two tensors span overlapping ranges of main memory.
 fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
     let range = |side: &Layout<'_>| {
         let start = side.start().addr() as i128;

@@ -56,7 +56,7 @@ pub(crate) struct Float {
 enum Special {
     /// Infinity and NaN have the highest exponent, as in IEEE 754.
     Ieee,
-    /// NaN is the code of which all bits but the sign are ones; there is no infinity.
+    /// NaN is the code in which all bits except the sign are ones; there is no infinity.
     AllOnes,
     /// NaN is the code that represents negative zero in IEEE 754; there is no infinity.
     MinusZero,
@@ -197,7 +197,7 @@ fn round_even(value: f64) -> f64 {
 }
 
 impl Element {
-    /// Returns the encoding of elements of the type `dtype`; `None` if it is not known.
+    /// Returns the encoding of elements of the type `dtype`, or `None` if the encoding is not known.
     pub(crate) fn of(dtype: DType) -> Option<Element> {
         let (code, bits) = (dtype.0.code, u32::from(dtype.0.bits));
         let lanes = usize::from(dtype.0.lanes);

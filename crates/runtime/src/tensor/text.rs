@@ -12,7 +12,7 @@ use super::layout::{Layout, byte_count};
 const EDGE: usize = 3;
 /// Maximum width of a line in characters.
 const WIDTH: usize = 100;
-/// Maximum size in bytes of a tensor of which all elements are shown.
+/// Maximum size in bytes up to which all elements of a tensor are shown.
 const FETCHED_MAX: usize = 1 << 24;
 /// Maximum number of elements that are shown of a truncated tensor. A tensor with many dimensions has many edges.
 const EDGES_MAX: usize = 1 << 16;

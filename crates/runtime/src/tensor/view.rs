@@ -106,7 +106,7 @@ pub fn reshape(source: &Tensor, shape: &[i64]) -> Result<Tensor> {
     view(source, &window)
 }
 
-/// Returns `shape`, with an extent of -1 replaced by the inferred one.
+/// Returns `shape`, with an extent of -1 replaced by the inferred extent.
 fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     let mut complete = numbers(shape.len())?;
     complete.extend_from_slice(shape);
@@ -130,7 +130,8 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Returns the strides by which a tensor that is not compact gets the shape `shape` without a copy.
+/// Returns the strides with which a tensor that is not compact can be viewed in the shape `shape` without a
+/// copy.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;
     strides.resize(shape.len(), 1);

@@ -1,10 +1,11 @@
-//! The share of processor time that control groups (version 1 and 2) leave to the process.
+//! Share of processor time that control groups (version 1 and 2) grant to the process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the processor time that control groups leave to the process, as a number of processors. This is the minimum
-/// over the groups of the process and their ancestors. `None` if no group limits the time.
+/// Returns the processor time that control groups grant to the process, as a number of processors. This is
+/// the minimum over the groups of the process and their ancestors. Returns `None` if no group limits the
+/// time.
 ///
 /// `root` is the folder that contains `proc` and the mounts of the control groups: `/` except in tests.
 pub(super) fn quota(root: &Path) -> Option<f64> {
@@ -103,7 +104,7 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A root folder with some files, removed on drop.
+    /// A folder with some files that serves as the root folder; removed on drop.
     struct Root(PathBuf);
 
     impl Root {

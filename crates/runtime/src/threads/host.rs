@@ -61,7 +61,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Refuses to run further tasks, and waits for the running ones.
+    /// Refuses to run further tasks, and waits for the running tasks.
     fn close(&self) {
         let mut state = lock(&self.state);
         state.is_open = false;

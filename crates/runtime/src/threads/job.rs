@@ -1,4 +1,4 @@
-//! One parallel launch: tasks that any thread may begin, and the wait for their end.
+//! One parallel launch: its tasks, which any thread may begin, and the wait until all tasks have ended.
 //!
 //! A job is stored on the stack of the launching thread. Other threads that access it are its *helpers*. A helper is
 //! added to a count before it accesses the job, and removed from the count after its last access. The launch ends when
@@ -27,7 +27,7 @@ pub(super) struct Job {
     count: usize,
     /// Index of the next task to begin. It may exceed the number of tasks.
     next: AtomicUsize,
-    /// Number of threads, other than the launching one, that may access the job.
+    /// Number of threads, other than the launching thread, that may access the job.
     helpers: AtomicUsize,
     launcher: Thread,
     /// Value of [`fork::process`] in the process that launched the job.
@@ -138,12 +138,12 @@ impl Job {
         }
     }
 
-    /// Adds a helper to the count. The job must still be alive.
+    /// Adds a helper thread to the count. The job must still be alive.
     pub(super) fn enter(&self) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a helper from the count. The removal of the last helper wakes the launching thread.
+    /// Removes a helper thread from the count. The removal of the last helper wakes the launching thread.
     ///
     /// # Safety
     /// The helper must have been counted, and must not access the job afterwards.
@@ -157,8 +157,8 @@ impl Job {
         }
     }
 
-    /// Waits until no helper is left, and returns the first error of a task, if any. No helper may be added after this
-    /// call.
+    /// Waits until no helper thread is left, and returns the first error of a task, if any. No helper may be
+    /// added after this call.
     pub(super) fn finish(&self) -> Result<()> {
         if self.process != fork::process() && self.helpers.load(Ordering::Acquire) > 0 {
             // The locks of lost threads may never be released either.

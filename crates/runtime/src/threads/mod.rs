@@ -43,8 +43,8 @@ pub fn set_num_threads(threads: usize) {
     pool::resized();
 }
 
-/// Returns the processor time that control groups leave to this process, as a number of processors. `None` if no
-/// control group limits the time.
+/// Returns the processor time that control groups grant to this process, as a number of processors, or `None`
+/// if no control group limits the time.
 pub fn processor_quota() -> Option<f64> {
     cgroup::quota(Path::new("/"))
 }

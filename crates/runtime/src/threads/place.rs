@@ -1,10 +1,10 @@
 //! Choice of the processor on which a worker wakes.
 //!
-//! The system may queue a woken thread on the processor of the thread that wakes it, because the other processors need
-//! time to wake up, or are occupied by spinning threads. The woken thread may wait there for longer than a job takes,
-//! so that the job takes as long as with one thread. Therefore a launch keeps the workers that it wakes off its own
-//! processor. Once a worker is awake, it may run anywhere again, so threads that its tasks start inherit no
-//! restriction.
+//! The system may queue a woken thread on the processor of the thread that wakes it, because the other
+//! processors need time to wake up, or are occupied by spinning threads. The woken thread may wait there for
+//! longer than a job takes, so that the job takes as long as with one thread. Therefore a launch excludes its
+//! own processor from the affinity masks of the workers that it wakes. Once a worker is awake, it may run
+//! anywhere again, so threads that its tasks start inherit no restriction.
 
 use core::ffi::c_int;
 
@@ -13,8 +13,8 @@ pub(super) use imp::{Mask, Thread, here, this_thread};
 /// A worker that sleeps until it is woken.
 pub(super) struct Sleeper {
     thread: Thread,
-    /// The processor that the worker is kept off, and the worker's original affinity mask. `None` if the worker is not
-    /// kept off a processor.
+    /// The processor that is excluded from the worker's affinity mask, and the original mask. `None` if no
+    /// processor is excluded.
     kept: Option<(c_int, Mask)>,
 }
 
@@ -27,7 +27,8 @@ impl Sleeper {
         self.thread == thread
     }
 
-    /// Keeps the worker off `processor` when it wakes, if its affinity mask contains another processor.
+    /// Excludes `processor` from the worker's affinity mask until the worker has woken, if the mask contains
+    /// another processor.
     pub(super) fn keep_off(&mut self, processor: c_int) {
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == processor) {
             return;
@@ -40,7 +41,7 @@ impl Sleeper {
         {
             self.kept = Some((processor, mask));
         } else {
-            // It may have been kept off another processor before.
+            // Another processor may have been excluded before.
             imp::set(self.thread, &mask);
         }
     }

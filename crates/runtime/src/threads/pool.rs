@@ -141,7 +141,7 @@ impl Pool {
         let wake = wanted.saturating_sub(state.looking).min(state.asleep.len());
         if wake > 0 {
             let here = place::here();
-            // As a rule these are the ones that are woken.
+            // As a rule these are the workers that are woken.
             state.asleep[..wake].iter_mut().for_each(|sleeper| sleeper.keep_off(here));
         }
         drop(state);
@@ -150,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// Withdraws the job, so that no further worker begins to help.
+    /// Withdraws the job, so that no further worker runs its tasks.
     fn close(&self, job: &Job) {
         let mut state = lock(&self.state);
         state.jobs.retain(|Shared(known)| !core::ptr::eq(*known, job));
@@ -200,8 +200,8 @@ impl Pool {
 }
 
 impl State {
-    /// Returns a job with tasks that have not begun, to which the caller has been added as a helper. `None` if no such
-    /// job exists.
+    /// Returns a job with tasks that have not begun, to which the caller has been added as a helper thread.
+    /// Returns `None` if no such job exists.
     fn job(&self) -> Option<Shared> {
         // SAFETY: jobs live as long as they are listed, and the caller holds the lock of the list.
         let job = |Shared(job): &Shared| unsafe { &**job };

@@ -41,7 +41,7 @@ pub(super) fn get() -> usize {
     }
 }
 
-/// Parses the value of `ANYFN_NUM_THREADS`. `None` unless it is a number from 1 to [`THREADS_MAX`].
+/// Parses the value of `ANYFN_NUM_THREADS`. Returns `None` unless it is a number from 1 to [`THREADS_MAX`].
 fn number(asked: &str) -> Option<usize> {
     asked.trim().parse().ok().filter(|number| (1..=THREADS_MAX).contains(number))
 }
@@ -106,7 +106,8 @@ mod tests {
         }
     }
 
-    /// Tests in a new thread, because the test changes the thread's affinity mask.
+    /// Tests that the processors of the affinity mask are counted. Uses a new thread, because the test
+    /// changes its mask.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_affinity_mask_is_counted() {

@@ -1,5 +1,5 @@
-//! Locks, atomics and threads of the standard library. With `--cfg loom` they are those of loom, which explores all
-//! interleavings.
+//! Locks, atomics and threads of the standard library. With `--cfg loom`, the types of loom, which explores
+//! all interleavings, are used instead.
 
 #[cfg(not(loom))]
 mod imp {

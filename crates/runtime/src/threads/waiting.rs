@@ -1,4 +1,5 @@
-//! Waiting for other threads without holding the lock of the host's language, which those threads may need.
+//! Waiting for other threads without holding the interpreter lock of the host language, which those threads
+//! may need.
 //!
 //! A task may call a Python function on a worker. If the thread that waits for the task held the interpreter's lock,
 //! both threads would deadlock.
@@ -11,8 +12,8 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Unlock = unsafe extern "C" fn() -> *mut c_void;
 type Lock = unsafe extern "C" fn(state: *mut c_void);
 
-/// Functions by which a frontend releases and acquires its lock. They are set together and never change, so a thread
-/// that has called `unlock` can call the matching `lock`.
+/// Functions with which a frontend releases and acquires its lock. They are set together and never change, so
+/// a thread that has called `unlock` can call the matching `lock`.
 struct Hooks {
     unlock: Unlock,
     lock: Lock,

@@ -9,8 +9,9 @@ use anyfn::{Device, Result, bail};
 
 use crate::device::{ALIGNMENT, Attribute, Memory, Value, driver_of, synchronize};
 
-/// Returns the size in bytes of the largest CPU cache of a level, as the system reports it for the first processor.
-/// Level 0 and levels beyond the last one mean the last level. `None` if the system does not report the size.
+/// Returns the size in bytes of the largest CPU cache of a level, as the system reports it for the first
+/// processor. Level 0 and levels beyond the last one denote the last level. Returns `None` if the system does
+/// not report the size.
 pub fn cache_bytes(level: u32) -> Option<usize> {
     cache_bytes_in(Path::new("/sys/devices/system/cpu/cpu0/cache"), level)
 }
@@ -59,9 +60,9 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
     synchronize(device)
 }
 
-/// Returns the number of bytes to pass to [`flush_device`] to flush a cache: twice the size of the cache, since not
-/// every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in [`cache_bytes`]. On any
-/// other device, the cache is the second-level cache.
+/// Returns the number of bytes to pass to [`flush_device`] to flush a cache: twice the size of the cache,
+/// since not every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in
+/// [`cache_bytes`]. On any other device, the cache is the second-level cache.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     /// Number of bytes if the size of the cache is not known.
     const LARGE: usize = 64 << 20;

@@ -34,7 +34,7 @@ type MakeTimer = fn(Device) -> Result<Box<dyn Timer>>;
 
 static TIMERS: Mutex<BTreeMap<i32, MakeTimer>> = Mutex::new(BTreeMap::new());
 
-/// Sets the function that creates the timers of a kind of devices, given as one of the `kDL*` constants. A driver whose
+/// Sets the function that creates the timers of a device type, one of the `kDL*` constants. A driver whose
 /// devices have a better clock than events calls this function once.
 pub fn register_timer(device_type: i32, make: MakeTimer) {
     TIMERS.lock().unwrap_or_else(PoisonError::into_inner).insert(device_type, make);
@@ -64,7 +64,7 @@ pub fn timer(device: Device) -> Result<Box<dyn Timer>> {
     }
 }
 
-/// Measures between two events on the current stream of the device.
+/// Timer that measures between two events on the current stream of the device.
 struct EventTimer {
     device: Device,
     start: Event,
