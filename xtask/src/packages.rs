@@ -125,6 +125,14 @@ impl Packages {
         Ok(self.0.get(name).map(|package| &*package.folder).ok_or_else(|| absent(name))?)
     }
 
+    /// Returns the names of the packages in the workspace that a package is built from.
+    pub(crate) fn dependencies(&self, name: &str) -> &[String] {
+        match self.0.get(name) {
+            Some(package) => &package.dependencies,
+            None => &[],
+        }
+    }
+
     /// Returns the folders of packages, of what their tests use, and of everything in the workspace that these are built from.
     ///
     /// # Errors
@@ -192,6 +200,7 @@ mod tests {
         assert!(packages.has_library("a") && !packages.has_library("f"));
         assert_eq!(packages.folder("a").unwrap(), "a");
         assert!(packages.folder("f").is_err());
+        assert_eq!(packages.dependencies("b"), ["c"]);
         assert_eq!(
             packages.targets("a").iter().map(|target| &*target.file).collect::<Vec<_>>(),
             ["a/src/lib.rs"]

@@ -1,11 +1,12 @@
 //! `codegen`: generates files from the declarations in `crates/abi`, and parts of files from the table of schedule
-//! steps.
+//! steps and from the manifests of the crates.
 //!
 //! These are the single sources. The files that other languages need are generated here and committed, so that a reader
 //! sees them and a build needs no generator. `codegen --check` (a step of `./x test`) fails if a file is stale.
 
 mod c_header;
 mod ctype;
+mod drawing;
 mod layout_check;
 mod prelude;
 mod schedule;
@@ -31,6 +32,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
         Generated { path: "compiler/codegen-c/src/host/abi.c".into(), text: prelude::write(&abi)? },
     ];
     files.extend(schedule::generate(root)?);
+    files.extend(drawing::generate(root)?);
     Ok(files)
 }
 

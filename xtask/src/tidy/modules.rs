@@ -77,7 +77,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
 fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
     let permitted: Vec<&[&str]> =
         PERMITTED.iter().filter(|(name, ..)| *name == package).map(|(_, modules, _)| *modules).collect();
-    let refused = circles.iter().filter(|circle| !permitted.iter().any(|modules| circle.is_within(modules)));
+    let refused = circles.iter().filter(|circle| !permitted.iter().any(|modules| circle.has_exactly(modules)));
     let mut found: Vec<String> = refused
         .map(|Circle { modules, example }| {
             let modules: Vec<&str> = modules.iter().map(String::as_str).collect();
@@ -90,10 +90,10 @@ fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
         })
         .collect();
     for modules in permitted {
-        if !circles.iter().any(|circle| circle.is_within(modules)) {
+        if !circles.iter().any(|circle| circle.has_exactly(modules)) {
             let modules = modules.join(", ");
             found.push(format!(
-                "{package}: the modules {modules} form no circle any more; remove them from {LIST}"
+                "{package}: the modules {modules} do not form this circle any more; update {LIST}"
             ));
         }
     }
@@ -109,8 +109,9 @@ struct Circle {
 }
 
 impl Circle {
-    fn is_within(&self, modules: &[&str]) -> bool {
-        self.modules.iter().all(|module| modules.contains(&module.as_str()))
+    fn has_exactly(&self, modules: &[&str]) -> bool {
+        self.modules.len() == modules.len()
+            && self.modules.iter().all(|module| modules.contains(&module.as_str()))
     }
 }
 
