@@ -197,14 +197,10 @@ impl Tensor {
 impl TensorView<'_> {
     /// Returns a tensor object over the same memory, for functions that keep an argument beyond the call. Returns
     /// `None` if no frontend can keep the memory alive.
-    ///
-    /// # Errors
-    /// This function does not return an error.
-    pub fn to_tensor(&self) -> Result<Option<Tensor>> {
-        let raw = self.into_arg()?;
+    pub fn to_tensor(&self) -> Option<Tensor> {
+        let raw = self.into_arg().ok()?;
         // SAFETY: the value is a view of a tensor that the borrow keeps alive.
         let view = unsafe { AnyView::from_raw(raw) };
-        let owned = view.to_owned();
-        Ok(owned.as_view().get::<Tensor>().ok())
+        view.to_owned().as_view().get::<Tensor>().ok()
     }
 }

@@ -2,7 +2,7 @@
 //! that end, and for deadlines.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -746,10 +746,16 @@ impl Listener {
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log says why".into());
     if let Some(answer) = Server::default().refusal(&why) {
-        // The socket has room for these few bytes. The client's message is unread, and closing the socket alone would discard the
-        // answer.
+        // The socket has room for these few bytes. Closing a socket with unread bytes resets the connection, and a client that is
+        // reset may lose the answer; therefore the bytes of its message are read first, as far as they have arrived.
         let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&answer));
         let _ = stream.shutdown(Shutdown::Write);
+        let mut unread = [0; 4096];
+        for _ in 0..16 {
+            if !matches!(stream.read(&mut unread), Ok(count) if count > 0) {
+                break;
+            }
+        }
     }
 }
 
