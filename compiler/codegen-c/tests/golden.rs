@@ -5,14 +5,13 @@
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-mod expect_file;
-
 use anyfn::{Array, Error, Map, Result};
 use anyfn_codegen_c::generate;
 use anyfn_ir::func::IRModule;
 use anyfn_ir::target::Target;
 use anyfn_parser::parse_module;
 use anyfn_passes::{Pipeline, native};
+use expect_test::expect_file;
 
 /// Functions that each dialect can express.
 const FUNCTIONS: &[(&str, &str)] = &[
@@ -147,10 +146,7 @@ fn lowered(text: &str, target: &Target, passes: &[&str]) -> Result<String> {
 
 #[test]
 fn functions_in_each_dialect() -> Result<()> {
-    let mut problems = Vec::new();
-    let mut check = |file: &str, source: &str| {
-        problems.extend(expect_file::check(&expect_file::path(file), source).err());
-    };
+    let check = |file: &str, source: &str| expect_file![format!("golden/{file}")].assert_eq(source);
     for (name, text) in FUNCTIONS.iter().chain(ON_HOST) {
         let portable = functions(text, &target("c", 0))?;
         let vectors = functions(text, &target("c", VECTOR))?;
@@ -165,19 +161,7 @@ fn functions_in_each_dialect() -> Result<()> {
     for (name, text) in FUNCTIONS.iter().chain(ON_DEVICES) {
         check(&format!("{name}.null"), &functions(text, &target("null", 0))?);
     }
-    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
     Ok(())
-}
-
-#[test]
-fn a_missing_file_and_a_difference_are_errors() {
-    let missing = expect_file::compare(&expect_file::path("missing"), "").unwrap_err();
-    assert!(missing.contains("UPDATE_EXPECT=1"), "{missing}");
-    let different = expect_file::compare(&expect_file::path("scale.null"), "kernel").unwrap_err();
-    assert!(different.contains("\n+kernel\n"), "{different}");
-    let expected = "differs from line 2:\n a\n-b\n+x\n+y\n c\n";
-    assert_eq!(expect_file::difference("a\nb\nc\n", "a\nx\ny\nc\n"), expected);
-    assert_eq!(expect_file::difference("a\na\n", "a\n"), "differs from line 2:\n a\n-a\n");
 }
 
 /// Returns the error of generating source for a null target.

@@ -1,0 +1,186 @@
+//! The default schedules of typical functions, compared with the files in `tests/golden`, and what every default schedule
+//! fulfils.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p anyfn-autosched` writes the files.
+
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+use anyfn::{Array, DType, Ref, Result};
+use anyfn_autosched::{default_schedule, inlined, scheduled};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::printer;
+use anyfn_ir::target::Target;
+use anyfn_schedule::Schedule;
+use anyfn_te::notation::{At, axis, call, compute, max, max_over, placeholder, prim_func, sum};
+use expect_test::expect_file;
+
+/// Returns a target with 32-byte vectors. Schedules depend on nothing else of it than the processor's architecture.
+fn target(num_cores: i64) -> Target {
+    Target {
+        kind: "c".into(),
+        arch: "x86_64".into(),
+        mcpu: "".into(),
+        features: Array::new(),
+        vector_bytes: 32,
+        num_cores,
+        cc: "cc".into(),
+        options: Array::new(),
+    }
+}
+
+/// Returns a function that computes `max(A * 2 + 1, 0)` in three stages.
+fn elementwise(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n], DType::FLOAT32, "A")?;
+    let b = compute([n], "B", |[i]| a.at((&i,)) * 2)?;
+    let c = compute([n], "C", |[i]| b.at((&i,)) + 1)?;
+    let d = compute([n], "D", |[i]| max(c.at((&i,)), 0))?;
+    prim_func("elementwise", &[&a, &d])
+}
+
+/// Returns a function that transposes a matrix of `n` rows and columns.
+fn transpose(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n, n], DType::FLOAT32, "A")?;
+    let b = compute([n, n], "B", |[i, j]| a.at((&j, &i)))?;
+    prim_func("transpose", &[&a, &b])
+}
+
+/// Returns a function that sums the columns of a matrix.
+fn columns(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n, 64], DType::FLOAT32, "A")?;
+    let k = axis("k", 0, n)?;
+    let b = compute([64], "B", |[j]| sum(a.at((&k, &j)), &[&k]))?;
+    prim_func("columns", &[&a, &b])
+}
+
+/// Returns a function that sums all elements of a vector.
+fn total(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n], DType::FLOAT32, "A")?;
+    let k = axis("k", 0, n)?;
+    let b = compute([1], "B", |[_]| sum(a.at((&k,)), &[&k]))?;
+    prim_func("total", &[&a, &b])
+}
+
+/// Returns a function that computes the softmax of each row of a matrix.
+fn softmax(n: i32, m: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n, m], DType::FLOAT32, "A")?;
+    let (k, l) = (axis("k", 0, m)?, axis("l", 0, m)?);
+    let top = compute([n], "top", |[i]| max_over(a.at((&i, &k)), &[&k]))?;
+    let e = compute([n, m], "e", |[i, j]| call("exp", a.at((&i, &j)) - top.at((&i,))))?;
+    let s = compute([n], "s", |[i]| sum(e.at((&i, &l)), &[&l]))?;
+    let b = compute([n, m], "B", |[i, j]| e.at((&i, &j)) / s.at((&i,)))?;
+    prim_func("softmax", &[&a, &b])
+}
+
+/// Returns a function that computes `max(A @ B + bias, 0)` for square matrices.
+fn dense(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder([n, n], DType::FLOAT32, "A")?;
+    let b = placeholder([n, n], DType::FLOAT32, "B")?;
+    let bias = placeholder([n], DType::FLOAT32, "bias")?;
+    let k = axis("k", 0, n)?;
+    let c = compute([n, n], "C", |[i, j]| sum(a.at((&i, &k)) * b.at((&k, &j)), &[&k]))?;
+    let d = compute([n, n], "D", |[i, j]| max(c.at((&i, &j)) + bias.at((&j,)), 0))?;
+    prim_func("dense", &[&a, &b, &bias, &d])
+}
+
+/// Returns a function that convolves an image of several channels.
+fn convolution() -> Result<Ref<PrimFunc>> {
+    let image = placeholder([16, 34, 34], DType::FLOAT32, "image")?;
+    let weight = placeholder([32, 16, 3, 3], DType::FLOAT32, "weight")?;
+    let (c, y, x) = (axis("c", 0, 16)?, axis("y", 0, 3)?, axis("x", 0, 3)?);
+    let out = compute([32, 32, 32], "out", |[o, i, j]| {
+        let pixel = image.at((&c, i + &y, j + &x));
+        sum(pixel * weight.at((&o, &c, &y, &x)), &[&c, &y, &x])
+    })?;
+    prim_func("convolution", &[&image, &weight, &out])
+}
+
+/// Returns all sample functions with their names, in a size in which threads pay.
+fn samples() -> Result<Vec<(&'static str, Ref<PrimFunc>)>> {
+    Ok(vec![
+        ("elementwise", elementwise(1 << 20)?),
+        ("transpose", transpose(1024)?),
+        ("columns", columns(4096)?),
+        ("total", total(1 << 20)?),
+        ("softmax", softmax(512, 1000)?),
+        ("dense", dense(256)?),
+        ("convolution", convolution()?),
+    ])
+}
+
+fn text(func: &Ref<PrimFunc>) -> String {
+    printer::text(func.as_object()) + "\n"
+}
+
+/// Returns the text of a function after its default schedule.
+fn scheduled_text(func: &Ref<PrimFunc>, num_cores: i64) -> Result<String> {
+    Ok(text(&default_schedule(func, &target(num_cores))?.func()?))
+}
+
+/// Prepares the registered functions that schedules call.
+fn start() -> Result<()> {
+    anyfn::registry::get("ffi.MakeObjectFromPackedArgs").map(drop)
+}
+
+#[test]
+fn typical_functions() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        expect_file![format!("golden/{name}.ir")].assert_eq(&scheduled_text(&func, 4)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_schedule_is_a_trace_that_can_be_replayed() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        let schedule = default_schedule(&func, &target(4))?;
+        assert!(!schedule.trace().steps.is_empty(), "{name} has a default schedule");
+        let again = Schedule::replay(func, schedule.trace())?;
+        assert_eq!(text(&again.func()?), text(&schedule.func()?), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn one_core_gets_no_parallel_loop() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        assert!(scheduled_text(&func, 4)?.contains("parallel("), "{name} is large enough for several cores");
+        assert!(!scheduled_text(&func, 1)?.contains("parallel("), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn little_work_is_not_distributed_over_threads() -> Result<()> {
+    start()?;
+    for (name, func) in
+        [("elementwise", elementwise(1000)?), ("softmax", softmax(4, 100)?), ("dense", dense(16)?)]
+    {
+        assert!(!scheduled_text(&func, 4)?.contains("parallel("), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_two_parts_are_the_whole() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        let parts = scheduled(&inlined(&func), &target(4));
+        assert_eq!(text(&parts), scheduled_text(&func, 4)?, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_scheduled_function_is_not_scheduled_again() -> Result<()> {
+    start()?;
+    for (name, func) in samples()? {
+        let once = scheduled(&func, &target(4));
+        assert!(scheduled(&once, &target(4)).ptr_eq(&once), "{name}");
+        assert!(inlined(&once).ptr_eq(&once), "{name}");
+    }
+    Ok(())
+}
