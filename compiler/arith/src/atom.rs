@@ -14,7 +14,7 @@ use crate::{Analyzer, Bound};
 /// Key of an atom. Equal keys of the same data type denote the same atom.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// Variable, by the address of its node.
+    /// Variable, identified by the address of its node.
     Var(usize),
     /// Quotient of a sum and a constant divisor of at least 2, rounded down.
     FloorDiv(Linear, i64),
@@ -32,9 +32,10 @@ pub(crate) enum Key {
     Load(usize, Vec<(Linear, DType)>),
     /// Sum with too many terms, which is treated as one atom.
     Sum(Linear),
-    /// Any other expression, by the address of its node.
+    /// Expression of any other form, identified by the address of its node.
     Opaque(usize),
-    /// Expression with side effects, which may have a different value at each evaluation, by the address of its node.
+    /// Expression with side effects, identified by the address of its node. It may have a different value at
+    /// each evaluation.
     Fresh(usize),
 }
 
@@ -42,7 +43,8 @@ pub(crate) enum Key {
 pub(crate) struct Atom {
     pub(crate) key: Key,
     pub(crate) dtype: DType,
-    /// Expression of [`Key::Var`], [`Key::Opaque`] and [`Key::Fresh`]; condition of [`Key::Select`].
+    /// Expression that the key identifies by its address: that of [`Key::Var`], [`Key::Opaque`] and
+    /// [`Key::Fresh`], and the condition of [`Key::Select`].
     held: Option<Expr>,
     /// Buffer of [`Key::Load`].
     pub(crate) buffer: Option<Ref<Buffer>>,
@@ -54,8 +56,8 @@ pub(crate) struct Atom {
     bound: Option<(u32, Bound)>,
     /// Cached modular set: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
-    /// Cached result: true if all variables in the atom have constant bounds. Holds the epoch in which this was
-    /// computed.
+    /// Cached flag, which is true if all variables in the atom have constant bounds, with the epoch in which
+    /// it was computed.
     pub(crate) is_numeric: Option<(u32, bool)>,
 }
 
@@ -321,8 +323,8 @@ impl Analyzer {
     }
 }
 
-/// Returns true if a conversion to another type preserves all values within a bound. An unbounded `uint64` value counts
-/// as not preserved.
+/// Returns true if a conversion to another type preserves every value within a bound. Returns false for an
+/// unbounded `uint64` value.
 pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
     let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
     bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)

@@ -11,7 +11,7 @@ use crate::linear::{Id, Linear, gcd};
 use crate::{Analyzer, Undo};
 
 impl Analyzer {
-    /// Decides a condition. Returns `None` if it is unknown whether the condition holds.
+    /// Decides a condition. Returns `None` if it is neither proved nor refuted.
     pub(crate) fn decide(&mut self, condition: &Expr) -> Option<bool> {
         if condition.dtype.lanes() != 1 || !condition.dtype.is_bool() {
             return None;
@@ -61,7 +61,8 @@ impl Analyzer {
         known.or_else(|| self.is_known(condition))
     }
 
-    /// Decides a condition that is assumed to be true or false. Compares it with the recorded Boolean variables only.
+    /// Returns the value that a condition is assumed to have, or `None` if no assumption about it is
+    /// recorded. Only assumptions about Boolean variables and their negations are recorded.
     fn is_known(&self, condition: &Expr) -> Option<bool> {
         for truth in &self.truths {
             if truth.ptr_eq(condition) {

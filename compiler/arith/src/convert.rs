@@ -160,7 +160,8 @@ impl Analyzer {
         found
     }
 
-    /// Returns the product of two sums.
+    /// Returns the product of two sums, or `None` if it has too many terms or factors, or if a number exceeds
+    /// 64 bits.
     pub(crate) fn times(&mut self, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         if a.is_constant() {
             return b.times(a.base);
@@ -242,7 +243,8 @@ impl Analyzer {
     }
 }
 
-/// Returns true if the result of an operation may be outside of the range of the data type of its operands.
+/// Returns true if the result of an operation on two values of a data type may be outside the range of this
+/// type.
 fn may_leave(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::FloorDiv)
 }

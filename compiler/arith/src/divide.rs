@@ -105,8 +105,8 @@ impl Analyzer {
         Some(Linear::atom(id))
     }
 
-    /// Decomposes a sum into `group * large + small` with `0 <= small < group`. Here, `group` is greater than 1 and
-    /// divides `divisor`. Returns `None` if no such decomposition is found.
+    /// Decomposes a sum into `group * large + small` with `0 <= small < group`, where `group` is greater than
+    /// 1 and divides `divisor`. Returns `None` if no such decomposition is found.
     fn grouped(&mut self, sum: &Linear, divisor: i64) -> Option<(i64, Linear, Linear)> {
         let mut tried = 1;
         for place in 0..sum.terms.len() {
@@ -162,8 +162,8 @@ impl Analyzer {
         }
     }
 
-    /// Rewrites `c * ((x // c) % m) + x % c` in a sum to `x % (c * m)`. The term at index `place` is the first of these
-    /// two.
+    /// Rewrites `c * ((x // c) % m) + x % c` in a sum to `x % (c * m)`. The first of these two terms is at
+    /// index `place`.
     fn joined(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorMod(quotient, turns)) = self.key(id) else { return None };
@@ -178,8 +178,8 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&all, times)?.plus(&low, times.checked_neg()?)
     }
 
-    /// Rewrites `(x // n) * n + x % n` in a sum to `x`, for a divisor `n` that is an atom. The term at index `place` is
-    /// the first of these two.
+    /// Rewrites `(x // n) * n + x % n` in a sum to `x`, for a divisor `n` that is an atom. The first of these
+    /// two terms is at index `place`.
     fn joined_symbolic(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         use anyfn_ir::expr::BinaryOp;
         let (id, factor) = *sum.terms.get(place)?;
@@ -207,7 +207,7 @@ impl Analyzer {
         None
     }
 
-    /// Returns the atoms whose product is the given sum, or `None` if the sum is not a product of atoms.
+    /// Returns the atoms whose product equals a sum, or `None` if the sum is not a product of atoms.
     fn factors(&self, sum: &Linear) -> Option<Vec<Id>> {
         let id = sum.as_atom()?;
         Some(match self.key(id)? {
@@ -216,7 +216,8 @@ impl Analyzer {
         })
     }
 
-    /// Decomposes `sum` into `divisor * whole + rest`, for a divisor that is a product of atoms.
+    /// Decomposes `sum` into `divisor * whole + rest`, for a divisor that is a product of atoms. Returns
+    /// `whole` and `rest`.
     fn split_symbolic(&mut self, sum: &Linear, divisor: &Linear, dtype: DType) -> Option<(Linear, Linear)> {
         let factors = self.factors(divisor)?;
         let (mut whole, mut rest) = (Linear::constant(0), Linear::constant(sum.base));
@@ -311,7 +312,8 @@ impl Linear {
 
 type Terms = Vec<(Id, i64)>;
 
-/// Partitions the terms of a sum into those whose factors are multiples of `divisor`, and the remaining terms.
+/// Partitions the terms of a sum into terms whose factors are multiples of `divisor`, and the remaining
+/// terms.
 fn split(sum: &Linear, divisor: i64) -> (Terms, Terms) {
     sum.terms.iter().partition(|(_, factor)| factor % divisor == 0)
 }

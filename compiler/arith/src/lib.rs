@@ -46,7 +46,7 @@ pub use crate::bound::Bound;
 use crate::linear::{Id, Linear};
 pub use crate::region::Span;
 
-/// Knowledge about variables and conditions, and queries about expressions.
+/// Integer analyzer: records facts about variables and conditions, and answers queries about expressions.
 ///
 /// An analyzer accompanies a walk over a function: call [`bind`](Self::bind) on entry to a loop, [`assume`](Self::assume)
 /// on entry to a branch, and [`restore`](Self::restore) on exit.
@@ -54,7 +54,7 @@ pub use crate::region::Span;
 pub struct Analyzer {
     /// All atoms, indexed by [`Id`].
     atoms: Vec<Atom>,
-    /// Index of each atom by key and data type.
+    /// Index of each atom in `atoms`, by its key and data type.
     places: HashMap<(Key, DType), Id>,
     /// Domains of bound variables.
     domains: HashMap<Id, Domain>,
@@ -66,21 +66,22 @@ pub struct Analyzer {
     undo: Vec<Undo>,
     /// Sums of expressions, by address. The expressions are kept alive so that their addresses stay unique.
     sums: HashMap<usize, (Expr, Linear)>,
-    /// Simplified expressions, by address.
+    /// Cached simplified expressions, by the address of the original expression.
     simplified: HashMap<usize, (Expr, Expr)>,
-    /// Decisions on logical operations, by address.
+    /// Cached decisions on logical operations, by the address of the expression.
     decided: HashMap<usize, (Expr, Option<bool>)>,
     /// Conditions that the current call of [`Analyzer::assume`] has recorded, by address, with their assumed values.
     assumed: HashSet<(usize, bool)>,
-    /// Result of [`Analyzer::has_effect`] for expressions, by address.
+    /// Cached results of [`Analyzer::has_effect`], by the address of the expression.
     effects: HashMap<usize, (Expr, bool)>,
-    /// Counter that increases when the knowledge changes. Bounds that were cached in an earlier epoch are invalid.
+    /// Counter that is incremented when the knowledge changes. Bounds that were cached in an earlier epoch
+    /// are invalid.
     epoch: u32,
     /// Cached quotients and remainders of sums. The Boolean in the key is true for a remainder.
     divisions: HashMap<(Linear, i64, bool, DType), Option<Linear>>,
-    /// Remaining steps of the current proof.
+    /// Number of steps that remain for the current proof.
     budget: u32,
-    /// Depth of nested proofs.
+    /// Nesting depth of the current proof.
     nesting: u32,
 }
 

@@ -144,7 +144,7 @@ impl Analyzer {
         None
     }
 
-    /// Splits a proof at a term that is a `min`, `max` or select expression. Returns two sums. If neither of them is
+    /// Splits a proof at a term that is a `min`, `max` or select expression. Returns two sums; if neither is
     /// negative, the original sum is not negative either.
     fn cases(&mut self, sum: &Linear) -> Option<(Linear, Linear)> {
         sum.terms.iter().find_map(|(id, factor)| match self.key(*id)? {
@@ -215,7 +215,7 @@ impl Analyzer {
     }
 }
 
-/// Returns the modular set `(step, rest)`, with `rest` reduced modulo `step`.
+/// Normalises a modular set: returns `(step, rest)` with `rest` reduced modulo `step`.
 fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }

@@ -1,4 +1,4 @@
-//! Ranges of expressions, and regions of buffers that are accessed, while some variables vary and others are fixed.
+//! Ranges of expressions and accessed regions of buffers, while some variables vary and others are fixed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,16 +24,16 @@ pub struct Span {
     pub extent: Expr,
 }
 
-/// Variables that vary in a query, and cached answers to whether an atom depends on them.
+/// Set of the variables that vary in a query. Caches for each atom whether it depends on them.
 struct Over {
     vars: HashSet<Id>,
     known: HashMap<Id, bool>,
 }
 
 impl Analyzer {
-    /// Returns lower and upper bounds of an integer expression while the variables `over` take all values of their
-    /// domains and all other variables are fixed. The bounds are expressions of the fixed variables, and may be wider
-    /// than necessary. Returns `None` if no bounds are found.
+    /// Returns lower and upper bounds of an integer expression. The variables `over` take all values of their
+    /// domains, and all other variables are fixed. The bounds are expressions of the fixed variables, and may
+    /// be wider than necessary. Returns `None` if no bounds are found.
     ///
     /// For a vector, the bounds cover all lanes.
     pub fn bounds(&mut self, expr: &Expr, over: &[Ref<Var>]) -> Option<(Expr, Expr)> {
@@ -52,8 +52,8 @@ impl Analyzer {
         self.hull(&parts, over)
     }
 
-    /// Returns the [`region`](Self::region) of accesses to ranges of elements. Each access has a range in each
-    /// dimension.
+    /// Returns the region of a buffer that contains all accesses, as [`region`](Self::region) does. Each
+    /// access is a range of indices in each dimension.
     pub fn region_of_ranges(&mut self, accesses: &[Array<Ref<Range>>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let part = |range: Ref<Range>| (range.min.clone(), Some(range.extent.clone()));
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
@@ -61,8 +61,9 @@ impl Analyzer {
         self.hull(&parts, over)
     }
 
-    /// Decomposes an integer expression into a linear combination of variables and a rest that does not depend on them.
-    /// The factors are in the order of `vars`. Returns `None` if the expression does not have this form.
+    /// Decomposes an integer expression into a linear combination of variables and an expression that does
+    /// not depend on them. The factors are in the order of `vars`. Returns `None` if the expression does not
+    /// have this form.
     pub fn linear_parts(&mut self, expr: &Expr, vars: &[Ref<Var>]) -> Option<(Vec<i64>, Expr)> {
         if !expr.dtype.is_integer() || expr.dtype.lanes() != 1 {
             return None;
@@ -127,7 +128,7 @@ impl Analyzer {
         Over { vars, known: HashMap::new() }
     }
 
-    /// Returns the lower and upper limit of an expression.
+    /// Returns the lower and the upper limit of an expression while the variables `over` vary.
     fn limits(&mut self, expr: &Expr, over: &mut Over) -> Option<(Linear, Linear)> {
         if !expr.dtype.is_integer() {
             return None;
@@ -250,7 +251,7 @@ impl Analyzer {
         sum.terms.iter().any(|(id, _)| self.depends(*id, over))
     }
 
-    /// Returns true if the value of an atom depends on the variables that vary.
+    /// Returns true if the value of an atom depends on a variable that varies.
     fn depends(&self, id: Id, over: &mut Over) -> bool {
         if let Some(known) = over.known.get(&id) {
             return *known;

@@ -118,8 +118,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns true if evaluating an expression may have side effects: it calls a function that is not known to be pure.
-    /// Reductions and nodes of foreign types count as such calls.
+    /// Returns true if evaluating an expression may have side effects, because it calls a function that is
+    /// not known to be pure. Reductions and nodes of foreign types count as such calls.
     pub fn has_effect(&mut self, expr: &Expr) -> bool {
         match ExprKind::of(expr) {
             ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {

@@ -61,7 +61,8 @@ fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     })
 }
 
-/// Returns the value of an expression, or `None` if it divides by 0 or a value does not fit its type.
+/// Returns the value of an expression, or `None` if it divides by 0 or computes a value that does not fit its
+/// type.
 fn value(expr: &Expr, values: &Values) -> Option<i64> {
     let of = |expr: &Expr| value(expr, values);
     let result = match ExprKind::of(expr) {
@@ -149,7 +150,7 @@ fn condition(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
 /// Variables with domains. The domain of a variable may depend on earlier variables.
 struct Space {
     vars: Vec<Ref<Var>>,
-    /// First value and number of values of each variable.
+    /// First value and extent of the domain of each variable.
     domains: Vec<(Expr, Expr)>,
 }
 
@@ -333,13 +334,14 @@ fn assumptions_are_used_and_forgotten() {
 fn regions_hold_all_accesses() {
     each_case(4, |random, space, points, analyzer, at| {
         let accesses: Vec<Expr> = (0..=random.below(2)).map(|_| integer(random, &space.vars, 3)).collect();
-        // The last variables run over their domains, and the others are fixed.
+        // The last variables take all values of their domains, and the other variables are fixed.
         let outer = random.below(space.vars.len());
         let over = &space.vars[outer..];
         let indices: Vec<_> = accesses.iter().map(|index| [index.clone()].into_iter().collect()).collect();
         let spans = analyzer.region(&indices, over);
         for point in points {
-            // The span depends only on the fixed variables, and must contain the accesses for all values of the others.
+            // The span depends only on the fixed variables, and must contain the accesses for all values of
+            // the other variables.
             let spans = spans.as_ref().map(|spans| &spans[0]);
             let found = spans.and_then(|span| Some((value(&span.min, point)?, value(&span.extent, point)?)));
             for access in &accesses {

@@ -1,4 +1,4 @@
-//! Results of simplification, and properties that the analyzer derives.
+//! Tests of simplification rules, and of properties that the analyzer derives.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -259,7 +259,7 @@ fn large_and_deep_expressions() -> Result<()> {
     Ok(())
 }
 
-/// Values that are used several times are visited once.
+/// A value that is used several times is visited once.
 #[test]
 fn shared_values() -> Result<()> {
     let mut analyzer = Analyzer::new();

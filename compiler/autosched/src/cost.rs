@@ -5,7 +5,7 @@ use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::Visitor;
 
-/// Cost of a mathematical function in simple operations, for each lane of a vector.
+/// Cost of a call of a mathematical function, in simple operations for each lane of a vector.
 const CALL: i64 = 16;
 const DIVISION: i64 = 4;
 
@@ -29,7 +29,7 @@ impl Visitor for Cost {
             }
             ExprKind::BufferLoad(_) => {
                 self.loads += 1;
-                // The computation of indices does not count.
+                // Computations of indices are not counted.
                 return;
             }
             _ => 0,
@@ -38,7 +38,7 @@ impl Visitor for Cost {
     }
 }
 
-/// Returns the cost of an expression in simple operations. Loads do not count.
+/// Returns the cost of an expression in simple operations. Loads are not counted.
 pub(crate) fn of_expr(expr: &Expr) -> i64 {
     let mut cost = Cost::default();
     cost.expr(expr);

@@ -8,10 +8,10 @@ use crate::stage::{Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 4;
-/// Number of iterations of the outer loops that is enough to occupy all threads.
+/// Number of iterations of the outer loops that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Number of elements along the last axis that one task computes, if the outer loops have too few iterations to occupy
-/// all threads.
+/// Number of elements along the last axis that each task computes if the outer loops have too few iterations
+/// to occupy all threads.
 const PIECE: i64 = 16 * 1024;
 /// Minimum size in bytes of a result that is stored by instructions that bypass the caches.
 const STREAMED: i64 = 32 << 20;
@@ -43,8 +43,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Re
     Ok(())
 }
 
-/// Vectorizes the last loop of a stage if it pays. `loops` contains the current loop of each axis, or `None` if that
-/// loop contains other stages, too.
+/// Vectorizes the last loop of a stage where this is profitable. `loops` contains the current loop of each
+/// axis, or `None` if the loop also contains other stages.
 pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Var>>]) -> Result<()> {
     let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
     match &loops[last] {
@@ -55,7 +55,7 @@ pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Va
     }
 }
 
-/// Returns true if a stage is a transposition, which should be computed in square tiles.
+/// Returns true if a stage is a transposition, which is computed in square tiles.
 pub(crate) fn is_across(stage: &Stage) -> bool {
     across(stage).is_some()
 }
@@ -81,8 +81,8 @@ pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()>
     }
 }
 
-/// Returns true if all accesses of a stage are contiguous along the loop `place`. A read may also be of the same
-/// element in each iteration.
+/// Returns true if all accesses of a stage are contiguous along the loop with index `place`. Reads of the
+/// same element in each iteration are also accepted.
 fn is_beside(stage: &Stage, place: usize) -> bool {
     stage.accesses(place).iter().all(|access| match access.stride {
         Stride::Next => true,
@@ -91,8 +91,9 @@ fn is_beside(stage: &Stage, place: usize) -> bool {
     })
 }
 
-/// Returns the loop of a transposition along which elements are read contiguously. In a transposition, the last loop
-/// writes contiguous elements but reads distant ones. Returns `None` for other stages.
+/// Returns the loop of a transposition along which elements are read contiguously. In a transposition, the
+/// last loop writes contiguous elements but reads elements that are not contiguous. Returns `None` for other
+/// stages.
 fn across(stage: &Stage) -> Option<usize> {
     let last = stage.loops.len().checked_sub(1)?;
     let accesses = stage.accesses(last);

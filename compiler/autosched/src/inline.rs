@@ -12,14 +12,15 @@ use anyfn_schedule::Schedule;
 use crate::cost;
 use crate::stage::{Readers, Stage, stages};
 
-/// Maximum cost in simple operations of a stage that is inlined although its results are then computed more than once.
+/// Maximum cost in simple operations of a stage that is inlined although its results are then computed
+/// repeatedly.
 const CHEAP: i64 = 4;
-/// Maximum number of uses of a stage that is inlined although its results are then computed more than once.
+/// Maximum number of uses of a stage that is inlined although its results are then computed repeatedly.
 const MOST_USES: usize = 4;
 /// Maximum cost in simple operations of a stage into which another one is inlined.
 const LARGEST: i64 = 200;
 
-/// Inlines stages into their users, one after the other, where it pays.
+/// Inlines stages into the stages that use their results, one after the other, where this is profitable.
 pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     let mut kept: HashSet<String> = HashSet::new();
     loop {
@@ -31,7 +32,7 @@ pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
     }
 }
 
-/// Returns true if a stage can be inlined and inlining it pays.
+/// Returns true if a stage can be inlined and inlining it is profitable.
 fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
     let Some(store) = elementwise(stage) else { return false };
     let Some(reads) = readers.reads(&store.buffer) else { return false };
@@ -45,12 +46,13 @@ fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
             user.repetitions(0..user.loops.len()) / stage.repetitions(0..stage.loops.len()).max(1);
         again = again.max(per_element);
         largest = largest.max(cost::of_stmt(&user.block().body));
-        // A sum of many products reads each factor many times, and these reads should be as fast as possible.
+        // A sum of many products reads each factor many times, so its factors should be loaded from memory
+        // instead of computed again.
         if user.is_reduction() && per_element > 1 {
             return false;
         }
     }
-    // Statements other than stages may use it as well.
+    // Statements that are not stages may also use it.
     if found == 0 || found != reads.count {
         return false;
     }

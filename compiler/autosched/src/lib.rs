@@ -1,10 +1,12 @@
 //! Default schedules for functions without a schedule.
 //!
-//! A stage is a block with its own loops. Cheap stages are inlined. Each remaining stage is scheduled separately:
-//! contiguous accesses are vectorized, and loops are distributed over threads if that pays. All transformations are
-//! steps of [`Schedule`], which checks them. If no step can be applied, the function is unchanged.
+//! A stage is a block that has its own loops. Cheap stages are inlined. Each remaining stage is scheduled
+//! separately: contiguous accesses are vectorized, and loops are distributed over threads if this is
+//! profitable. All transformations are steps of [`Schedule`], which checks them. If no step can be applied,
+//! the function is unchanged.
 //!
-//! [`default_schedule`] does all of this. A pipeline does it in two passes: [`inlined`], and [`scheduled`] for the rest.
+//! [`default_schedule`] applies all of these steps. A pipeline applies them in two passes: [`inlined`], then
+//! [`scheduled`].
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +43,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
     Ok(schedule)
 }
 
-/// Inlines cheap stages into their users.
+/// Inlines cheap stages into the stages that use their results.
 fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     if !stage::stages(schedule)?.is_empty() {
         try_out(schedule, "inline", inline::inline);
@@ -49,7 +51,7 @@ fn inline_stages(schedule: &mut Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Schedules each stage.
+/// Schedules each stage of a function for a target.
 fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Result<()> {
     if stage::stages(schedule)?.is_empty() {
         return Ok(());
@@ -91,8 +93,8 @@ fn schedule_stages(schedule: &mut Schedule, target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Applies the first part of the default schedule to a function: inlines cheap stages into their users. Returns the
-/// function unchanged if it is already scheduled, or if no stage is inlined.
+/// Applies the first part of the default schedule to a function: inlines cheap stages into the stages that
+/// use their results. Returns the function unchanged if it is already scheduled, or if no stage is inlined.
 #[must_use]
 pub fn inlined(func: &Ref<PrimFunc>) -> Ref<PrimFunc> {
     let inlined = changed(func, inline_stages);
@@ -107,7 +109,8 @@ pub fn scheduled(func: &Ref<PrimFunc>, target: &Target) -> Ref<PrimFunc> {
     changed(func, |schedule| schedule_stages(schedule, target))
 }
 
-/// Returns a function after the steps of a schedule. Returns it unchanged if it is already scheduled or if the steps fail.
+/// Applies steps to a function and returns the result. Returns the function unchanged if it is already
+/// scheduled or if the steps fail.
 fn changed(func: &Ref<PrimFunc>, steps: impl FnOnce(&mut Schedule) -> Result<()>) -> Ref<PrimFunc> {
     if !matches!(func.attrs.get("scheduled"), Ok(None)) {
         return func.clone();
@@ -134,7 +137,8 @@ fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result
     }
 }
 
-/// Applies several steps to a schedule. If one of them fails, the schedule is unchanged and the result is false.
+/// Applies several steps to a schedule. If one of them fails, leaves the schedule unchanged and returns
+/// false.
 fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) -> Result<()>) -> bool {
     let trial = schedule.copy();
     match steps(&trial) {
@@ -149,8 +153,9 @@ fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) ->
     }
 }
 
-/// Prints the error of a failed step if the environment variable `ANYFN_DEBUG_SCHEDULE` is set to a value other than 0.
-/// The failure is a defect in this crate and harmless to users, since the schedule remains valid.
+/// Prints the error of a failed step if the environment variable `ANYFN_DEBUG_SCHEDULE` is set to a value
+/// other than 0. The failure is a defect in this crate, but harmless to users, since the schedule remains
+/// valid.
 fn report(what: &str, error: &anyfn::Error) {
     if std::env::var_os("ANYFN_DEBUG_SCHEDULE").is_some_and(|value| value != "0") {
         eprintln!("default schedule of {what}: {}", error.message());

@@ -1,9 +1,9 @@
-//! Stages that are matrix products: sums over one axis of products of two elements. Each other axis belongs to one
-//! factor or to both.
+//! Stages that are matrix products: sums over one axis of products of two elements. Each other axis belongs
+//! to one of the two factors or to both.
 //!
-//! The results are computed in tiles that stay in registers. The factors are read from memory in which their elements
-//! are contiguous in the order of use; a factor with another layout is copied first. The stage that uses the results
-//! does so tile by tile.
+//! The results are computed in tiles that stay in registers. The factors are read from memory in which their
+//! elements are contiguous in the order of use; a factor with another layout is copied first. The stage that
+//! uses the results is also computed tile by tile.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::uses_var;
@@ -22,22 +22,23 @@ use crate::stage::{Stage, loads_of, stages};
 
 /// Minimum trip count of the reduction loop of a product that is tiled.
 const SHALLOW: i64 = 8;
-/// Number of column tiles from which the loop over column tiles is the outermost one. The elements of the right factor
-/// for one column tile then stay in the cache.
+/// Minimum number of column tiles for which the loop over column tiles is outermost. The elements of the
+/// right factor for one column tile then stay in the cache.
 const MANY: i64 = 8;
 
-/// Maximum size in bytes of a left factor that is processed as a whole. A larger left factor is processed in parts of
+/// Maximum size in bytes of a left factor that is processed as a whole. A larger one is processed in parts of
 /// at most `PART` bytes.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Number of parts from which the parts need not be a multiple of four: with so many parts, threads are occupied evenly
-/// anyway.
+/// Minimum number of parts that is not restricted to multiples of four. So many parts occupy the threads
+/// evenly in any case.
 const PARTS: i64 = 16;
 
-/// A matrix product, with its loops, factors and tile size.
+/// Matrix product with its loops, factors and tile size.
 pub(crate) struct Product {
-    /// Index of the loop over rows of the left factor. `column` is the index of the loop over columns of the right
-    /// factor, `depth` that of the loop over the reduction axis, and `others` contains the indices of all other loops.
+    /// Index of the loop over rows of the left factor. `column` is the index of the loop over columns of the
+    /// right factor, and `depth` is the index of the loop over the reduction axis. `others` contains the
+    /// indices of all other loops.
     row: usize,
     column: usize,
     depth: usize,
@@ -47,31 +48,32 @@ pub(crate) struct Product {
     tile: Tile,
 }
 
-/// A factor of a matrix product: its buffer, the dimension of its own axis (`own`), and the dimension of the reduction
-/// axis (`depth`).
+/// Factor of a matrix product. `own` is the dimension of the axis that only this factor has, and `depth` is
+/// the dimension of the reduction axis.
 struct Factor {
     buffer: Ref<Buffer>,
     own: usize,
     depth: usize,
-    /// Number of elements along the factor's own axis that are contiguous in a packed factor.
+    /// Number of elements along the dimension `own` that are contiguous after packing.
     width: i64,
 }
 
 impl Factor {
-    /// Returns true if elements that follow each other along the reduction axis are contiguous.
+    /// Returns true if the elements along the reduction axis are contiguous in memory.
     fn is_along(&self) -> bool {
         self.depth + 1 == self.buffer.shape.len() && self.buffer.strides.is_empty()
     }
 }
 
-/// Size of a tile: the results that are computed together in registers.
+/// Size of a tile, whose results are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// Returns the largest tile for which the registers hold all results and parts of the factors.
+    /// Returns the largest tile such that its results and the required parts of the factors fit into
+    /// registers.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let (most, wide) = match target.vector_bytes {
@@ -81,7 +83,7 @@ impl Tile {
             32 => (6, 2),
             _ => (4, 2),
         };
-        // Rows or columns by which padding to a tile size extends the matrix, if they are more than 1/40 of the extent.
+        // Number of rows or columns that padding to a tile size adds, if it is more than 1/40 of the extent.
         let added =
             |extent: i64, size: i64| Some((size - extent % size) % size).filter(|more| 40 * more > extent);
         let vectors = (wide / 2 + 1..=wide)
@@ -89,7 +91,7 @@ impl Tile {
             .filter(|vectors| vectors * lanes <= columns)
             .min_by_key(|vectors| added(columns, vectors * lanes))
             .unwrap_or((columns / lanes).clamp(1, 2));
-        // Narrow tiles leave registers for more rows.
+        // Narrow tiles leave registers free for more rows.
         let most = if wide > 2 { (most * wide / vectors).min(2 * most) } else { most };
         let height = (most * 2 / 3..=most).rev().min_by_key(|height| added(rows, *height))?;
         (lanes > 1).then_some(Tile { rows: height.min(rows), columns: vectors * lanes })
@@ -97,8 +99,9 @@ impl Tile {
 }
 
 impl Product {
-    /// Returns the number of row tiles in a part of the left factor that stays in the cache, or `None` if the whole
-    /// factor stays in it. The parts have equal sizes and, if possible, threads can share them evenly.
+    /// Returns the number of row tiles in a part of the left factor that stays in the cache, or `None` if the
+    /// factor is not divided into parts. The parts have equal sizes and, if possible, can be distributed
+    /// evenly over threads.
     fn part(&self, stage: &Stage, is_large: bool) -> Option<i64> {
         let bits = i64::from(self.left.buffer.dtype.0.bits);
         let panel = (self.tile.rows * stage.extent(self.depth) * bits / 8).max(1);
@@ -162,8 +165,8 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     Some(Product { row, column, depth, others, left, right, tile })
 }
 
-/// Returns the two loads whose product is `value`, if `so_far` is the element that `store` updates. Returns `None` for
-/// other values.
+/// Returns the two loads whose product is the term `value` of a sum. `so_far` is the current value of the
+/// element that `store` updates. Returns `None` if `value` has another form.
 pub(crate) fn factors<'a>(
     store: &BufferStore,
     so_far: &Expr,
@@ -176,7 +179,7 @@ pub(crate) fn factors<'a>(
     if is_own { Some((element(&product.a)?, element(&product.b)?)) } else { None }
 }
 
-/// Returns the load in an expression that is a load or a conversion of one.
+/// Returns the load that an expression consists of, possibly converted to another data type.
 fn element(expr: &Expr) -> Option<&BufferLoad> {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(node) => Some(node),
@@ -185,7 +188,7 @@ fn element(expr: &Expr) -> Option<&BufferLoad> {
     }
 }
 
-/// Returns the dimension in which a load is indexed by the axis of the loop `place`.
+/// Returns the dimension in which a load is indexed by the axis of the loop with index `place`.
 pub(crate) fn position(load: &BufferLoad, stage: &Stage, place: usize) -> Option<usize> {
     load.indices.iter().position(|index| stage.place_of(&index) == Some(place))
 }
@@ -199,7 +202,8 @@ pub(crate) fn is_plain(load: &BufferLoad, stage: &Stage) -> bool {
     places.len() == count && places.iter().all(Option::is_some)
 }
 
-/// Schedules a matrix product: tiles in registers, packed factors, and results that are used tile by tile.
+/// Schedules a matrix product: computes tiles in registers, packs the factors, and uses the results tile by
+/// tile.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is_large: bool) -> Result<()> {
     let name = &stage.name;
     let extent = |place: usize| stage.extent(place);
@@ -216,8 +220,9 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     let is_even = |place: usize, size: i64| stage.known_extent(place).is_some_and(|extent| extent % size == 0);
     let is_even_row = is_even(product.row, tile.rows);
     let is_even_column = is_even(product.column, tile.columns);
-    // Packing the right factor does not pay for few rows. Packing the left factor does not pay for few columns, or if
-    // its rows are read contiguously. But packed factors consist of whole panels, which uneven extents need.
+    // Packing the right factor is not profitable for few rows. Packing the left factor is not profitable for
+    // few columns, or if its rows are read contiguously. Uneven extents require packing, however, because
+    // packed factors consist of whole panels.
     let right = (extent(product.row) >= 2 * tile.rows || !is_even_column)
         .then(|| pack(schedule, name, &product.right))
         .transpose()?;
@@ -252,7 +257,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     let others: Vec<Ref<Var>> = product.others.iter().map(|place| at(*place)).collect::<Result<_>>()?;
     let columns_outside =
         extent(product.column) >= MANY * tile.columns || extent(product.column) >= extent(product.row);
-    // First the parts of a large left factor, each of which stays in the cache; then the tiles of columns, or of rows.
+    // The outermost loop runs over the parts of a large left factor, each of which stays in the cache. It
+    // contains the loop over tiles of columns or of rows.
     let part = part.map(|_| rows.remove(0));
     let (outer, inner) =
         if columns_outside || part.is_some() { (&columns[0], &rows[0]) } else { (&rows[0], &columns[0]) };
@@ -260,7 +266,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
         others.iter().chain(&part).chain([outer, inner, &rows[1], &columns[1]]).cloned().collect();
     schedule.reorder(order)?;
 
-    // The tile: sums in registers.
+    // A tile accumulates its sums in registers.
     schedule.compute_at(name, inner.clone())?;
     schedule.get_loops(name)?;
     let depth = own_loop(schedule, stage, name, product.depth)?;
@@ -280,8 +286,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     schedule.vectorize(columns[1].clone())?;
     schedule.unroll(rows[1].clone())?;
 
-    // The factor that is reused by all tiles of a part, of a column or of a row is packed when it is needed, the other
-    // one before.
+    // The factor that all tiles of a part, of a column or of a row reuse is packed when it is needed. The
+    // other factor is packed in advance.
     let (near, far, at) = match &part {
         Some(part) => (left, right, part),
         None if columns_outside => (right, left, outer),
@@ -304,15 +310,16 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     Ok(())
 }
 
-/// The stage that uses each result of a product once, in loops over the same axes, or the stage that copies the
-/// results.
+/// Stage that uses the results of a product: one that reads each result once, in loops over the same axes, or
+/// else one that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// For each loop of this stage, the index of the product's loop that runs over the same dimension of the results.
+    /// Indices of loops of the product, one for each loop of this stage. The two loops run over the same
+    /// dimension of the results.
     pub(crate) places: Vec<usize>,
 }
 
-/// Returns, for each index of a stage's result, the index of the loop whose axis it is.
+/// Returns the indices of the loops over the dimensions of a stage's result, one for each dimension.
 pub(crate) fn result_axes(stage: &Stage) -> Result<Vec<usize>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return Ok(Vec::new()) };
     let places = store.indices.iter().map(|index| stage.place_of(&index));
@@ -338,7 +345,7 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     if user.is_reduction() || user.loops.len() != own.len() || !user.has_no_condition() || reads != known {
         return Ok(None);
     }
-    // Each loop of the user runs over one index of the results.
+    // Each loop of the user runs over one dimension of the results.
     let mut places = vec![None; own.len()];
     for indices in user.loads_of(&store.buffer) {
         for (index, place) in indices.iter().zip(&own) {
@@ -352,8 +359,9 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
     Ok(places.map(|places| User { name: user.name.clone(), places }))
 }
 
-/// Adds a stage that copies a factor into panels, in the order in which tiles read it. For each value of the reduction
-/// axis, a panel contains the elements of the factor's own axis that one tile needs. Returns the name of the stage.
+/// Adds a stage that copies a factor into panels, in the order in which tiles read it. For each index of the
+/// reduction axis, a panel contains the elements along the dimension `own` that one tile needs. Returns the
+/// name of the stage.
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));
@@ -374,7 +382,7 @@ fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
         new.push(ops::floor_mod(own, width)?);
         Ok(new.into_iter().collect())
     })?;
-    // With a value for locations beyond the last element, the loops of the copy run over the panels.
+    // Since locations beyond the last element get a value, the loops of the copy run over whole panels.
     let pad = ops::number(0, factor.buffer.dtype)?;
     schedule.transform_layout(&copy, Any::new(0)?, Any::new(Ref::new(map))?, Some(Operand(pad)))?;
     Ok(copy)
@@ -389,8 +397,8 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// Returns the innermost loop around the block `name` whose variable occurs in the value of an axis. The axis is the
-/// one over which the loop `place` of the stage ran originally.
+/// Returns the innermost loop around the block `name` that runs over a given axis. This is the axis of the
+/// original loop of `stage` with index `place`.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     let value = stage.axis_number(place).and_then(|number| found.realize.iter_values.get(number).ok());

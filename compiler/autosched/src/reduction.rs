@@ -10,23 +10,24 @@ use crate::stage::{PARALLEL_WORK, Stage, Stride};
 
 /// Minimum trip count of a loop that is vectorized.
 const FEWEST: i64 = 16;
-/// Number of adjacent results that are updated together while the reduction loops run. They stay in the nearest cache.
+/// Number of adjacent results that are updated together in the reduction loops. They stay in the L1 cache.
 const PIECE: i64 = 1024;
-/// Number of tasks that is enough to occupy all threads.
+/// Number of tasks that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Maximum number of partial results for each result, if there are at most `PARTS` results. If there are more results,
-/// the maximum is `PARTS_EACH`.
+/// Maximum number of partial results for each result if there are at most `PARTS` results. `PARTS_EACH` is
+/// the maximum if there are more.
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
-/// Moves the loop to be vectorized inside, and distributes loops over results over threads if `is_large` is true.
+/// Makes the loop that is vectorized the innermost one and, if `is_large` is true, distributes loops over
+/// results over threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)
 }
 
-/// Schedules the current loops of a stage like [`schedule`]. `loops` contains the current loop of each axis, or `None`
-/// if that loop contains other stages, too.
+/// Schedules the current loops of a stage as [`schedule`] does. `loops` contains the current loop of each
+/// axis, or `None` if the loop also contains other stages.
 pub(crate) fn arrange(
     schedule: &Schedule,
     stage: &Stage,
@@ -79,8 +80,8 @@ pub(crate) fn arrange(
     }
 }
 
-/// Returns the loop to be vectorized: among the loops for which `fits` returns true, the one with the largest number of
-/// contiguous accesses.
+/// Returns the index of the loop to be vectorized: the one with the largest number of contiguous accesses
+/// among the loops for which `fits` returns true.
 fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     let is_simple = is_simple(stage);
     let mut best: Option<(i64, usize)> = None;
@@ -106,7 +107,7 @@ fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
     best.map(|(_, place)| place)
 }
 
-/// Returns true if a stage is a sum, product, minimum or maximum. Their values may be combined in any order.
+/// Returns true if a stage is a sum, product, minimum or maximum, whose values may be combined in any order.
 fn is_simple(stage: &Stage) -> bool {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return false };
     matches!(
@@ -142,7 +143,7 @@ pub(crate) fn partial_results(schedule: &Schedule, stage: &Stage) -> Result<()> 
     let taken = if extent <= most {
         first
     } else {
-        // Use only as many parts as are needed, so that no part is empty.
+        // Use only as many parts as needed, so that no part is empty.
         let piece = extent.div_euclid(most) + i64::from(extent.rem_euclid(most) != 0);
         schedule.split(first, vec![None, Some(piece)])?[0].clone()
     };

@@ -1,5 +1,6 @@
-//! Stages that are computed together, row by row, such as those of a softmax. The last of the stages determines the
-//! rows. The intermediate results of a row stay in the nearest cache, and the rows are distributed over threads.
+//! Stages that are computed together, row by row, such as the stages of a softmax. The last of the stages
+//! determines the rows. The intermediate results of a row stay in the cache of a core, and the rows are
+//! distributed over threads.
 
 use std::collections::HashMap;
 
@@ -14,9 +15,9 @@ use crate::stage::{Readers, Reads, Stage, stages};
 use crate::tile::is_product;
 use crate::{elementwise, reduction};
 
-/// Number of rows that is enough to occupy all threads.
+/// Number of rows that suffices to occupy all threads.
 const SHARED: i64 = 8;
-/// Minimum number of iterations per row. If rows are shorter, vectors across rows are faster.
+/// Minimum number of iterations per row. For shorter rows, vectors across rows are faster.
 const FEWEST: i64 = 64;
 /// Maximum size in bytes of all intermediate results of a row, so that they stay in the cache.
 const MOST: i64 = 256 << 10;
@@ -26,7 +27,7 @@ pub(crate) struct Rows {
     last: Stage,
     /// Number of outer loops of the last stage that run over rows.
     count: usize,
-    /// All stages but the last one, in reverse order of execution. Each has the indices of its loops that run over
+    /// All stages except the last one, in reverse order of execution, each with the indices of its loops over
     /// rows.
     others: Vec<(Stage, Vec<usize>)>,
 }
@@ -58,8 +59,8 @@ impl Rows {
     }
 }
 
-/// Returns stages that can be computed row by row together and for which this pays. Stages whose names are in `tried`
-/// are not chosen as the last one.
+/// Returns stages that can be computed together, row by row, if this is profitable. Stages whose names are in
+/// `tried` are not chosen as the last stage.
 pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Result<Option<Rows>> {
     let all = stages(schedule)?;
     let readers = Readers::of(&*schedule.func()?, &all);
@@ -91,8 +92,8 @@ pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Re
     Ok(None)
 }
 
-/// Returns true if a stage can be computed row by row: it is a loop nest over all values of its axes, with the
-/// reduction loops inside, and not a sum of products that is better computed in tiles.
+/// Returns true if a stage can be computed row by row: it is a loop nest over all values of its axes, its
+/// reduction loops are innermost, and it is not a sum of products, for which tiles are faster.
 fn is_fit(stage: &Stage, target: &Target) -> bool {
     let spatial = stage.places(IterKind::Spatial);
     let reducing = stage.places(IterKind::Reduce);
@@ -103,25 +104,26 @@ fn is_fit(stage: &Stage, target: &Target) -> bool {
         && !is_product(stage, target)
 }
 
-/// Result of a stage and the reads of it by other stages.
+/// Result of a stage, and the reads of the result by other stages.
 struct Output<'a> {
-    /// For each dimension of the result, the index of the loop over it.
+    /// Indices of the loops over the dimensions of the result, one for each dimension.
     places: Vec<usize>,
     reads: &'a Reads,
 }
 
-/// Returns the result of a stage, or `None` if the function's caller may read it or nothing reads it.
+/// Returns the result of a stage, or `None` if the function's caller may read it or if it is never read.
 fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
     let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
     Some(Output { places, reads: readers.reads(&store.buffer)? })
 }
 
-/// Indices of stages, each with the indices of the stage's loops over rows.
+/// Indices of stages, each paired with the indices of that stage's loops over rows.
 type Others = Vec<(usize, Vec<usize>)>;
 
-/// Returns the earlier stages whose results for a row are read only in the computation of the same row of the last
-/// stage. `count` is the number of loops of the last stage that run over rows.
+/// Returns the earlier stages that can be computed row by row with the last one: their results for a row are
+/// read only where the same row of the last stage is computed. `count` is the number of loops of the last
+/// stage over rows.
 fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
     let mut found = Vec::new();
@@ -134,8 +136,8 @@ fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
     found
 }
 
-/// Returns the indices of a stage's loops over rows. Returns `None` unless its result is read only by stages in
-/// `known`, and by each of them for the row that it computes.
+/// Returns the indices of a stage's loops over rows. Returns `None` unless all stages that read its result
+/// are in `known` and read only the row for which they are computed.
 fn rows_of(
     all: &[Stage],
     number: usize,
@@ -186,8 +188,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules those loops of a stage that run within one row. `at` returns the current loop for the index of an original
-/// one.
+/// Schedules the loops of a stage that run within one row. `at` maps the index of an original loop to the
+/// current loop.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

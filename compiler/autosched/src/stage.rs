@@ -1,4 +1,4 @@
-//! Stages of a function: blocks directly below the root block, each in its own loops.
+//! Stages of a function: blocks directly below the root block that have their own loops.
 
 use std::collections::HashMap;
 
@@ -16,30 +16,30 @@ use anyfn_schedule::Schedule;
 
 use crate::cost;
 
-/// Minimum cost in simple operations of a stage that is distributed over threads. The computation of a cheaper stage
-/// takes less time than starting the threads.
+/// Minimum cost in simple operations of a stage that is distributed over threads. A cheaper stage is computed
+/// in less time than it takes to start the threads.
 pub(crate) const PARALLEL_WORK: i64 = 1 << 16;
 
 /// Assumed trip count of a loop whose trip count is not a constant.
 const UNKNOWN: i64 = 256;
 
-/// Maximum trip count of a loop that is tiled. Tile sizes are computed without overflow up to this number, and more
-/// iterations would take days.
+/// Maximum trip count of a loop that is tiled. It ensures that tile sizes are computed without overflow, and
+/// a loop with more iterations would take days.
 const MOST: i64 = 1 << 40;
 
-/// A block that has its loops to itself, and these loops.
+/// Stage: a block and the loops that contain no other block.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) name: String,
     /// Loops around the block, outermost first.
     pub(crate) loops: Vec<Ref<For>>,
     pub(crate) realize: Ref<BlockRealize>,
-    /// For each loop, the axis of the block whose value is the loop variable.
+    /// Axes over which the loops run, one for each loop.
     axes: Vec<Ref<IterVar>>,
 }
 
-/// Returns the stages that are not scheduled yet. Their loops are serial, and each loop variable is the value of one
-/// axis.
+/// Returns the stages that are not scheduled yet. All their loops are serial, and each loop variable is the
+/// value of one axis.
 pub(crate) fn stages(schedule: &Schedule) -> Result<Vec<Stage>> {
     let func = schedule.func()?;
     let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else { return Ok(Vec::new()) };
@@ -98,7 +98,7 @@ impl Stage {
         (0..self.loops.len()).filter(|place| self.kind(*place) == kind).collect()
     }
 
-    /// Returns the trip count of a loop, or the assumed one if it is not a constant.
+    /// Returns the trip count of the loop with index `place`, or an assumed one if it is not a constant.
     pub(crate) fn extent(&self, place: usize) -> i64 {
         self.known_extent(place).unwrap_or(UNKNOWN)
     }
@@ -107,7 +107,7 @@ impl Stage {
         self.loops.get(place).and_then(|node| as_int(&node.extent))
     }
 
-    /// Returns true if all loops begin at 0 and no loop has more iterations than a tiled loop may have.
+    /// Returns true if all loops start at 0 and their trip counts do not exceed the maximum for tiling.
     pub(crate) fn can_be_tiled(&self) -> bool {
         self.loops.iter().all(|node| {
             is_int(&node.min, 0) && as_int(&node.extent).is_none_or(|extent| (0..=MOST).contains(&extent))
@@ -119,7 +119,7 @@ impl Stage {
         places.into_iter().fold(1, |product, place| product.saturating_mul(self.extent(place)))
     }
 
-    /// Returns the cost of the stage in simple operations.
+    /// Returns the total cost of the stage in simple operations.
     pub(crate) fn work(&self) -> i64 {
         self.repetitions(0..self.loops.len()).saturating_mul(cost::of_stmt(&self.block().body).max(1))
     }
@@ -129,18 +129,20 @@ impl Stage {
         target.num_cores > 1 && self.work() >= PARALLEL_WORK
     }
 
-    /// Returns the variable of the axis over which a loop runs.
+    /// Returns the variable of the axis over which the loop with index `place` runs.
     pub(crate) fn axis(&self, place: usize) -> Option<&Ref<Var>> {
         self.axes.get(place).map(|axis| &axis.var)
     }
 
-    /// Returns the position, among the axes of the block, of the axis over which a loop runs.
+    /// Returns the position, among the axes of the block, of the axis over which the loop with index `place`
+    /// runs.
     pub(crate) fn axis_number(&self, place: usize) -> Option<usize> {
         let axis = self.axes.get(place)?;
         self.block().iter_vars.iter().position(|known| known.ptr_eq(axis))
     }
 
-    /// Returns the index of the loop that runs over an axis, if the expression `index` is the variable of that axis.
+    /// Returns the index of the loop over the axis whose variable is `index`. Returns `None` if `index` is
+    /// not the variable of an axis.
     pub(crate) fn place_of(&self, index: &Expr) -> Option<usize> {
         self.axes.iter().position(|axis| is_var(index, &axis.var))
     }
@@ -155,7 +157,7 @@ impl Stage {
         loads_of(&self.block().body, buffer)
     }
 
-    /// Returns all accesses of the block, each with its stride along the axis over which the loop `place` runs.
+    /// Returns all accesses of the block, each with its stride along the loop with index `place`.
     pub(crate) fn accesses(&self, place: usize) -> Vec<Access> {
         let Some(axis) = self.axes.get(place) else { return Vec::new() };
         let mut accesses = Accesses { var: &axis.var, found: Vec::new() };
@@ -189,8 +191,8 @@ fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
     Loads(each).stmt(stmt);
 }
 
-/// Reads of each buffer that the function allocates, by the address of the buffer's data variable. They are collected
-/// in one walk of the function.
+/// Reads of each buffer that the function allocates, by the address of the buffer's data variable. They are
+/// collected in a single traversal of the function.
 pub(crate) struct Readers(HashMap<usize, Reads>);
 
 /// Reads of one buffer.
@@ -198,7 +200,8 @@ pub(crate) struct Readers(HashMap<usize, Reads>);
 pub(crate) struct Reads {
     /// Number of reads in the whole function, by stages and by other statements.
     pub(crate) count: usize,
-    /// Indices of the stages that read the buffer, each with the indices of all elements that it reads.
+    /// Indices of the stages that read the buffer. Each is paired with the indices of all elements that the
+    /// stage reads.
     pub(crate) stages: Vec<(usize, Vec<Array<Expr>>)>,
 }
 
@@ -215,14 +218,15 @@ impl Readers {
                 }
             });
         }
-        // Callers read the buffers that belong to them.
+        // Buffers of the caller are omitted, because the caller reads them.
         for (_, buffer) in func.buffer_map.iter() {
             found.remove(&memory(&buffer));
         }
         Readers(found)
     }
 
-    /// Returns the reads of a buffer, or `None` if nothing reads it or if it belongs to the function's caller.
+    /// Returns the reads of a buffer, or `None` if the buffer is never read or belongs to the function's
+    /// caller.
     pub(crate) fn reads(&self, buffer: &Buffer) -> Option<&Reads> {
         self.0.get(&memory(buffer))
     }
@@ -233,20 +237,20 @@ fn memory(buffer: &Buffer) -> usize {
     buffer.data.as_object().as_handle().addr()
 }
 
-/// A read or write, described by the distance between the elements of neighbouring values of an axis.
+/// Read or write, with its stride along an axis.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) stride: Stride,
 }
 
-/// Distance between the elements that are accessed for neighbouring values of an axis.
+/// Distance between the elements that are accessed when the value of an axis increases by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stride {
-    /// The same element is accessed again.
+    /// Distance of 0: the same element is accessed again.
     Same,
-    /// The adjacent element in memory is accessed.
+    /// Distance of one element: the next element in memory is accessed.
     Next,
-    /// An element at another distance is accessed.
+    /// Any other distance, including an unknown one.
     Far,
 }
 
@@ -284,7 +288,8 @@ impl Visitor for Accesses<'_> {
     }
 }
 
-/// Returns true if a block contains blocks, loops, or calls of functions other than mathematical ones.
+/// Returns true if a block contains more than simple statements: other blocks, loops, or calls of functions
+/// that are not mathematical.
 fn is_more(block: &Block) -> bool {
     struct Blocks(bool);
     impl Visitor for Blocks {

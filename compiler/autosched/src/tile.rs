@@ -1,9 +1,11 @@
-//! Stages that sum products over several axes, such as convolutions. One factor (the "weights") has an axis on which
-//! the other one (the "image") does not depend, and the image has an axis that the weights do not have.
+//! Stages that sum products over several axes, such as convolutions. One factor (the "weights") has an axis
+//! on which the other factor (the "image") does not depend, and the image has an axis that the weights do not
+//! have.
 //!
-//! A tile of results stays in registers, as for matrix products: vectors over the axis of the weights, for several values
-//! of the axis of the image. The weights are packed into panels in the order of use. The image is read in place, one
-//! element for all lanes, so its layout does not matter.
+//! A tile of results stays in registers, as for matrix products. It consists of vectors over the axis of the
+//! weights, for several values of the axis of the image. The weights are packed into panels in the order of
+//! use. The image is not copied, and each of its elements is broadcast to all lanes, so its layout does not
+//! matter.
 
 use anyfn::{Any, Ref, Result, bail};
 use anyfn_ir::analysis::{is_var, uses_var};
@@ -20,45 +22,47 @@ use crate::elementwise::share;
 use crate::matmul::{User, factors, init_loop, is_plain, own_loop, position, product, result_axes, user};
 use crate::stage::Stage;
 
-/// Minimum number of products that are summed for each result of a stage that is tiled.
+/// Minimum number of products per result of a stage that is tiled.
 const SHALLOW: i64 = 8;
 /// Minimum trip count of the loop over the image axis.
 const FEWEST: i64 = 4;
 /// Maximum number of values of the image axis in a tile.
 const MOST: i64 = 14;
-/// Maximum size in bytes of weights that are used as a whole. They stay in the cache while rows of results are
-/// computed.
+/// Maximum size in bytes of weights that are used as a whole, because they stay in the cache while rows of
+/// results are computed.
 const SMALL: i64 = 1 << 20;
 
-/// Number of contiguous weights that the packing loop copies one after the other.
+/// Number of contiguous weights that the packing loop copies in succession.
 const LINE: i64 = 16;
 
-/// A sum of products, with its loops, factors and tile size.
+/// Sum of products with its loops, factors and tile size.
 pub(crate) struct Products {
-    /// Index of the loop over the image axis. `column` is the index of the loop over the weight axis, `depths` contains
-    /// the indices of the loops over reduction axes, and `others` those of all other loops.
+    /// Index of the loop over the image axis. `column` is the index of the loop over the weight axis.
+    /// `depths` contains the indices of the loops over reduction axes, and `others` contains the indices of
+    /// all other loops.
     row: usize,
     column: usize,
     depths: Vec<usize>,
     others: Vec<usize>,
     weights: Ref<Buffer>,
-    /// For each dimension of the weights, the index of the loop whose axis indexes it.
+    /// Indices of the loops over the dimensions of the weights, one for each dimension.
     places: Vec<usize>,
     image: Ref<Buffer>,
-    /// For each dimension of the image, the increase of its index if the image axis increases by one.
+    /// Amounts by which the indices of the image increase when the image axis increases by one, one for each
+    /// dimension.
     steps: Vec<i64>,
     tile: Tile,
 }
 
-/// Size of a tile: the results that are computed together in registers.
+/// Size of a tile, whose results are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
 }
 
 impl Tile {
-    /// Returns the fastest tile by an estimate that counts operations, including those for padding, and reads. Returns
-    /// `None` if no tile is suitable.
+    /// Returns the tile with the lowest estimated cost, which counts reads and operations, including
+    /// operations on padding. Returns `None` if no tile is suitable.
     fn of(target: &Target, bits: u8, rows: i64, columns: i64) -> Option<Tile> {
         let lanes = (target.vector_bytes * 8 / i64::from(bits).max(1)).max(1);
         let registers = match target.vector_bytes {
@@ -75,11 +79,11 @@ impl Tile {
                 if sums + vectors + 1 >= registers {
                     continue;
                 }
-                // Duration of a step: a cycle has two operations and two reads, and a sum is available again after four
-                // cycles.
+                // Number of cycles of a step. A cycle executes two operations and two reads, and a sum can be
+                // used again after four cycles.
                 let cycles = sums.max(vectors + height).max(8);
                 let padded = up(rows, height).saturating_mul(up(columns, vectors * lanes));
-                // Copying the image costs a little.
+                // Copying the image has a small cost.
                 let copied = if rows % height == 0 { 64 } else { 66 };
                 let cost = padded.saturating_mul(cycles * 1024 / sums).saturating_mul(copied);
                 if best.as_ref().is_none_or(|(known, most, _)| (cost, -sums) < (*known, -*most)) {
@@ -93,7 +97,7 @@ impl Tile {
     }
 }
 
-/// Returns true if a stage is a sum of products that is computed in tiles in registers.
+/// Returns true if a stage is a sum of products that is computed in register tiles.
 pub(crate) fn is_product(stage: &Stage, target: &Target) -> bool {
     product(stage, target).is_some() || products(stage, target).is_some()
 }
@@ -117,11 +121,11 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     if stage.repetitions(depths.iter().copied()) < SHALLOW || a.buffer.data.ptr_eq(&b.buffer.data) {
         return None;
     }
-    // The image axis is the last one that fits: its elements are contiguous.
+    // The image axis is the last suitable one, whose elements are contiguous.
     let found = [(a, b), (b, a)].into_iter().filter_map(|(weights, image)| axes(stage, weights, image));
     let (row, column, weights, image) = found.max_by_key(|(_, column, ..)| stage.extent(*column))?;
-    // The extents of a tile's axes and of the reduction must be known. Other extents, such as that of a batch, need not
-    // be.
+    // The extents of a tile's axes and of the reduction axes must be known. Other extents, such as the batch
+    // size, need not be known.
     if depths.iter().any(|place| stage.known_extent(*place).is_none()) {
         return None;
     }
@@ -139,8 +143,8 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     Some(Products { row, column, depths, others, weights, places, image, steps, tile })
 }
 
-/// Returns the loops over the image axis and the weight axis, followed by the two loads. Returns `None` if the loads
-/// cannot be the weights and the image of a tiled sum.
+/// Returns the indices of the loops over the image axis and the weight axis, and the two loads. Returns
+/// `None` if the loads cannot be the weights and the image of a tiled sum.
 fn axes<'a>(
     stage: &Stage,
     weights: &'a BufferLoad,
@@ -161,8 +165,8 @@ fn axes<'a>(
     Some((row, column, weights, image))
 }
 
-/// Returns the amount by which an expression increases if a variable increases by one, or `None` if the amount is not a
-/// constant.
+/// Returns the amount by which an expression increases when a variable increases by one, or `None` if the
+/// amount is not a constant.
 fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     if is_var(expr, var) {
         return Some(1);
@@ -180,7 +184,8 @@ fn step(expr: &Expr, var: &Ref<Var>) -> Option<i64> {
     }
 }
 
-/// Schedules a sum of products: tiles in registers, packed weights, and results that are used tile by tile.
+/// Schedules a sum of products: computes tiles in registers, packs the weights, and uses the results tile by
+/// tile.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, is_large: bool) -> Result<()> {
     let name = &stage.name;
     let tile = &products.tile;
@@ -191,8 +196,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
             User { name: copy, places: result_axes(stage)? }
         }
     };
-    // The vectors of a tile run over the weight axis. If the results have another layout, they are moved into it at the
-    // end.
+    // The vectors of a tile run over the weight axis. If the results have another layout, they are transposed
+    // at the end.
     let moved = across(schedule, stage, products)?
         .then(|| schedule.cache_write(name, Any::new(0)?, "local"))
         .transpose()?;
@@ -225,7 +230,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     let rows = schedule.split(at(products.row)?, vec![None, Some(tile.rows)])?;
     let columns = schedule.split(at(products.column)?, vec![None, Some(tile.columns)])?;
     let mut outer: Vec<Ref<Var>> = products.others.iter().map(|place| at(*place)).collect::<Result<_>>()?;
-    // All weights stay in the cache, or one panel of them.
+    // Either all weights stay in the cache, or one panel of them.
     let bytes = i64::from(products.weights.dtype.0.bits / 8);
     if stage.repetitions(products.places.iter().copied()).saturating_mul(bytes) <= SMALL {
         outer.extend([rows[0].clone(), columns[0].clone()]);
@@ -293,8 +298,8 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     Ok(())
 }
 
-/// Changes the layout of the results so that the axes of a tile are the last dimensions. Returns true if the layout was
-/// different.
+/// Changes the layout of the results so that the axes of a tile become the last dimensions. Returns true if
+/// the layout was different.
 fn across(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<bool> {
     let axes = result_axes(stage)?;
     let last = [products.row, products.column];

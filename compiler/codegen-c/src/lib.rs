@@ -1,14 +1,15 @@
-//! Generates source code in languages of the C family from functions.
+//! Generates source code in languages of the C family.
 //!
-//! The module `family` generates what all languages of the family have in common: statements, scalar expressions, names
-//! and checks. A `Dialect` for each language generates the rest, and the table `DIALECTS` selects the dialect of a
-//! target. To add a dialect, add a module that implements `Dialect`, and a line to the table.
+//! The module `family` generates the parts that all languages of the family have in common: statements,
+//! scalar expressions, names and checks. A `Dialect` for each language generates the rest, and the table
+//! `DIALECTS` selects the dialect of a target. To add a dialect, add a module that implements `Dialect`, and
+//! a line to the table.
 //!
-//! `host` is C11 that any compiler accepts, with vectors for GCC and Clang, and without headers other than those of the
-//! C library. A function that requests it, by the attribute that the pass `make_packed_api` adds, gets an entry point in the
-//! library convention, `__tvm_ffi_<name>`, that checks the conditions on which the code relies. The code calls functions of
-//! the runtime through pointers that the loader sets. `null` is the language of an imaginary device, and the template for
-//! the dialects of devices.
+//! The dialect `host` is C11 that any compiler accepts, with vectors for GCC and Clang. It uses only headers
+//! of the C library. A function that requests it, by the attribute that the pass `make_packed_api` sets, gets
+//! an entry point, `__tvm_ffi_<name>`, which checks the conditions on which the code relies. The code calls
+//! functions of the runtime through pointers that the loader sets. The dialect `null` is the language of an
+//! imaginary device, and the template for the dialects of devices.
 
 #![forbid(unsafe_code)]
 
@@ -28,16 +29,11 @@ use crate::family::Dialect;
 /// Function that generates the source of a module in one dialect.
 type Generate = fn(&IRModule, &Target) -> Result<String>;
 
-/// Kinds of targets, each with the name of its dialect and the code generator.
-const DIALECTS: &[(&str, &str, Generate)] = &[
-    ("c", host::Host::NAME, family::module::<host::Host>),
-    ("null", null::Null::NAME, family::module::<null::Null>),
-];
+/// Code generators by target kind.
+const DIALECTS: &[(&str, Generate)] =
+    &[("c", family::module::<host::Host>), ("null", family::module::<null::Null>)];
 
-/// Name of the dialect of the host, whose source a C compiler compiles.
-pub const HOST_DIALECT: &str = host::Host::NAME;
-
-/// Generates the source of a module whose functions have been lowered, in the language of a target.
+/// Generates the source of a module for a target. The functions of the module must have been lowered.
 ///
 /// # Errors
 /// Returns `ValueError` or `TypeError`, naming the function, if a function cannot be expressed in the language. Returns

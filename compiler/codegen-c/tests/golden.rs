@@ -1,4 +1,4 @@
-//! Source that is generated in each dialect, compared with the files in `tests/golden`.
+//! Compares the source that each dialect generates with the files in `tests/golden`.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p anyfn-codegen-c` writes the files.
 
@@ -110,10 +110,11 @@ def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
 /// Size in bytes of the vectors of a target that has vectors.
 const VECTOR: i64 = 32;
 
-/// Source that the host includes where functions are called. Golden files name it instead of repeating it.
+/// Source that the host dialect includes before functions that make calls. Golden files contain a reference
+/// to it instead of a copy.
 const INCLUDED: &str = include_str!("../src/host/packed.c");
 
-/// Returns a target. Its processor does not matter to code generators.
+/// Returns a target whose processor is irrelevant, because code generators do not use it.
 fn target(kind: &str, vector_bytes: i64) -> Target {
     Target {
         kind: kind.into(),
@@ -127,13 +128,13 @@ fn target(kind: &str, vector_bytes: i64) -> Target {
     }
 }
 
-/// Returns the source of the functions in `text`, without the source that precedes them. The passes that code generation
-/// requires are applied first.
+/// Returns the generated source of the functions in `text`, without the prelude. The passes that code
+/// generation requires are applied first.
 fn functions(text: &str, target: &Target) -> Result<String> {
     lowered(text, target, &["lower_parallel", "make_packed_api"])
 }
 
-/// Returns the source of the functions in `text`, to which the given passes are applied.
+/// Returns the generated source of the functions in `text`, after applying the given passes.
 fn lowered(text: &str, target: &Target, passes: &[&str]) -> Result<String> {
     let passes = passes.iter().map(|name| native::find(name).expect("a built-in pass"));
     let module = Pipeline::new("lowering", passes).apply(&parse_module(text)?)?;
@@ -151,7 +152,7 @@ fn functions_in_each_dialect() -> Result<()> {
         let portable = functions(text, &target("c", 0))?;
         let vectors = functions(text, &target("c", VECTOR))?;
         check(&format!("{name}.c"), &portable);
-        // Only code with vectors depends on their size.
+        // Only code with vectors depends on the vector size.
         if *name == "vectors" {
             check(&format!("{name}.vectors.c"), &vectors);
         } else {

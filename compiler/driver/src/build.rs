@@ -1,4 +1,4 @@
-//! Builds modules: lowers them, generates C, compiles it or finds it in the cache, and loads the result.
+//! Builds modules: lowers them, generates C, compiles it or uses a cached library, and loads the result.
 
 use std::collections::HashMap;
 use std::fs;
@@ -56,14 +56,14 @@ impl Buildable for [Ref<PrimFunc>] {
 /// Options of a build.
 #[derive(Clone)]
 pub struct BuildOptions {
-    /// Target for which the module is built, instead of the target of the module.
+    /// Target for which the module is built. By default, it is the target of the module.
     pub target: Option<Ref<Target>>,
-    /// Passes that lower the module, instead of the default pipeline.
+    /// Passes that lower the module. The default is the default pipeline.
     pub pipeline: Option<Ref<Pipeline>>,
-    /// True if cached results are used and new results are cached.
+    /// True to use cached libraries and to cache new ones.
     pub use_cache: bool,
-    /// Function that is called with a message and the elapsed seconds, every second while the C compiler runs. Without
-    /// it, a message is printed once if standard error is a terminal.
+    /// Function that is called every second while the C compiler runs, with a message and the elapsed
+    /// seconds. If there is no such function, a message is printed once if standard error is a terminal.
     pub progress: Option<PackedFunc>,
 }
 
@@ -73,7 +73,7 @@ impl Default for BuildOptions {
     }
 }
 
-/// Returns the source of functions in the dialect of their target, such as C, lowered by a pipeline or the default one.
+/// Returns the C source of functions that are lowered by `pipeline` or the default pipeline.
 ///
 /// # Errors
 /// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions.
@@ -89,14 +89,14 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     anyfn_codegen_c::generate(&*lower(module, pipeline)?, &target)
 }
 
-/// Returns the C source of a module, lowered by the default pipeline. Reuses a source from `cache`, or one of the last
-/// 64 that this process generated or read.
+/// Returns the C source of a module that is lowered by the default pipeline. Reuses a source from `cache`, or
+/// one of the last 64 sources that this process generated or read.
 fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
     const MOST: usize = 64;
-    /// Sources of the last modules, with the serialised modules from which they were generated.
+    /// Sources of the last modules, each with the serialised module from which it was generated.
     static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    // The text contains the whole module, including names, which messages use.
+    // The serialised module includes names, which the messages of generated code contain.
     let save = registry::get("ffi.ToJSONGraphString")?.call((module.clone(), anyfn::Any::NONE));
     let Ok(saved) = save.and_then(|text| text.get::<String>()) else {
         // The module contains something that cannot be serialised, such as a function.
@@ -124,7 +124,8 @@ fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str
     Ok(source)
 }
 
-/// Compiles functions for their target, lowered by a pipeline or the default one, and loads them.
+/// Compiles functions for their target and loads them. They are lowered by `pipeline` or the default
+/// pipeline.
 ///
 /// # Errors
 /// Returns the errors of [`build_with`].
@@ -132,11 +133,11 @@ pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>)
     build_with(what, &BuildOptions { pipeline: pipeline.cloned(), ..BuildOptions::default() })
 }
 
-/// Compiles functions for their target, and loads them.
+/// Compiles functions for their target and loads them.
 ///
-/// A library that the same compiler has made from the same source with the same arguments is taken from the cache. The
-/// environment variable `ANYFN_CACHE_DIR` specifies the folder of the cache. A module for another processor
-/// architecture is not loaded, but it can be exported.
+/// If the cache contains a library that the same compiler made from the same source with the same arguments,
+/// that library is used. The environment variable `ANYFN_CACHE_DIR` specifies the folder of the cache. A
+/// module for another processor architecture is not loaded, but it can be exported.
 ///
 /// # Errors
 /// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions or no compiler for the
@@ -176,8 +177,8 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     if !target.is_here() {
         return Module::new(ForeignModule { compiler, library: found, arch: target.arch.to_string() });
     }
-    // A library caches the functions that it looks up, so each module that looks up functions gets a library of its
-    // own. The loader accepts only names that are valid UTF-8.
+    // A library caches the functions that it looks up, so each module that looks up functions gets a separate
+    // copy of the library. The loader accepts only paths that are valid UTF-8.
     let own = |found: PathBuf| {
         let is_shared = cache.is_some() && (text.contains(LOOKS_UP) || found.to_str().is_none());
         if is_shared { copied(&found) } else { Ok(found) }
@@ -197,10 +198,10 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     Ok(module)
 }
 
-/// Name that occurs in the source of each library that looks up functions.
+/// Name that occurs in the source of every library that looks up functions.
 const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
 
-/// C compilers of the libraries that this process has built, by the path of the library.
+/// C compilers that built the libraries of this process, by the path of the library.
 static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Compiler>>>> = Mutex::new(None);
 
 /// Copies a library and its source to a new folder. Returns the path of the copied library.
@@ -219,8 +220,8 @@ fn load(library: &Path) -> Result<Module> {
     registry::get("ffi.ModuleLoadFromFile")?.call((name,))?.get::<Module>()
 }
 
-/// Writes a source to a folder and compiles it to a library there. If the compiler fails, the source is kept for
-/// inspection.
+/// Writes a source file to a folder and compiles it to a library in the same folder. If the compiler fails,
+/// the source is kept for inspection.
 fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>) -> Result<()> {
     let source = folder.join(cache::SOURCE);
     fs::write(&source, text).map_err(|error| io_error(folder, &error))?;

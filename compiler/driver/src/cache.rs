@@ -1,8 +1,9 @@
 //! Cache of compiled libraries, addressed by content.
 //!
-//! An entry is a folder named by a hash. It contains `module.so`, the source `module.c` from which it was compiled, and
-//! `about`, which identifies the compiler and contains a checksum of the library. All of these are compared before an
-//! entry is used. An entry is prepared in another folder, which is then renamed, so processes need no lock.
+//! An entry is a folder whose name is a hash. It contains `module.so`, the source `module.c` from which it
+//! was compiled, and `about`, which identifies the compiler and contains a checksum of the library. All of
+//! these are compared before an entry is used. An entry is prepared in another folder, which is then renamed,
+//! so processes need no lock.
 //!
 //! The folder `sources` contains generated sources: files with a checksum, the build ID of this compiler, the module,
 //! and its source.
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 use crate::compile::io_error;
 use crate::identity::build_id;
 
-/// The cache folder and its size limit.
+/// Cache folder and its size limit.
 pub(crate) struct Cache {
     folder: PathBuf,
     most_bytes: u64,
@@ -54,7 +55,8 @@ impl Cache {
         let folder = variable("ANYFN_CACHE_DIR")
             .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("anyfn")))
             .or_else(|| variable("HOME").map(|folder| folder.join(".cache").join("anyfn")))?;
-        // Libraries in it must be found even if the process changes its working directory.
+        // The path is absolute, so that libraries in the folder are found even if the process changes its
+        // working directory.
         let folder = std::path::absolute(folder).ok()?;
         if let Err(reason) = private(&folder) {
             warn_once(&folder, &reason);
@@ -76,7 +78,7 @@ impl Cache {
         self.folder.join(format!("{a:016x}{b:016x}"))
     }
 
-    /// Returns the library that the same compiler has made from the same source, if the cache contains it. `compiler`
+    /// Returns the cached library that the same compiler made from the same source, if it exists. `compiler`
     /// is the identity of the compiler.
     pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
         let entry = self.entry(compiler, source);
@@ -92,8 +94,8 @@ impl Cache {
         Some(library)
     }
 
-    /// Returns the path at which the source of a serialised module is cached, and the header that precedes the source
-    /// in that file.
+    /// Returns the path of the file that caches the source of a serialised module, and the header that
+    /// precedes the source in that file.
     fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
         let build = build_id()?;
         let (a, b) =
@@ -102,8 +104,8 @@ impl Cache {
         Some((self.folder.join(SOURCES).join(format!("{a:016x}{b:016x}")), head))
     }
 
-    /// Returns the source that this build of the compiler has generated from a serialised module, if the cache contains
-    /// it.
+    /// Returns the cached source that this build of the compiler generated from a serialised module, if it
+    /// exists.
     pub(crate) fn source(&self, module: &str) -> Option<String> {
         let (path, head) = self.source_of(module)?;
         let mut file = File::open(path).ok()?;
@@ -133,8 +135,9 @@ impl Cache {
         let _ = write();
     }
 
-    /// Makes an entry from a library that was compiled in another folder, and returns the path of the library in the
-    /// entry. If that fails, for example because the disk is full, prints a warning once and returns `None`.
+    /// Creates an entry for a library that was compiled in another folder. Returns the path of the library in
+    /// the entry. If that fails, for example because the disk is full, prints a warning once and returns
+    /// `None`.
     pub(crate) fn keep(&self, compiler: &str, source: &str, library: &Path) -> Option<PathBuf> {
         let kept = self.try_keep(compiler, source, library);
         kept.map_err(|error| warn_once(&self.folder, &error.to_string())).ok()
@@ -148,7 +151,7 @@ impl Cache {
         let entry = self.entry(compiler, source);
         let mut tries = 0;
         while let Err(error) = fs::rename(partial.path(), &entry) {
-            // Another process has made the entry meanwhile, or the existing entry is damaged.
+            // Another process has created the same entry, or the existing entry is damaged.
             if let Some(library) = self.get(compiler, source) {
                 return Ok(library);
             }
@@ -162,16 +165,16 @@ impl Cache {
         Ok(entry.join(LIBRARY))
     }
 
-    /// Removes the entry that contains a library.
+    /// Removes the cache entry that contains a library.
     pub(crate) fn remove(&self, library: &Path) {
         if let Some(entry) = library.parent() {
             let _ = fs::remove_dir_all(entry);
         }
     }
 
-    /// Removes the least recently used entries while the cache exceeds its size limit, and abandoned unfinished
-    /// entries. Called for each new entry, but does nothing for most of them if the limit is the default: it then runs
-    /// for the first entry that a process makes and for every 16th after it.
+    /// Removes the least recently used entries while the cache exceeds its size limit, and unfinished entries
+    /// that were abandoned. It is called for each new entry. If the limit is the default, only the first call
+    /// of a process and every 16th call after it have an effect.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -199,7 +202,7 @@ impl Cache {
         }
         entries.sort();
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
-        // The last entry is the one just made.
+        // The last entry is the new one.
         entries.pop();
         for (_, size, path) in entries {
             if total <= self.most_bytes {
@@ -217,7 +220,7 @@ fn remove(path: &Path) -> std::io::Result<()> {
     if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Records that a file is in use, by its modification time. The least recently used entries are removed first.
+/// Records the use of a file in its modification time. The least recently used entries are removed first.
 fn is_used(file: &File) {
     let changed = file.metadata().and_then(|data| data.modified());
     if changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
@@ -225,7 +228,7 @@ fn is_used(file: &File) {
     }
 }
 
-/// Returns the content of the file `about` for a library that a compiler has made.
+/// Returns the content of the file `about` for a library that was made by a compiler.
 fn about(compiler: &str, library: &[u8]) -> String {
     format!(
         "anyfn {}\n{} bytes {:016x}\n{compiler}",
@@ -235,8 +238,8 @@ fn about(compiler: &str, library: &[u8]) -> String {
     )
 }
 
-/// Returns a hash by which entries are found and damage is detected. It need not be cryptographic, since the content of
-/// an entry is compared before it is used.
+/// Returns a hash that identifies entries and detects damage. It need not be cryptographic, since the content
+/// of an entry is compared before it is used.
 fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     #[expect(deprecated, reason = "the one of the standard library whose results do not change")]
     let mut hasher = std::hash::SipHasher::new_with_keys(seed.into(), 0);
@@ -247,8 +250,8 @@ fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Creates the cache folder if it does not exist. Returns the reason as an error if the folder must not be used because
-/// other users have access to it: they could make this process run their code.
+/// Creates the cache folder if it does not exist. Returns an error with the reason if other users have access
+/// to the folder: it must not be used, because they could make this process run their code.
 fn private(folder: &Path) -> Result<(), String> {
     let data = match fs::symlink_metadata(folder) {
         Ok(data) => data,
@@ -304,7 +307,7 @@ fn warn_once(folder: &Path, reason: &str) {
 pub(crate) fn scratch() -> Result<PathBuf> {
     static FOLDER: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
     extern "C" fn at_exit() {
-        // A forked child leaves the folder to its parent.
+        // A forked child does not remove the folder, because it belongs to the parent.
         if let Ok(mut folder) = FOLDER.try_lock()
             && let Some((_, path)) = folder.take_if(|(process, _)| *process == std::process::id())
         {
@@ -337,9 +340,9 @@ pub(crate) fn scratch() -> Result<PathBuf> {
 /// Returns `OSError` if the folder cannot be created.
 pub(crate) fn temporary() -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
-    // Whoever can write there can run code as this user.
+    // A user who can write to the folder can make this user run other code.
     let builder = builder.prefix("anyfn-").permissions(fs::Permissions::from_mode(0o700));
-    // C compilers do the same where TMPDIR is not a folder.
+    // C compilers also use `/tmp` if TMPDIR is not a folder.
     let made = builder.tempdir().or_else(|error| builder.tempdir_in("/tmp").map_err(|_| error));
     made.map_err(|error| io_error(&std::env::temp_dir(), &error))
 }

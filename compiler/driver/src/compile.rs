@@ -15,11 +15,11 @@ use anyfn_ir::target::Target;
 
 use crate::target::{cpu_options, no_compiler, processor, words};
 
-/// Options of the C compiler. Products and sums are contracted to fused operations, which `-std` alone prevents.
-/// Automatic vectorization is disabled, so the only vectors are those in the source: GCC 12 generates wrong code for
-/// ordered sums, conditions and fused products, as random programs have shown, and the kernels of the benchmarks do not
-/// become faster. Loop distribution is disabled because GCC 12 then applies it wrongly: a sum in memory over the inner
-/// one of two loops kept only the first term.
+/// Options of the C compiler. Products and sums are contracted to fused operations, which `-std` would
+/// otherwise disable. Automatic vectorization is disabled, so the only vectors are those in the source: as
+/// random programs have shown, GCC 12 generates wrong code for ordered sums, conditions and fused products,
+/// and the kernels of the benchmarks are not faster with it. Loop distribution is disabled because GCC 12
+/// then applies it incorrectly: a sum in memory over the inner one of two loops kept only the first term.
 const OPTIONS: &[&str] = &[
     "-O3",
     "-fno-tree-vectorize",
@@ -35,29 +35,29 @@ const OPTIONS: &[&str] = &[
 /// Kind of file that the compiler makes from a source file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A shared library.
+    /// Shared library that can be loaded.
     Library,
-    /// An object file.
+    /// Object file that can be linked.
     Object,
 }
 
-/// The C compiler of a target.
+/// C compiler of a target.
 pub(crate) struct Compiler {
     /// Command line of the compiler as the target specifies it.
     pub(crate) cc: String,
     program: PathBuf,
     arguments: Vec<String>,
-    /// Description of everything but the source on which the result of the compiler depends: the file of the compiler,
-    /// its arguments, and the processor.
+    /// Description of the compiler's inputs other than the source: its executable file, its arguments, and
+    /// the processor.
     pub(crate) identity: String,
 }
 
-/// Progress reports of a compilation that takes long.
+/// Progress reports during a long compilation.
 pub(crate) struct Progress<'a> {
     /// Description of the code that is compiled, for messages.
     pub(crate) what: &'a str,
-    /// Function that is called every second with a message and the elapsed seconds. Without it, a message is printed
-    /// once if standard error is a terminal.
+    /// Function that is called every second with a message and the elapsed seconds. If there is no such
+    /// function, a message is printed once if standard error is a terminal.
     pub(crate) callback: Option<&'a PackedFunc>,
 }
 
@@ -65,7 +65,7 @@ impl Compiler {
     /// Finds the compiler of a target.
     ///
     /// # Errors
-    /// Returns `RuntimeError` if the compiler does not exist. The message says what to install.
+    /// Returns `RuntimeError` if the compiler does not exist. The message names the package to install.
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
         let mut words = words(&target.cc).into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
@@ -76,7 +76,8 @@ impl Compiler {
             .chain(cpu_options(&target.arch, &target.mcpu))
             .chain(target.options.iter().map(|option| option.to_string()))
             .collect();
-        // The arguments do not say what `native` means.
+        // The argument `native` does not identify the processor, so the identity contains a description of
+        // it.
         let identity = format!(
             "{}\n{about}\n{}\n{} {}\n",
             program.display(),
@@ -110,7 +111,7 @@ impl Compiler {
     /// and that error is returned.
     pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
         let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
-        // GCC passes quoted file names to the assembler and does not escape quotes in them.
+        // GCC passes file names in quotes to the assembler, and does not escape quotes in them.
         let has_quotes = input.as_os_str().as_bytes().contains(&b'"');
         let mut command = self.command(Some(input).filter(|_| !has_quotes), output, form);
         let log = output.with_extension("log");
@@ -119,13 +120,13 @@ impl Compiler {
             .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(file)
-            // The compiler gets its own process group, which is killed as a whole.
+            // The compiler runs in a new process group, which can be killed as a whole.
             .process_group(0)
             .spawn()
             .map_err(|error| no_compiler(&self.cc, &error.to_string()))?;
         let waited = wait(|| child.try_wait(), &self.cc, progress);
         if waited.is_err() {
-            // Kill it with the processes that it has started. It may have exited meanwhile.
+            // Kill the compiler and the processes that it has started. They may already have exited.
             if let Ok(group) = libc::pid_t::try_from(child.id()) {
                 // SAFETY: `kill` takes integers and accesses no memory of this process. The number is the process ID of
                 // the child, which leads its own process group and has not been waited for, so no other process can
@@ -165,8 +166,8 @@ fn printed(log: &Path) -> String {
     if more > 0 { format!("{text}\n.. and {more} bytes more, which are left out") } else { text }
 }
 
-/// Calls `poll` repeatedly until it returns the status of a process that has exited. Reports progress and checks for
-/// signals meanwhile.
+/// Calls `poll` repeatedly until it returns the status of a process that has exited. Meanwhile, reports
+/// progress and checks for signals.
 fn wait<T>(
     mut poll: impl FnMut() -> std::io::Result<Option<T>>,
     cc: &str,
@@ -201,13 +202,14 @@ fn wait<T>(
                 None => (),
             }
         }
-        // Half a millisecond at first, so that short compilations are not delayed, and up to 20 milliseconds later.
+        // Waits for half a millisecond at first, so that short compilations are not delayed, and for at most
+        // 20 milliseconds later.
         std::thread::sleep((elapsed / 32).clamp(Duration::from_micros(500), Duration::from_millis(20)));
     }
 }
 
-/// Finds an executable file by its name or path. Returns its path and a description of its size and modification time,
-/// which distinguishes it from other versions.
+/// Finds an executable file by its name or path. Returns its path, and a description of its size and
+/// modification time that distinguishes it from other versions.
 fn find(name: &str) -> Option<(PathBuf, String)> {
     let about = |path: &Path| {
         let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
@@ -222,7 +224,7 @@ fn find(name: &str) -> Option<(PathBuf, String)> {
     std::env::split_paths(&folders).find_map(|folder| {
         let path = folder.join(name);
         let mode = fs::metadata(&path).ok()?.permissions().mode();
-        // As in the lookup by the system, a file that cannot be executed hides no other file.
+        // Like the lookup by the system, this skips files that are not executable.
         about(&path).filter(|_| mode & 0o111 != 0).map(|about| (path, about))
     })
 }

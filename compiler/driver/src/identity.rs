@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 static FOUND: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the build ID of the library or executable that contains this code, or `None` if it has no build ID. A linker
-/// writes it to distinguish files, and it changes with the code.
+/// Returns the build ID of the library or executable that contains this code, or `None` if it has no build
+/// ID. A linker writes a build ID to identify a file. It changes whenever the code changes.
 pub(crate) fn build_id() -> Option<&'static str> {
     FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
 }
@@ -25,7 +25,7 @@ mod elf {
     use std::slice;
 
     struct Search {
-        /// Address inside the library or executable whose build ID is wanted.
+        /// Address inside the library or executable whose build ID is requested.
         here: usize,
         found: Option<String>,
     }
@@ -39,7 +39,7 @@ mod elf {
         search.found
     }
 
-    /// Callback of `dl_iterate_phdr`: examines a library or executable, and ends the iteration if it is the one that
+    /// Callback of `dl_iterate_phdr`. It examines a library or executable, and ends the iteration if the file
     /// contains the address.
     ///
     /// # Safety
@@ -65,8 +65,8 @@ mod elf {
         if !headers.iter().any(is_here) {
             return 0;
         }
-        // Notes may exist in the file only. Read only notes in a segment that is mapped for reading and not for
-        // writing.
+        // Some notes exist only in the file. Only notes in a segment that is mapped for reading and not for
+        // writing are read.
         let is_mapped = |note: &libc::Elf64_Phdr| {
             headers.iter().any(|header| {
                 let offset = start(note).wrapping_sub(start(header));
@@ -85,8 +85,8 @@ mod elf {
         1
     }
 
-    /// Returns the build ID that a sequence of ELF notes contains. Each note consists of the sizes of its name and its
-    /// content, a kind, the name, and the content.
+    /// Returns the build ID that a sequence of ELF notes contains. Each note consists of the sizes of its
+    /// name and its content, a type, the name, and the content.
     fn id_in(mut notes: &[u8]) -> Option<String> {
         const BUILD_ID: u32 = 3;
         loop {

@@ -1,4 +1,4 @@
-//! Lowering of functions to the form that code generators take.
+//! Lowering of functions to the form that code generators accept.
 
 use anyfn::{Map, Ref, Result};
 use anyfn_ir::func::{IRModule, PrimFunc};
@@ -7,8 +7,9 @@ use anyfn_passes::{Pipeline, verify_module};
 
 use crate::default_pipeline;
 
-/// Lowers the functions of a module to the form that code generators take, by the passes of `pipeline` or of the
-/// [default pipeline](default_pipeline), which first schedules the functions that have not been scheduled.
+/// Lowers the functions of a module to the form that code generators accept, by the passes of `pipeline` or
+/// of the [default pipeline](default_pipeline). The latter first schedules the functions that are not
+/// scheduled yet.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError` if verification of a function fails, before or after
@@ -19,13 +20,13 @@ pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
     verify_module(&module)?;
     let pipeline = pipeline.cloned().map_or_else(default_pipeline, Ok)?;
     let lowered = pipeline.apply(&module)?;
-    // Passes may come from users.
+    // Passes may be written by users, so their output is verified.
     verify_module(&lowered).map_err(|error| pipeline.find_broken(&module).unwrap_or(error))?;
     Ok(lowered)
 }
 
-/// Returns the module with variables introduced for values that occur several times in large expressions. The
-/// expressions are then small enough to be visited as trees.
+/// Introduces variables in a module for values that occur several times in large expressions. The expressions
+/// are then small enough to be visited as trees.
 fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     let mut is_same = true;
     let mut functions = Vec::with_capacity(module.functions.len());

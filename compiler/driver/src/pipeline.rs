@@ -1,4 +1,4 @@
-//! The default pipeline, and the passes that schedule. These depend on the target of the module.
+//! The default pipeline and the scheduling passes, which depend on the target of the module.
 
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::func::PrimFunc;
@@ -10,7 +10,7 @@ use crate::target;
 /// Function that implements a pass for a target: it receives a function of the IR and returns the transformed one.
 type Schedule = fn(&Ref<PrimFunc>, &Target) -> Ref<PrimFunc>;
 
-/// Names and functions of the passes that schedule, in the order of the default pipeline.
+/// Names and functions of the scheduling passes, in the order of the default pipeline.
 const SCHEDULING: &[(&str, Schedule)] =
     &[("inline", |func, _| anyfn_autosched::inlined(func)), ("default_schedule", anyfn_autosched::scheduled)];
 
@@ -39,8 +39,8 @@ pub(crate) fn pass_names() -> Vec<&'static str> {
     SCHEDULING.iter().map(|(name, _)| *name).chain(native::PASSES.iter().map(|(name, _)| *name)).collect()
 }
 
-/// Creates the default pipeline: the passes that schedule functions, and those that lower them to the form that code
-/// generators take ([`anyfn_passes::default_pipeline`]).
+/// Creates the default pipeline: the scheduling passes, followed by the passes that lower functions to the
+/// form that code generators accept ([`anyfn_passes::default_pipeline`]).
 ///
 /// # Errors
 /// Returns the error of inserting a pass.

@@ -8,7 +8,8 @@ use anyfn::{Error, Result, bail};
 use crate::cache;
 use crate::compile::{Compiler, Form, Progress, io_error};
 
-/// Writes the source of a library, its object file, or the library itself, as the extension of `path` requires.
+/// Writes the source of a library, its object file, or the library itself, depending on the extension of
+/// `path`.
 pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
     let source = library.with_file_name(cache::SOURCE);
     let copy = |from: &Path| {
@@ -25,7 +26,7 @@ pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<
     }
 }
 
-/// Writes a file by `make` under a temporary name, and renames it to `path` when it is complete.
+/// Calls `make` to write a file under a temporary name, and renames it to `path` when it is complete.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! Builds tensor expressions and calls the functions.
+//! Tests that build tensor expressions and call the functions.
 
 use anyfn_host as _;
 
@@ -79,7 +79,7 @@ fn matmul_with_bias_and_relu_is_right() -> Result<()> {
     Ok(())
 }
 
-/// Generated code describes arguments that do not fit in the same words as the runtime.
+/// Error messages of generated code about mismatched arguments equal the messages of the runtime.
 #[test]
 fn messages_about_tensors_are_those_of_the_runtime() -> Result<()> {
     let built = build(&module("matmul", matmul(4, 3, 5)?)?, None)?;

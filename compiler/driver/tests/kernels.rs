@@ -1,4 +1,4 @@
-//! Kernels in the form that a good schedule produces: code for tiles, vectors and local memory.
+//! Tests of kernels in the form that a good schedule produces: code with tiles, vectors and local memory.
 
 use anyfn_host as _;
 
@@ -42,8 +42,8 @@ fn affine(outer: &Ref<Var>, factor: i32, inner: &Ref<Var>) -> Result<Expr> {
     ops::add(ops::mul(read(outer), ops::i32(factor))?, read(inner))
 }
 
-/// Returns a function that computes `C = A B` by tiles of `rows` times `columns`, which divide the extents, with both operands
-/// packed.
+/// Returns a function that computes `C = A B` in tiles of `rows` times `columns`, which divide the extents.
+/// Both operands are packed.
 fn tiled_matmul(n: i32, m: i32, k: i32, rows: i32, columns: i32, dtype: DType) -> Result<Ref<PrimFunc>> {
     use ForKind::{Parallel, Serial, Unrolled, Vectorized};
     let a = make::buffer("A", shape(&[n, k]), dtype);

@@ -1,4 +1,4 @@
-//! Pipelines in which a pass of the compiler is replaced or left out.
+//! Tests of pipelines in which a pass of the compiler is replaced or omitted.
 
 use anyfn_host as _;
 
@@ -40,7 +40,7 @@ fn check(module: &Module) -> Result<()> {
     Ok(())
 }
 
-/// Mutator that makes parallel loops serial.
+/// Mutator that changes parallel loops to serial loops.
 struct Serial;
 
 impl Mutator for Serial {
@@ -55,7 +55,7 @@ impl Mutator for Serial {
     }
 }
 
-/// Mutator that gives each launch two tasks.
+/// Mutator that sets the number of tasks of each launch to two.
 struct TwoTasks;
 
 impl Mutator for TwoTasks {

@@ -1,4 +1,5 @@
-//! Invalid functions: each damage is an error with the user's names, and no code is generated.
+//! Tests of invalid functions: each defect causes an error that contains the user's names, and no code is
+//! generated.
 
 use anyfn_host as _;
 
@@ -26,7 +27,7 @@ fn module(func: &Ref<PrimFunc>) -> Result<Ref<IRModule>> {
     Ok(Ref::new(IRModule { functions: Map::try_from_iter([("f", func.clone())])?, attrs: Map::new() }))
 }
 
-/// Returns the function `B[i] = A[place(i)]` for all `i` below an extent.
+/// Returns a function that computes `B[i] = A[place(i)]` for all `i` below an extent.
 fn shifted(extent: Expr, place: impl Fn(Expr) -> Result<Expr>) -> Result<Ref<PrimFunc>> {
     let extents: Array<Expr> = [extent].into_iter().collect();
     let a = placeholder(extents.clone(), DType::FLOAT32, "A")?;
@@ -78,13 +79,13 @@ fn accesses_outside_of_a_buffer() -> Result<()> {
     };
     verify(&padded(0)?)?;
     refused(&padded(-1)?, "IndexError", "index `v_i0 - 1` is -1 where v_i0 is 0");
-    // An access that cannot be decided is not an error.
+    // An access that is not proven to be out of bounds is not an error.
     verify(&shifted(n.clone(), |i| ops::floor_mod(ops::mul(i.clone(), i)?, ops::i32(7)))?)?;
     verify(&shifted(n.clone(), |i| ops::sub(ops::sub(n.clone(), ops::i32(1))?, i))?)?;
     Ok(())
 }
 
-/// A `select` whose condition and values contain the previous `select`, and so on.
+/// Tests a `select` whose condition and values contain the previous `select`, and so on.
 #[test]
 fn choices_within_choices() -> Result<()> {
     let func = shifted(ops::i32(8), |i| {
@@ -111,7 +112,7 @@ fn matmul(n: i32) -> Result<Ref<PrimFunc>> {
     te::create_prim_func(&[a, b, d].map(Ref::into_object), "f")
 }
 
-/// Mutator that changes one of the expressions that `change` accepts: the one with number `left`.
+/// Mutator that changes one of the expressions that `change` accepts: the one at index `left` among them.
 struct Damage<F> {
     left: usize,
     change: F,
@@ -148,7 +149,7 @@ fn wrong_types_and_names() -> Result<()> {
     refused(&damaged(&func, 1, double), "TypeError", "the operands of `*` are float64 and float32");
     let unknown = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::Var(_)).then(|| var("lost"));
     refused(&damaged(&func, 20, unknown), "NameError", "variable `lost` is not defined where it is used");
-    // A buffer that is not defined.
+    // A buffer that is not defined is an error.
     let other = make::buffer("T", shape(&[8]), DType::FLOAT32);
     let load = ops::load(&other, shape(&[0]))?;
     let foreign = move |expr: &Expr| is_load(expr).then(|| load.clone());
@@ -230,7 +231,7 @@ impl Mutator for Wreck {
     }
 }
 
-/// Damaged functions are refused or compiled, and none ends the process.
+/// A damaged function is either compiled or causes an error, and never ends the process.
 #[test]
 fn damaged_functions_are_errors() -> Result<()> {
     let cases = anyfn_random::setting("ANYFN_VERIFY_CASES", 400);
@@ -271,8 +272,9 @@ fn damaged_functions_are_errors() -> Result<()> {
     Ok(())
 }
 
-/// A reduction whose first value changes around its block would be initialised several times. Steps that are valid for
-/// other reductions would change that number.
+/// Tests that the first value of a reduction axis must not depend on loops around the block. Otherwise, the
+/// reduction would be initialised several times, and steps that are valid for other reductions would change
+/// that number.
 #[test]
 fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let text = |min: &str| {

@@ -22,7 +22,7 @@ pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// State of a running function.
+/// State of a function that is being interpreted.
 pub(crate) struct Machine {
     name: String,
     vars: HashMap<usize, Value>,
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
     memory: HashMap<usize, Rc<Memory>>,
     /// Number of loop iterations executed so far.
     pub(crate) repeated: u64,
-    /// True while evaluating an index, offset, extent or trip count, which must not overflow.
+    /// True while evaluating an index, offset, extent or trip count, whose computation must not overflow.
     in_place: bool,
 }
 
@@ -269,8 +269,8 @@ impl Machine {
         self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }
 
-    /// Returns the byte offset of each lane of an access to a buffer. `whole` is the expression to show in an error
-    /// message.
+    /// Returns the byte offset of each lane of an access to a buffer. Error messages show the expression
+    /// `whole`.
     pub(crate) fn offsets(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -378,7 +378,8 @@ impl Machine {
             args.push(self.expr(&arg)?);
         }
         let dtype = expr.dtype.element();
-        // The result is rounded to the data type, which is one rounding more than a function of that type performs.
+        // The result is rounded to the data type, which is one more rounding than a function for that type
+        // performs.
         let number = |value: &Value, lane: usize| value.lane(lane).as_float();
         match (&args[..], math::of_one(op), math::of_two(op)) {
             ([x], Some(function), _) => Value::of_lanes(expr.dtype.lanes(), |lane| {
@@ -395,7 +396,7 @@ impl Machine {
         }
     }
 
-    /// Calls a function of the C math library, whose arguments must have the type that C declares.
+    /// Calls a function of the C math library. The arguments must have the types that C declares.
     fn of_c(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let args: Vec<Expr> = node.args.iter().filter_map(|arg| Expr::try_from_object(arg).ok()).collect();
         let Some((ExprKind::StringImm(name), args)) =

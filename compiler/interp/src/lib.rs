@@ -1,14 +1,15 @@
-//! Interpreter of functions. It executes the tensor IR at any stage without compiling it: before lowering, with blocks,
-//! and after each pass.
+//! Interpreter of the tensor IR. It executes functions at any stage without compiling them: before lowering,
+//! with blocks, and after each pass.
 //!
 //! The interpreter is the reference for compiled code, and a tool for debugging. It is therefore slow and simple, and
 //! checks each step: indices outside of a buffer, reads of elements before they are written, values of axes outside of
 //! their domain, and overflow of integers that are an index or trip count. Where compiled code has defined behaviour,
 //! the interpreter behaves in the same way: other integers wrap around, and their division by 0 gives 0.
 //!
-//! The iterations of loops of all kinds run one after the other; those of a loop that is bound to a thread axis, too. Memory
-//! exists while the statement runs that allocates it, so a block of threads has its own shared memory. `select` and logical
-//! operators on scalars evaluate only the operands that they need.
+//! The iterations of every loop run one after the other, including those of parallel loops and of loops that
+//! are bound to a thread axis. Allocated memory exists while the statement that allocates it runs, so a block
+//! of threads has its own shared memory. `select` and logical operators on scalars evaluate only the operands
+//! that they need.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +38,7 @@ use eval::{Machine, address};
 use memory::Memory;
 use value::Value;
 
-/// Runs a function on tensors and numbers, as its compiled form would. Results are written to the tensors.
+/// Runs a function on tensors and numbers, as compiled code would. Results are written to the tensors.
 ///
 /// # Errors
 /// Returns `TypeError`, `ValueError` or `OverflowError` for invalid arguments. Returns `IndexError`, `ValueError`,
@@ -154,8 +155,8 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Checks that a tensor that the function writes, or passes to another function that may write it, shares no memory with
-/// another argument. Compiled code relies on this.
+/// Checks that each tensor to which the function stores elements is disjoint from the memory of all other
+/// arguments. Compiled code relies on this.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
     let written = written(&func.body);
     for (i, (a, first, x)) in tensors.iter().enumerate() {

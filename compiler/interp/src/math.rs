@@ -1,6 +1,6 @@
-//! Functions of numbers that are known to code generators.
+//! Implementations of the mathematical functions that code generators know.
 
-/// Returns the function of one number that is called `name`, or `None` if it is unknown.
+/// Returns the unary function named `name`, or `None` if the name is unknown.
 pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     Some(match name {
         "exp" => f64::exp,
@@ -35,7 +35,7 @@ pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
-/// Returns the function of two numbers that is called `name`, or `None` if it is unknown.
+/// Returns the binary function named `name`, or `None` if the name is unknown.
 pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     Some(match name {
         "pow" => f64::powf,
@@ -47,7 +47,7 @@ pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// Function of the C math library on one or two numbers.
+/// Function of the C math library with one or two parameters.
 #[derive(Clone, Copy)]
 pub(crate) enum OfC {
     One(fn(f64) -> f64),
@@ -63,7 +63,7 @@ impl OfC {
         }
     }
 
-    /// Calls the function. A missing argument is 0.
+    /// Calls the function with the given arguments. A missing argument is 0.
     pub(crate) fn call(self, numbers: &[f64]) -> f64 {
         let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
         match self {
@@ -76,7 +76,7 @@ impl OfC {
 /// Returns a function of the C math library. `name` is the name of its version for `double`, such as `fmin`.
 pub(crate) fn of_c(name: &str) -> Option<OfC> {
     match name {
-        // These are not functions of C, or not on floating-point numbers.
+        // These are not functions of C, or are not functions on floating-point numbers.
         "abs" | "rsqrt" | "sigmoid" => None,
         "cbrt" => Some(OfC::One(f64::cbrt)),
         "rint" | "nearbyint" => Some(OfC::One(f64::round_ties_even)),
@@ -95,7 +95,8 @@ pub(crate) fn of_c(name: &str) -> Option<OfC> {
     }
 }
 
-/// Computes the error function: by its series near 0, and elsewhere by the continued fraction of its complement.
+/// Computes the error function: near 0 by its power series, elsewhere by the continued fraction of the
+/// complementary error function.
 fn erf(x: f64) -> f64 {
     let size = x.abs();
     let value = if size.is_nan() {

@@ -1,16 +1,17 @@
-//! Memory of buffers, with a record of which bytes have been written.
+//! Memory of buffers, which records the bytes that have been written.
 
 use std::cell::{Cell, RefCell};
 
 pub(crate) struct Memory {
     bytes: RefCell<Vec<u8>>,
-    /// True for each byte that has been written. Empty for the memory of a tensor, in which all bytes have values.
+    /// Initialisation state of each byte: true if it has been written. Empty for the memory of a tensor, all
+    /// of which is initialised.
     known: RefCell<Vec<bool>>,
     written: Cell<bool>,
 }
 
 impl Memory {
-    /// Allocates memory whose bytes have no values yet.
+    /// Allocates uninitialised memory.
     pub(crate) fn new(size: usize) -> Memory {
         Memory {
             bytes: RefCell::new(vec![0; size]),
@@ -19,7 +20,7 @@ impl Memory {
         }
     }
 
-    /// Creates memory that holds the bytes of a tensor.
+    /// Creates memory that is initialised with the bytes of a tensor.
     pub(crate) fn of_tensor(bytes: Vec<u8>) -> Memory {
         Memory { bytes: RefCell::new(bytes), known: RefCell::new(Vec::new()), written: Cell::new(false) }
     }
@@ -36,8 +37,8 @@ impl Memory {
         self.bytes.borrow().clone()
     }
 
-    /// Returns the bytes of an element. Returns `None` if they are out of bounds, and `Some(Err(()))` if one of them
-    /// has no value yet.
+    /// Returns the bytes of an element. Returns `None` if they are out of bounds, and `Some(Err(()))` if one
+    /// of them is uninitialised.
     pub(crate) fn read(&self, at: usize, size: usize) -> Option<Result<[u8; 8], ()>> {
         let bytes = self.bytes.borrow();
         let found = bytes.get(at..at.checked_add(size)?)?;
@@ -63,8 +64,8 @@ impl Memory {
         true
     }
 
-    /// Copies bytes from the memory `from`, which may be this memory. Bytes without a value have none in the copy
-    /// either. Returns false if a range is out of bounds.
+    /// Copies bytes from the memory `from`, which may be this memory. Uninitialised bytes remain
+    /// uninitialised in the copy. Returns false if a range is out of bounds.
     pub(crate) fn copy(&self, at: usize, from: &Memory, from_at: usize, size: usize) -> bool {
         let known = match from.known.borrow().get(from_at..from_at.saturating_add(size)) {
             Some(known) => known.to_vec(),
@@ -83,7 +84,8 @@ impl Memory {
         true
     }
 
-    /// Returns true if the memory may contain bytes without a value. In the memory of a tensor, all bytes have values.
+    /// Returns true for memory that a function allocated, which may contain uninitialised bytes. The memory
+    /// of a tensor contains none.
     pub(crate) fn is_own(&self) -> bool {
         !self.known.borrow().is_empty()
     }

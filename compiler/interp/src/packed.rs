@@ -22,8 +22,8 @@ struct Part {
 }
 
 impl Machine {
-    /// Calls a packed function by name. Buffers are passed as copies. When the function returns, the copies that are
-    /// not read-only are written back to the buffers.
+    /// Calls a packed function by name and passes copies of the buffers. When the function returns, the
+    /// copies that are not read-only are written back to the buffers.
     pub(crate) fn packed(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let mut args: Vec<Any> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
@@ -67,8 +67,8 @@ impl Machine {
         })
     }
 
-    /// Copies a region of a buffer, or the whole buffer if `region` is `None`. Elements without a value are 0 in the
-    /// copy.
+    /// Copies a region of a buffer, or the whole buffer if `region` is `None`. Uninitialised elements become
+    /// 0 in the copy.
     fn part(
         &mut self,
         buffer: &Ref<Buffer>,

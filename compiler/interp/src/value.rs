@@ -5,14 +5,14 @@ use anyfn::{DType, Result, bail};
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::ops::{DTypeExt, rounded};
 
-/// Scalar value. Numbers of narrower types are represented exactly.
+/// Scalar value, which represents the numbers of all narrower types exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Int(i128),
     Float(f64),
 }
 
-/// Value of an expression.
+/// Value of an expression: a scalar, the lanes of a vector, or a string.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     One(Scalar),
@@ -38,7 +38,8 @@ impl Value {
         }
     }
 
-    /// Creates a value of `count` lanes. The function `lane` computes the value of each lane.
+    /// Creates a vector of `count` lanes, or a scalar for one lane. The function `lane` computes the value of
+    /// each lane.
     pub(crate) fn of_lanes(count: u16, mut lane: impl FnMut(usize) -> Result<Scalar>) -> Result<Value> {
         if count == 1 {
             return lane(0).map(Value::One);
@@ -84,7 +85,7 @@ pub(crate) fn wrapped(value: i128, dtype: DType) -> i128 {
     }
 }
 
-/// Converts a value to a data type.
+/// Converts a scalar value to a data type.
 pub(crate) fn converted(value: Scalar, dtype: DType) -> Scalar {
     match value {
         _ if dtype.is_float() => Scalar::Float(match value {
@@ -137,8 +138,9 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
         x.wrapping_div(y).wrapping_sub(i128::from(remainder(x, y) != 0 && (x < 0) != (y < 0)))
     };
     let result = match op {
-        // Operands of the right data type have at most 64 bits, so 128 bits are sufficient. Only the sign of an unsigned
-        // product may be wrong, and it is not used. A float in the place of an integer may be larger.
+        // Operands of the right data type have at most 64 bits, so 128 bits are sufficient. Only the sign of
+        // an unsigned product may be wrong, but it is not used. A floating-point operand that is used as an
+        // integer may be larger.
         BinaryOp::Add => x.wrapping_add(y),
         BinaryOp::Sub => x.wrapping_sub(y),
         BinaryOp::Mul => x.wrapping_mul(y),
@@ -179,7 +181,7 @@ pub(crate) fn size_of(dtype: DType) -> Result<usize> {
     }
 }
 
-/// Converts a value to its bytes in memory.
+/// Converts a scalar value to its bytes in memory.
 pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
     let bits = match (dtype.0.code, dtype.0.bits) {
         (kDLFloat, 64) => value.as_float().to_bits(),
@@ -191,7 +193,7 @@ pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
     bits.to_le_bytes()
 }
 
-/// Converts bytes in memory to a value.
+/// Converts bytes in memory to a scalar value.
 pub(crate) fn from_bytes(bytes: [u8; 8], dtype: DType) -> Scalar {
     let bits = u64::from_le_bytes(bytes);
     match (dtype.0.code, dtype.0.bits) {
@@ -203,7 +205,7 @@ pub(crate) fn from_bytes(bytes: [u8; 8], dtype: DType) -> Scalar {
     }
 }
 
-/// Returns the bits of a number that `float16` can represent.
+/// Returns the `float16` encoding of a number that `float16` can represent.
 fn half_bits(value: f64) -> u16 {
     let sign = u16::from(value.is_sign_negative()) << 15;
     let size = value.abs();

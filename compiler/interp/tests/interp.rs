@@ -1,4 +1,4 @@
-//! Functions that the interpreter runs.
+//! Tests of functions that the interpreter executes.
 
 use anyfn_host as _;
 
@@ -81,7 +81,7 @@ def f(A: Buffer((n, 4), float32), B: Buffer((n, 4), float32)):
     let args = Array::<Any>::try_from_iter([a.into_object(), b.clone().into_object()])?;
     interpret(&func, &args)?;
     assert_eq!(b.to_vec::<f32>()?, [4.0, 3.0, 2.0, 1.0, 8.0, 7.0, 6.0, 5.0]);
-    // Another block has other memory.
+    // Each block of threads has its own shared memory.
     let func = parse_func(
         &text.replace("            S[j] = A[i, j]", "            if i == 0:\n                S[j] = A[i, j]"),
     )?;
@@ -149,7 +149,8 @@ fn a_reduction_of_nothing() -> Result<()> {
 
 #[test]
 fn limits_of_an_axis_that_int64_cannot_hold() -> Result<()> {
-    // The end of the axis is computed for the message only, and none of its values is an int64.
+    // The end of the axis is computed only for the message. It may be beyond the range of int64, and no value
+    // of the axis is valid.
     for (first, count) in [(i64::MIN, 0), (i64::MIN, -5), (i64::MAX, 7)] {
         let text = format!(
             "def f(A: Buffer((4,), float32)):\n    for i in range(4):\n        with block(\"b\"):\n            \

@@ -31,7 +31,8 @@ pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRe
     reads.found
 }
 
-/// Visitor that collects the regions that a statement writes. The set holds the addresses of the visited expressions.
+/// Visitor that collects the regions that a statement writes. The set holds the addresses of the expressions
+/// visited so far.
 struct Writes(Vec<Ref<BufferRegion>>, HashSet<usize>);
 
 impl Visitor for Writes {
@@ -83,42 +84,8 @@ impl Visitor for Reads {
     }
 }
 
-/// Returns the addresses of the data variables of the buffers that a statement writes. A buffer that is an argument of a
-/// packed function or C function is written unless it is marked as read-only.
-#[must_use]
-pub fn written(stmt: &Stmt) -> HashSet<usize> {
-    /// The first set contains the result, and the second one the addresses of the visited expressions.
-    struct Written(HashSet<usize>, HashSet<usize>);
-    impl Written {
-        fn add(&mut self, buffer: &Buffer) {
-            self.0.insert(buffer.data.as_object().as_handle().addr());
-        }
-    }
-    impl Visitor for Written {
-        fn expr(&mut self, expr: &Expr) {
-            if !self.1.insert(expr.as_object().as_handle().addr()) {
-                return;
-            }
-            if let ExprKind::Call(call) = ExprKind::of(expr) {
-                packed::buffers(call, true).iter().for_each(|(buffer, _)| self.add(buffer));
-            }
-            self.below_expr(expr);
-        }
-
-        fn stmt(&mut self, stmt: &Stmt) {
-            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
-                self.add(&node.buffer);
-            }
-            self.below_stmt(stmt);
-        }
-    }
-    let mut written = Written(HashSet::new(), HashSet::new());
-    written.stmt(stmt);
-    written.0
-}
-
-/// Adds the region of a buffer argument of a call to `regions`: `part`, or the whole buffer if `part` is `None`. A
-/// region that is already in `regions` is not added again.
+/// Adds a region of `buffer`, which is an argument of a call, to `regions` unless it is already there. The
+/// region is `part`, or the whole buffer if `part` is `None`.
 fn add_part(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, part: Option<Ref<BufferRegion>>) {
     let part = part.unwrap_or_else(|| make::whole(buffer));
     let is_known = regions.iter().any(|known| {
@@ -197,8 +164,8 @@ pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
     })
 }
 
-/// Update statement of a reduction, such as `C[i] = C[i] + x`. It combines an element with a value by an operation for
-/// which the order of the values does not matter.
+/// Statement that updates a reduction, such as `C[i] = C[i] + x`. It combines the current value of an element
+/// with another value, and the values may be combined in any order.
 #[derive(Clone)]
 pub struct Update<'a> {
     /// Statement that stores the element.

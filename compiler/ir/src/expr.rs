@@ -56,11 +56,11 @@ pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
 #[repr(C)]
 pub struct FloatImm {
     pub(crate) base: PrimExpr,
-    /// Value, which is rounded to the data type where it is used.
+    /// Value in double precision. It is rounded to the data type where the constant is used.
     pub value: f64,
 }
 
-/// String constant, an argument of packed functions.
+/// String constant, which is an argument of packed functions.
 #[derive(Object)]
 #[object(key = "tir.StringImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -164,17 +164,17 @@ binary! {
     Min "tir.Min" "min" 0,
     /// Maximum of two numbers; NaN if either operand is NaN.
     Max "tir.Max" "max" 0,
-    /// Comparison for equality.
+    /// Equality comparison of two values.
     Eq "tir.EQ" "==" 3,
-    /// Comparison for inequality.
+    /// Inequality comparison of two values.
     Ne "tir.NE" "!=" 3,
-    /// Comparison for less.
+    /// Less-than comparison of two values.
     Lt "tir.LT" "<" 3,
-    /// Comparison for less or equal.
+    /// Less-than-or-equal comparison of two values.
     Le "tir.LE" "<=" 3,
-    /// Comparison for greater.
+    /// Greater-than comparison of two values.
     Gt "tir.GT" ">" 3,
-    /// Comparison for greater or equal.
+    /// Greater-than-or-equal comparison of two values.
     Ge "tir.GE" ">=" 3,
     /// Bitwise AND of two integers.
     BitAnd "tir.BitAnd" "&" 6,
@@ -193,26 +193,26 @@ binary! {
 }
 
 impl BinaryOp {
-    /// Returns true if the operation compares two values; its result is Boolean.
+    /// Returns true for a comparison, whose result is a Boolean.
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         self.precedence() == 3
     }
 
-    /// Returns true if the operation works on the bits of integers.
+    /// Returns true for a bitwise operation on integers, including shifts.
     #[must_use]
     pub const fn is_bitwise(self) -> bool {
         use BinaryOp::{BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight};
         matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight)
     }
 
-    /// Returns true if the operation is a shift.
+    /// Returns true for a left or right shift.
     #[must_use]
     pub const fn is_shift(self) -> bool {
         matches!(self, BinaryOp::ShiftLeft | BinaryOp::ShiftRight)
     }
 
-    /// Returns true if the operands are Booleans.
+    /// Returns true for a logical operation, whose operands are Booleans.
     #[must_use]
     pub const fn is_logical(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or)
@@ -229,7 +229,7 @@ pub struct Not {
     pub a: Expr,
 }
 
-/// One of two values. The value that is not chosen is not evaluated.
+/// Choice between two values by a condition. The value that is not chosen is not evaluated.
 #[derive(Object)]
 #[object(key = "tir.Select", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -243,7 +243,7 @@ pub struct Select {
     pub false_value: Expr,
 }
 
-/// Element of a buffer.
+/// Load of an element of a buffer.
 #[derive(Object)]
 #[object(key = "tir.BufferLoad", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -255,8 +255,8 @@ pub struct BufferLoad {
     pub indices: Array<Expr>,
 }
 
-/// Source of the elements that a [`ProducerLoad`] reads, such as a tensor of a tensor expression. No buffer is assigned
-/// to it yet.
+/// Source of the elements that a [`ProducerLoad`] reads, such as the tensor that a tensor expression defines.
+/// It has no buffer yet.
 #[derive(Object)]
 #[object(key = "tir.DataProducer", structural = "tree", child_slots = 4)]
 pub struct DataProducer {
@@ -266,7 +266,7 @@ pub struct DataProducer {
     pub dtype: DType,
 }
 
-/// Element of a tensor of a tensor expression.
+/// Load of an element of a tensor that a tensor expression defines.
 #[derive(Object)]
 #[object(key = "tir.ProducerLoad", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -385,7 +385,8 @@ pub struct Reduce {
     pub axis: Array<Ref<IterVar>>,
     /// Values that are reduced.
     pub source: Array<Expr>,
-    /// Condition under which a value takes part. Where it does not hold, the identity element is used.
+    /// Condition under which a value is included in the reduction. If it is false, the identity element is
+    /// combined instead.
     pub condition: Expr,
     /// Index of this result among the results of the combiner.
     pub value_index: i32,

@@ -6,11 +6,11 @@ use crate::buffer::Buffer;
 use crate::expr::Var;
 use crate::stmt::Stmt;
 
-/// Key of the attribute of a function that requests an entry point, which other languages call. Without it, a function is
-/// a plain function of the language in which code is generated.
+/// Key of the function attribute that requests an entry point, a function that other languages call. If the
+/// attribute is absent, a plain function of the target language is generated.
 pub const ENTRY: &str = "entry";
-/// Value of the attribute [`ENTRY`] for an entry point in the library convention: it takes packed arguments, and checks
-/// them.
+/// Value of the attribute [`ENTRY`] that requests an entry point for packed arguments. The entry point also
+/// checks the arguments.
 pub const PACKED_ENTRY: &str = "packed";
 
 /// Primitive function: a function of buffers and numbers in the tensor IR.
@@ -20,7 +20,7 @@ pub struct PrimFunc {
     /// Parameters. A buffer parameter is a variable of data type `handle`.
     #[field(structural = "def")]
     pub params: Array<Ref<Var>>,
-    /// Buffer of each buffer parameter, by its variable in `params`.
+    /// Map from the variable of a buffer parameter to its buffer.
     #[field(structural = "def")]
     pub buffer_map: Map<Ref<Var>, Ref<Buffer>>,
     /// Body of the function.
@@ -29,11 +29,11 @@ pub struct PrimFunc {
     pub attrs: Map<String, Any>,
 }
 
-/// Module of the tensor IR: functions by name. A pass takes a module and returns a module.
+/// Module of the tensor IR: a set of named functions. A pass takes a module and returns a module.
 #[derive(Object)]
 #[object(key = "tir.IRModule", structural = "tree", final)]
 pub struct IRModule {
-    /// Functions of the module.
+    /// Functions of the module by name.
     pub functions: Map<String, Ref<PrimFunc>>,
     /// Attributes for passes and code generators.
     pub attrs: Map<String, Any>,
@@ -61,7 +61,8 @@ impl PrimFunc {
 
 #[methods]
 impl PrimFunc {
-    /// Returns a copy of the function with the body `body`. Returns the function itself if `body` is its present body.
+    /// Returns a copy of the function with the body `body`. Returns the function itself if its body is
+    /// already `body`.
     pub fn with_body(this: Ref<Self>, body: Stmt) -> Ref<PrimFunc> {
         if body.ptr_eq(&this.body) {
             return this;

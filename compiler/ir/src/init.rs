@@ -11,7 +11,7 @@ use crate::expr::{
 use crate::operand::{Operand, exprs};
 use crate::ops::{self, DTypeExt, HANDLE};
 
-/// Moves the content out of a node that was just created and that has no other owner.
+/// Moves the content out of a newly created node that has no other owner.
 macro_rules! only {
     ($made:expr, $node:ident { $($field:ident),* }) => {{
         let made: Expr = $made;
@@ -125,7 +125,7 @@ impl BufferLoad {
 
 #[methods]
 impl ProducerLoad {
-    /// Creates a load of an element of a tensor of a tensor expression.
+    /// Creates a load of an element of a tensor that a tensor expression defines.
     #[init]
     fn new(producer: Ref<DataProducer>, indices: Vec<Operand>) -> Result<ProducerLoad> {
         only!(ops::produce(&producer, "tensor", exprs(indices))?, ProducerLoad { producer, indices })

@@ -13,13 +13,14 @@ use crate::stmt::{
     SeqStmt, Stmt,
 };
 
-/// Table from type index to the position of the type in a list of node types. It is built at first use.
+/// Table that maps a type index to the position of the type in a list of node types. It is built at first
+/// use.
 struct Places(OnceLock<Vec<u8>>);
 
 impl Places {
     const NONE: u8 = u8::MAX;
 
-    /// Returns the position of a type in `list`, or `None` if the list does not contain the type.
+    /// Returns the position in `list` of the type with this index, or `None` if the list does not contain it.
     #[inline]
     fn find(&self, type_index: i32, list: fn() -> Vec<i32>) -> Option<usize> {
         let table = self.0.get_or_init(|| {
@@ -100,8 +101,8 @@ pub fn as_int(expr: &Expr) -> Option<i64> {
     expr.cast_ref::<IntImm>().and_then(|node| i64::try_from(node.whole()).ok())
 }
 
-/// Returns true if an expression is an integer constant beyond the range of `int64`. Such a constant is not valid as an
-/// extent, index or trip count.
+/// Returns true if an expression is an integer constant beyond the range of `int64`. Such a constant cannot
+/// be an extent, index or trip count.
 #[must_use]
 pub fn is_beyond_int64(expr: &Expr) -> bool {
     expr.cast_ref::<IntImm>().is_some_and(|node| i64::try_from(node.whole()).is_err())

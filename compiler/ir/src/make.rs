@@ -77,7 +77,8 @@ pub fn for_of_kind(loop_var: Ref<Var>, min: Expr, extent: Expr, kind: ForKind, b
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// Returns a copy of the loop `node` with the given kind, body and annotations.
+/// Returns a copy of the loop `node` with the given kind, body and annotations. The loop variable and its
+/// range are kept.
 #[must_use]
 pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, Any>) -> Stmt {
     let (base, loop_var, min, extent) =
@@ -92,7 +93,7 @@ pub fn for_with(like: &For, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// Creates a launch of a parallel loop. `num_tasks` is the number of tasks; if it is 0, the runtime chooses the number.
+/// Creates a launch of a parallel loop. If `num_tasks` is 0, the runtime chooses the number of tasks.
 #[must_use]
 pub fn launch(num_tasks: Expr, body: Ref<For>) -> Stmt {
     let captures = visit::captures(&body);
@@ -134,7 +135,7 @@ pub fn assert_that(condition: Expr, kind: &str, message: impl IntoIterator<Item 
     Ok(Ref::new(AssertStmt { base: StmtNode {}, condition, kind: kind.into(), message }).into_parent())
 }
 
-/// Creates an allocation whose memory exists while `body` runs.
+/// Creates a statement that allocates the memory of `buffer` while `body` runs.
 #[must_use]
 pub fn allocate(buffer: Ref<Buffer>, body: Stmt) -> Stmt {
     Ref::new(Allocate { base: StmtNode {}, buffer, body }).into_parent()
@@ -170,7 +171,7 @@ pub fn block(
     })
 }
 
-/// Returns a copy of a block, with `annotations` in place of its annotations.
+/// Returns a copy of a block with other annotations.
 #[must_use]
 pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     Ref::new(Block {

@@ -1,6 +1,7 @@
-//! Builds nodes exactly as specified: operands are checked, but nothing is folded or flattened.
+//! Builds nodes as written: checks operands, but folds and flattens nothing.
 //!
-//! [`ops`] and [`make`](crate::make) build simplified nodes. A parser needs the nodes that are written in the source.
+//! [`ops`] and [`make`](crate::make) build simplified nodes, whereas a parser needs the nodes that the source
+//! contains.
 
 use anyfn::{Any, Array, DType, Map, ObjectRef, Ref, Result, String, bail};
 
@@ -67,7 +68,7 @@ pub fn broadcast(value: Expr, lanes: u16) -> Result<Expr> {
     Ok(Ref::new(Broadcast { base: PrimExpr { dtype }, value, lanes: lanes.into() }).into_parent())
 }
 
-/// Creates a sequence of statements.
+/// Creates a sequence of statements, without flattening nested sequences.
 #[must_use]
 pub fn seq(stmts: Vec<Stmt>) -> Stmt {
     Ref::new(SeqStmt { base: StmtNode {}, seq: stmts.into_iter().collect() }).into_parent()
@@ -104,7 +105,7 @@ pub fn assert_stmt(condition: Expr, kind: &str, message: Array<Expr>) -> Result<
     Ok(Ref::new(AssertStmt { base: StmtNode {}, condition, kind: kind.into(), message }).into_parent())
 }
 
-/// Parts of a block other than its name and body.
+/// Parts of a block except its name and body.
 #[derive(Default)]
 pub struct BlockParts {
     /// Axes of the block.

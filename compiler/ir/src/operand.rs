@@ -6,8 +6,8 @@ use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result,
 use crate::expr::{Expr, IterVar};
 use crate::ops;
 
-/// Expression, or a value that converts to one. An axis converts to its variable, an int to `int32` (or `int64` or
-/// `uint64` if it does not fit), a float to `float32`, and a Boolean to a Boolean constant.
+/// Expression converted from a function argument. An axis converts to its variable, an int to `int32` (or
+/// `int64` or `uint64` if it does not fit), a float to `float32`, and a Boolean to a Boolean constant.
 pub struct Operand(pub Expr);
 
 impl FromArg for Operand {

@@ -174,8 +174,9 @@ pub fn name_of(call: &Call) -> std::string::String {
     name.map_or_else(String::new, |name| name.value.to_string())
 }
 
-/// Returns the buffers that a call of a packed function or C function may write if `written` is true, or else those
-/// that it may read. Each buffer comes with the region that is passed, or `None` for the whole buffer.
+/// Returns the buffer arguments of a call of a packed function or C function, each with the region that is
+/// passed, or `None` for the whole buffer. If `written` is true, omits the arguments that the callee only
+/// reads.
 #[must_use]
 pub fn buffers(call: &Call, written: bool) -> Vec<(Ref<Buffer>, Option<Ref<BufferRegion>>)> {
     if !has_effect(call) {

@@ -76,8 +76,8 @@ pub fn take_apart(
     Ok((before, make::realize(realize.iter_values.iter(), realize.predicate.clone(), rest)))
 }
 
-/// Returns true if the value of an axis of the block uses `var`. Considers the reduction and ordered axes if `reduces`
-/// is true, or else the spatial axes.
+/// Returns true if an axis of the block has a value that uses `var`. Only reduction and ordered axes are
+/// considered if `reduces` is true, and only spatial axes otherwise.
 #[must_use]
 pub fn uses(realize: &BlockRealize, var: &Ref<Var>, reduces: bool) -> bool {
     realize.block.iter_vars.iter().zip(realize.iter_values.iter()).any(|(axis, value)| {
@@ -152,7 +152,7 @@ impl Mutator for Apart {
 }
 
 impl Apart {
-    /// Transforms the children of a statement out of which no initialisation may be moved.
+    /// Transforms the children of a statement. No initialisation in them is moved out of the statement.
     fn alone(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let around = std::mem::take(&mut self.around);
         let new = self.below_stmt(stmt);

@@ -15,9 +15,11 @@ use crate::stmt::Stmt;
 use crate::visit::{Mutator, Visitor, on_enough_stack};
 use crate::{StmtKind, make, ops, packed};
 
-/// Minimum size of an expression in which variables are introduced, in nodes counted at each occurrence.
+/// Minimum number of nodes of an expression in which variables are introduced. A shared node counts once for
+/// each occurrence.
 const LARGE: u64 = 1000;
-/// Minimum size of a value for which a variable is introduced, in nodes counted at each occurrence.
+/// Minimum number of nodes of a value for which a variable is introduced. A shared node counts once for each
+/// occurrence.
 const WORTH: u64 = 16;
 
 /// Introduces variables for values that occur several times in large expressions.
@@ -57,14 +59,15 @@ pub fn name_shared(stmt: &Stmt) -> Result<Stmt> {
     Names.stmt(stmt)
 }
 
-/// Variables with their values. A value may use the variables in front of it.
+/// Variables with their values. A value may use the variables before it in the list.
 type Lets = Vec<(Ref<Var>, Expr)>;
 
 fn within(lets: Lets, stmt: Stmt) -> Result<Stmt> {
     lets.into_iter().rev().try_fold(stmt, |body, (var, value)| make::let_stmt(var, value, body))
 }
 
-/// Returns the new variables and the expression that uses them, or `None` if no variable is needed.
+/// Returns the variables to introduce and the expression rewritten to use them, or `None` if no variable is
+/// needed.
 fn named(expr: &Expr) -> Result<Option<(Lets, Expr)>> {
     let mut uses = Uses { found: HashMap::new(), size: 0, is_sure: true, is_again: false, is_closed: true };
     uses.expr(expr);
@@ -88,10 +91,11 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// Number of occurrences of an expression, and properties of the expression.
+/// Occurrences of an expression: their number, the size of the expression, and a flag for unconditional
+/// evaluation.
 struct Use {
     places: u32,
-    /// Number of nodes of the expression, counted at each occurrence.
+    /// Number of nodes of the expression. A shared node counts once for each occurrence.
     size: u64,
     /// True if the expression is evaluated unconditionally.
     is_sure: bool,
@@ -100,12 +104,13 @@ struct Use {
 struct Uses {
     /// Uses of each expression, by the address of the expression.
     found: HashMap<usize, Use>,
-    /// Number of nodes visited so far, counted at each occurrence.
+    /// Number of nodes visited so far. A shared node counts once for each occurrence.
     size: u64,
     is_sure: bool,
-    /// True while an expression is visited again, after a later occurrence turned out to be evaluated unconditionally.
+    /// True while an expression is revisited because a later occurrence turned out to be evaluated
+    /// unconditionally.
     is_again: bool,
-    /// True if every variable is defined outside the expression and nothing in it has an effect.
+    /// True if the expression neither defines variables nor has side effects.
     is_closed: bool,
 }
 
@@ -145,7 +150,7 @@ impl Visitor for Uses {
         if let Some(known) = self.found.get_mut(&key) {
             known.places += u32::from(!self.is_again);
             let size = known.size;
-            // The operands are evaluated unconditionally, too. They are visited again, since this was not known before.
+            // The operands are evaluated unconditionally, too. They are visited again to record this.
             let becomes_sure = self.is_sure && !known.is_sure;
             known.is_sure |= self.is_sure;
             if becomes_sure {
@@ -167,7 +172,7 @@ impl Visitor for Uses {
     }
 }
 
-/// Size of a rewritten expression, in nodes counted at each occurrence.
+/// Size of a rewritten expression, as its number of nodes. A shared node counts once for each occurrence.
 #[derive(Clone, Copy, Default)]
 struct Tree {
     size: u64,
@@ -222,8 +227,8 @@ impl Mutator for Name<'_> {
     }
 }
 
-/// Returns true if an operation may fail when it is evaluated although its result is not used: it reads memory or
-/// divides integers.
+/// Returns true if evaluating an operation may fail, so that it must not be moved out of a condition: it
+/// reads memory or divides integers.
 fn needs_its_place(expr: &Expr) -> bool {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(_) | ExprKind::ProducerLoad(_) => true,

@@ -1,4 +1,5 @@
-//! Limits on the size of functions, statements and expressions, in nodes counted at each occurrence.
+//! Limits on the number of nodes of functions, statements and expressions. A shared node counts once for each
+//! occurrence.
 //!
 //! A node may be an operand of several nodes. A walk that searches for something visits each node once. Other walks
 //! must visit each occurrence of a node, because the conditions that hold there or the code generated for it differ
@@ -17,10 +18,12 @@ use crate::kind::{ExprKind, StmtKind};
 use crate::stmt::Stmt;
 use crate::visit::Visitor;
 
-/// Maximum number of nodes of a function, statement or expression, counted at each occurrence.
+/// Maximum number of nodes of a function, statement or expression. A shared node counts once for each
+/// occurrence.
 pub const MOST_NODES: u64 = 1 << 22;
 
-/// Checks the number of statements and expressions of a function, counted at each occurrence.
+/// Checks the number of statements and expressions of a function. A shared node counts once for each
+/// occurrence.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -34,7 +37,8 @@ pub fn check_func(func: &PrimFunc) -> Result<()> {
     count.check(&name.map_or_else(|| "the function".to_owned(), |name| format!("function `{name}`")))
 }
 
-/// Checks the number of statements of a function, counted at each occurrence. Expressions are not counted.
+/// Checks the number of statements of a function. A shared statement counts once for each occurrence;
+/// expressions are not counted.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -44,8 +48,8 @@ pub fn check_statements(func: &PrimFunc) -> Result<()> {
     count.check("the function")
 }
 
-/// Checks the number of nodes of a statement, counted at each occurrence. `what` names the statement in the error
-/// message.
+/// Checks the number of nodes of a statement. A shared node counts once for each occurrence. `what` names the
+/// statement in the error message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -55,8 +59,8 @@ pub fn check_stmt(stmt: &Stmt, what: &str) -> Result<()> {
     count.check(what)
 }
 
-/// Checks the number of nodes of an expression, counted at each occurrence. `what` names the expression in the error
-/// message.
+/// Checks the number of nodes of an expression. A shared node counts once for each occurrence. `what` names
+/// the expression in the error message.
 ///
 /// # Errors
 /// Returns `ValueError` above [`MOST_NODES`].
@@ -80,7 +84,7 @@ pub fn check_acyclic(expr: &Expr, what: &str) -> Result<()> {
 /// Counter of nodes. Each node is visited once, and its size is added at each occurrence.
 #[derive(Default)]
 struct Count {
-    /// Sizes by the address of the node, or `None` while the node is being visited. The nodes are kept alive so that
+    /// Sizes of nodes by address, or `None` while a node is being visited. The nodes are kept alive so that
     /// their addresses stay unique.
     known: HashMap<usize, (ObjectRef, Option<u64>)>,
     /// Number of nodes counted so far below the node being visited.

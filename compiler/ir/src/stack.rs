@@ -1,6 +1,7 @@
-//! Stack space for recursion over nodes, which may be nested deeply.
+//! Stack space for recursion over deeply nested nodes.
 
-/// Stack space in bytes that a step of a recursion requires. If less remains, a segment of `MORE` bytes is allocated.
+/// Stack space in bytes that a step of a recursion requires. If less remains, a new segment of `MORE` bytes
+/// is allocated.
 const RED_ZONE: usize = 64 * 1024;
 const MORE: usize = 1024 * 1024;
 

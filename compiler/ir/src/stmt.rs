@@ -27,7 +27,7 @@ pub struct BufferStore {
     pub indices: Array<Expr>,
 }
 
-/// Loop with a counting variable.
+/// Loop over consecutive values of a loop variable.
 #[derive(Object)]
 #[object(key = "tir.For", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
@@ -42,7 +42,7 @@ pub struct For {
     pub extent: Expr,
     /// Mode of execution of the iterations.
     pub kind: ForKind,
-    /// Statement that is repeated.
+    /// Body of the loop, which each iteration executes.
     pub body: Stmt,
     /// Annotations for passes.
     #[field(default)]
@@ -51,8 +51,8 @@ pub struct For {
 
 /// Launch of tasks that share the iterations of a parallel loop. Each task executes a contiguous range of iterations.
 ///
-/// The pass `lower_parallel` replaces each parallel loop by a launch, which states what a code generator has to spell: what
-/// the tasks receive, and how many tasks there are.
+/// The pass `lower_parallel` replaces each parallel loop by a launch. The launch contains the captures of the
+/// tasks and the number of tasks, which a code generator must express.
 #[derive(Object)]
 #[object(key = "tir.Launch", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
@@ -154,9 +154,9 @@ pub struct Block {
     /// Axes of the block.
     #[field(structural = "def")]
     pub iter_vars: Array<Ref<IterVar>>,
-    /// Regions that the block reads, for one value of the axes.
+    /// Regions that the block reads, for given values of its axes.
     pub reads: Array<Ref<BufferRegion>>,
-    /// Regions that the block writes, for one value of the axes.
+    /// Regions that the block writes, for given values of its axes.
     pub writes: Array<Ref<BufferRegion>>,
     /// Name by which schedules find the block.
     #[field(structural = "ignore")]
@@ -198,26 +198,30 @@ crate::text_enum! {
         Vectorized = "vectorized",
         /// Iterations are unrolled.
         Unrolled = "unrolled",
-        /// Each iteration is executed by the block of threads with that index in the first dimension of the grid.
+        /// Iteration `i` is executed by the block of threads with index `i` in the first dimension of the
+        /// grid.
         BlockIdxX = "blockIdx.x",
-        /// Each iteration is executed by the block of threads with that index in the second dimension of the grid.
+        /// Iteration `i` is executed by the block of threads with index `i` in the second dimension of the
+        /// grid.
         BlockIdxY = "blockIdx.y",
-        /// Each iteration is executed by the block of threads with that index in the third dimension of the grid.
+        /// Iteration `i` is executed by the block of threads with index `i` in the third dimension of the
+        /// grid.
         BlockIdxZ = "blockIdx.z",
-        /// Each iteration is executed by the thread with that index in the first dimension of its block.
+        /// Iteration `i` is executed by the thread with index `i` in the first dimension of its block.
         ThreadIdxX = "threadIdx.x",
-        /// Each iteration is executed by the thread with that index in the second dimension of its block.
+        /// Iteration `i` is executed by the thread with index `i` in the second dimension of its block.
         ThreadIdxY = "threadIdx.y",
-        /// Each iteration is executed by the thread with that index in the third dimension of its block.
+        /// Iteration `i` is executed by the thread with index `i` in the third dimension of its block.
         ThreadIdxZ = "threadIdx.z",
     }
 }
 
 impl ForKind {
-    /// Kinds of loops that are bound to a thread axis of a device. The string of such a kind is the name of the axis.
+    /// Kinds of loops that are bound to a thread axis of a device. The string of each kind is the name of its
+    /// axis.
     ///
-    /// The threads of a block wait for each other after the outermost of their loops, so that later loops see what it has
-    /// written. They also wait between the loops over threads inside of it.
+    /// The threads of a block synchronise after each outermost loop over them, so that later loops see the
+    /// values that it has stored.
     pub const BOUND: [ForKind; 6] = [
         ForKind::BlockIdxX,
         ForKind::BlockIdxY,

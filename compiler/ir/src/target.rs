@@ -1,4 +1,4 @@
-//! Targets: the machine that code is generated for, and the C compiler.
+//! Targets: the processor for which code is generated, and the C compiler.
 //!
 //! A target is plain data. The compiler driver detects processors and compilers, and provides the constructor that other
 //! languages call.
@@ -7,9 +7,10 @@ use anyfn::{Array, IntoAny, Object, Ref, Result, String, bail, methods};
 
 use crate::func::IRModule;
 
-/// Target: the machine that code is generated for, and the C compiler that compiles the code.
+/// Target: the processor for which code is generated, and the C compiler that compiles the code.
 ///
-/// The compiler driver constructs targets from what it detects. [`Target::check`] checks the fields of other targets.
+/// The compiler driver constructs targets from the processors and compilers that it detects.
+/// [`Target::check`] checks the fields of other targets.
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
@@ -17,12 +18,13 @@ pub struct Target {
     pub kind: String,
     /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
-    /// Name of the processor, as the C compiler expects it. `native` is the processor of this machine. If it is empty,
-    /// the compiler chooses.
+    /// Name of the processor, as the C compiler expects it. `native` is the processor of this machine. If the
+    /// name is empty, the compiler uses its default.
     pub mcpu: String,
     /// Features of the processor that code generators use, such as `avx2`, `fma` and `neon`.
     pub features: Array<String>,
-    /// Size of the vector registers in bytes; 0 for code that requires nothing but C11 of the compiler.
+    /// Size of the vector registers in bytes. If it is 0, the generated code uses no vector extensions and is
+    /// accepted by any C11 compiler.
     pub vector_bytes: i64,
     /// Expected number of cores that run the code.
     pub num_cores: i64,
@@ -54,7 +56,7 @@ impl Target {
         Ok(Some(target))
     }
 
-    /// Returns a copy of a module whose attribute `target` is the given target.
+    /// Returns a copy of a module with the attribute `target` set to the given target.
     ///
     /// # Errors
     /// Returns `MemoryError` when memory runs out.
@@ -110,7 +112,7 @@ impl Target {
         self.features.iter().any(|known| &*known == feature)
     }
 
-    /// Returns true if the architecture of the target is that of this machine.
+    /// Returns true if the target has the architecture of this machine.
     #[must_use]
     pub fn is_here(&self) -> bool {
         &*self.arch == std::env::consts::ARCH

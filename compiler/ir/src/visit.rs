@@ -228,7 +228,7 @@ pub trait Mutator {
         self.below_stmt(stmt)
     }
 
-    /// Returns the transformed buffer, at a use or a definition.
+    /// Returns the transformed form of a buffer that is used or defined.
     ///
     /// # Errors
     /// Returns the error of the implementation.
@@ -553,8 +553,9 @@ pub trait Mutator {
 /// Returns the variables and buffers that the body of a loop uses and that are defined around the loop, in the order of
 /// their first use.
 ///
-/// Buffers that share memory are listed once. A buffer is followed by the variables in those of its extents and strides
-/// from which offsets are computed. If a whole buffer is an argument of a call, all its extents count as used.
+/// Buffers that share memory are listed once. A buffer is followed by the variables in its extents and
+/// strides, if offsets are computed from these. If a whole buffer is an argument of a call, all its extents
+/// count as used.
 #[must_use]
 pub fn captures(node: &For) -> Array<ObjectRef> {
     let mut free = Free::default();
@@ -574,15 +575,16 @@ pub fn captured_var(capture: &ObjectRef) -> Option<Ref<Var>> {
     }
 }
 
-/// Visitor that collects the variables and buffers that a statement uses and those that it defines. Each node is visited
+/// Visitor that collects the variables and buffers that a statement uses or defines. Each node is visited
 /// once.
 #[derive(Default)]
 struct Free {
     /// Addresses of the variables that the statement defines.
     defined: HashSet<usize>,
-    /// Variables and buffers in the order of their first use, each after the address of the variable that identifies it.
+    /// Variables and buffers in the order of their first use. Each is paired with the address of the variable
+    /// that identifies it.
     used: Vec<(usize, ObjectRef)>,
-    /// Addresses in `used`.
+    /// Addresses that occur in `used`.
     known: HashSet<usize>,
     seen: Seen,
 }
@@ -595,7 +597,8 @@ impl Free {
         }
     }
 
-    /// Visits an argument of a call. The callee receives the shape of a buffer.
+    /// Visits an argument of a call. The extents of a buffer argument are also visited, because the callee
+    /// receives them.
     fn argument(&mut self, arg: &ObjectRef) {
         self.object(arg);
         if let Ok(buffer) = Ref::<Buffer>::try_from_object(arg.clone()) {
@@ -634,7 +637,7 @@ impl Visitor for Free {
     }
 }
 
-/// Returns `old` if `is_same` is true, otherwise the new node.
+/// Returns a clone of `old` if `is_same` is true, or else the result of `new`.
 fn keep_or<T: Clone>(old: &T, is_same: bool, new: impl FnOnce() -> T) -> T {
     if is_same { old.clone() } else { new() }
 }

@@ -1,5 +1,5 @@
-//! The compiler as a plugin: a library that a program loads when it wants to compile. The runtime contains nothing of
-//! it.
+//! The compiler as a plugin, a library that a program loads when it needs to compile. The runtime contains no
+//! part of the compiler.
 
 extern crate anyfn_compiler as _;
 

@@ -23,15 +23,15 @@ pub(crate) struct Parser<'a> {
     pub(crate) at: usize,
     pub(crate) depth: usize,
     pub(crate) scope: Scope<'a>,
-    /// True while the shapes of parameters are parsed, in which an unknown name defines a variable.
+    /// True while the shapes of parameters are parsed. There, an unknown name defines a variable.
     pub(crate) defining: bool,
-    /// True while a range of indices is parsed, in which a colon can also precede the end of the range.
+    /// True while a range of indices is parsed. There, a colon can also precede the end of the range.
     pub(crate) in_range: bool,
 }
 
-/// Access to tokens.
+/// Methods that read and consume tokens.
 impl<'a> Parser<'a> {
-    /// Returns the token that is `ahead` tokens after the next one, or [`Token::End`] after the last token.
+    /// Returns the token `ahead` positions after the next one, or [`Token::End`] after the last token.
     pub(crate) fn ahead(&self, ahead: usize) -> &Token<'a> {
         self.pieces.get(self.at + ahead).map_or(&Token::End, |piece| &piece.token)
     }
@@ -58,7 +58,8 @@ impl<'a> Parser<'a> {
         matches!(self.ahead(ahead), Token::Name(found) if *found == name)
     }
 
-    /// Consumes the next token if it is the operator or punctuation `sign`. Returns true if it consumed the token.
+    /// Consumes the next token and returns true if it is the operator or punctuation `sign`. Returns false
+    /// otherwise.
     pub(crate) fn eat(&mut self, sign: &str) -> bool {
         let is_there = self.is_sign(0, sign);
         self.at += usize::from(is_there);
@@ -71,8 +72,8 @@ impl<'a> Parser<'a> {
         is_there
     }
 
-    /// Consumes the operator or punctuation `sign`, or returns an error. `place` describes its position in the message,
-    /// as in "after the loop".
+    /// Consumes the operator or punctuation `sign`, or returns an error. `place` describes the expected
+    /// position of the sign in the message, as in "after the loop".
     pub(crate) fn expect(&mut self, sign: &str, place: &str) -> Result<()> {
         if self.eat(sign) {
             return Ok(());
@@ -103,7 +104,7 @@ impl<'a> Parser<'a> {
         Err(self.source.error(kind, at, message))
     }
 
-    /// Returns `result`, with a source location added to its error.
+    /// Returns `result`. If it is an error, adds a source location to it.
     pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| self.source.error(error.kind(), at, error.message()))
     }
@@ -158,7 +159,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(crate) fn dtype_of(&self, name: &str, at: usize) -> Result<DType> {
-        // The runtime also knows other strings, which are not names of data types here.
+        // The runtime accepts further strings, which are not names of data types in the source.
         let known = is_dtype_name(name).then(|| name.parse::<DType>().ok()).flatten();
         match known.filter(|dtype| dtype.to_string() == name) {
             Some(dtype) => Ok(dtype),
@@ -244,7 +245,7 @@ impl<'a> Parser<'a> {
         self.primary()
     }
 
-    /// Parses a number. The next token is the number without its sign, and `text` is the number with its sign.
+    /// Parses a number. The next token is the number without a sign, and `text` is the number with its sign.
     fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
         let is_int = matches!(self.next(), Token::Int(_));
         self.at += 1;
@@ -362,7 +363,8 @@ impl<'a> Parser<'a> {
         self.list("]", "after the indices", Self::expr).map(|indices| indices.into_iter().collect())
     }
 
-    /// Parses items separated by commas, with an optional trailing comma, up to a closing sign.
+    /// Parses items that are separated by commas, with an optional trailing comma, up to the closing sign
+    /// `end`.
     pub(crate) fn list<T>(
         &mut self,
         end: &str,
@@ -511,7 +513,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses the argument of a conversion such as `float32(x)`, after the opening bracket. A literal gives a constant.
+    /// Parses the argument of a conversion such as `float32(x)`, after the opening bracket. The result is a
+    /// constant if the argument is a literal.
     fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
         let minus = usize::from(self.is_sign(0, "-"));
         let sign = if minus == 1 { "-" } else { "" };
@@ -674,7 +677,7 @@ enum Number {
     Float(f64),
 }
 
-/// Returns the extent of a range that begins at `min` and ends before `end`.
+/// Returns the extent of a range from `min` to `end`, where `end` is excluded.
 pub(crate) fn extent_of(min: &Expr, end: Expr) -> Result<Expr> {
     if let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&end)
         && make::is_equal(&sum.a, min)

@@ -11,7 +11,7 @@ use crate::lexer::{Token, pieces};
 use crate::scope::{Named, Scope};
 use crate::source::Source;
 
-/// Maximum size of the source, in bytes.
+/// Maximum size of the source in bytes.
 const LARGEST: usize = 1 << 28;
 
 /// Result of parsing: a function or a module.
@@ -20,7 +20,7 @@ pub(crate) enum Program {
     Module(Ref<IRModule>),
 }
 
-/// Functions with their names in a module.
+/// Functions, each with its name in a module.
 type Functions = Vec<(String, Ref<PrimFunc>)>;
 
 /// Creates a module that contains only the function `func`.
@@ -38,7 +38,7 @@ fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<IRModule>> {
 }
 
 impl Program {
-    /// Parses the whole source.
+    /// Parses the whole source as a function or a module.
     pub(crate) fn read(text: &str) -> Result<Program> {
         let source = Source { text };
         if text.len() > LARGEST {
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         Ok((key.unwrap_or_else(|| name.to_owned()), func))
     }
 
-    /// Parses the parameters and the body of a function, after its name.
+    /// Parses the parameters and the body of a function. Its name has already been parsed.
     fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
         self.expect("(", "after the name of the function")?;
         let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
@@ -171,7 +171,8 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// Parses a parameter, after its name. Returns its variable, and the buffer of a buffer parameter.
+    /// Parses a parameter whose name has already been parsed. Returns its variable, and the buffer of a
+    /// buffer parameter.
     fn param(&mut self, name: &'a str, at: usize) -> Result<(Ref<Var>, Option<Ref<Buffer>>)> {
         let known = self.scope.find(name).cloned();
         if self.is_name(0, "Buffer") && self.is_sign(1, "(") {
@@ -190,7 +191,7 @@ impl<'a> Parser<'a> {
         }
         let dtype = self.dtype()?;
         match known {
-            // The extent is passed as a number, too.
+            // The parameter is an extent that is also passed as a number.
             Some(Named::Var(var)) if var.dtype == dtype => Ok((var, None)),
             Some(_) => {
                 let text = format!("`{name}` is the extent of a parameter before it, of another data type");

@@ -14,7 +14,7 @@ pub(crate) enum Token<'a> {
     Float(&'a str),
     Text(String),
     Sign(&'static str),
-    /// End of a line that contains a token.
+    /// End of a line that contains at least one token.
     Newline,
     Indent,
     Dedent,
@@ -38,7 +38,7 @@ struct Lexer<'a> {
     source: &'a Source<'a>,
     rest: &'a str,
     pieces: Vec<Piece<'a>>,
-    /// Open brackets with their byte offsets. Line breaks inside of brackets are ignored.
+    /// Open brackets with their byte offsets. Line breaks inside brackets are ignored.
     open: Vec<(char, usize)>,
     indents: Vec<usize>,
 }
@@ -210,7 +210,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Lexes an escape sequence, after the backslash.
+    /// Lexes an escape sequence whose backslash has already been consumed.
     fn escape(&mut self, at: usize) -> Result<char> {
         let c = self.rest.chars().next().unwrap_or('\n');
         if c != '\n' {

@@ -1,11 +1,12 @@
-//! Parser of functions and modules, as printed by `anyfn-ir` or written by hand.
+//! Parser of functions and modules, for source that is printed by `anyfn-ir` or written by users.
 //!
-//! Parsing printed source gives an equal function, node by node: nothing is folded. The parser also accepts source that
-//! the printer does not emit: a constant without a data type takes the data type of its context, `reads` and `writes`
-//! may be omitted, and `A[i] += x` is a store. `docs/ir-text.md` describes the grammar.
+//! Parsing printed source gives an equal function, node by node: nothing is folded. The parser also accepts
+//! source that the printer does not emit: a constant without a data type takes the data type of its context,
+//! `reads` and `writes` may be omitted, and `A[i] += x` is a store. `docs/ir-text.md` describes the grammar.
 //!
-//! The parser is a recursive descent over the tokens of `lexer`, without a parser library: the grammar is small, and its
-//! errors should refer to loops and blocks, which a generated parser does not know.
+//! The parser is a recursive descent parser over the tokens of `lexer`. It does not use a parser library,
+//! because the grammar is small and errors should refer to loops and blocks, which a generated parser does
+//! not know.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use anyfn_ir::expr::Var;
 #[derive(Clone)]
 pub(crate) enum Named {
     Var(Ref<Var>),
-    /// Buffer, and the variable of the parameter that passes it, or `None` if it is not a parameter.
+    /// Buffer, and the variable of the parameter that passes it, or `None` if the buffer is not a parameter.
     Buffer(Ref<Buffer>, Option<Ref<Var>>),
 }
 
@@ -17,8 +17,8 @@ pub(crate) enum Named {
 #[derive(Default)]
 pub(crate) struct Scope<'a> {
     names: HashMap<&'a str, Named>,
-    /// Previous definition of each name that was defined in an open scope, or `None` if the name was undefined. The
-    /// definition is restored at the end of the scope.
+    /// Previous definition of each name that was redefined in an open scope, or `None` if the name was
+    /// undefined. The definition is restored at the end of the scope.
     hidden: Vec<(&'a str, Option<Named>)>,
 }
 
@@ -36,12 +36,12 @@ impl<'a> Scope<'a> {
         self.names.keys().copied()
     }
 
-    /// Begins a scope. Returns a mark for [`leave`](Self::leave).
+    /// Begins a scope. Returns a mark to be passed to [`leave`](Self::leave).
     pub(crate) fn enter(&self) -> usize {
         self.hidden.len()
     }
 
-    /// Ends a scope: removes the definitions that were made since the mark, and restores those that they shadowed.
+    /// Ends a scope: removes the definitions since the mark, and restores the definitions that they shadowed.
     pub(crate) fn leave(&mut self, mark: usize) {
         while self.hidden.len() > mark {
             match self.hidden.pop() {

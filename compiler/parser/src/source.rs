@@ -6,7 +6,7 @@ pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Maximum number of characters of a line that errors show.
+/// Maximum number of characters of a source line in an error message.
 const SHOWN: usize = 120;
 
 impl Source<'_> {
@@ -24,7 +24,7 @@ impl Source<'_> {
     }
 }
 
-/// Returns the known word that is most similar to another word, if one is similar enough.
+/// Returns the known word that is most similar to `word`, if one is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = word.chars().count() / 3 + 1;
     let ranked = known.into_iter().map(|other| (distance(word, other), other));
@@ -34,7 +34,8 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, other)| other)
 }
 
-/// Returns the edit distance: the number of substitutions, insertions, deletions and swaps of neighbouring characters.
+/// Returns the edit distance of two strings: the number of substitutions, insertions, deletions and swaps of
+/// adjacent characters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -16,14 +16,14 @@ use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
 use crate::scope::Named;
 
-/// Definition whose scope is the rest of the statements at the same indentation.
+/// Definition that is visible in the remaining statements at the same indentation.
 enum Cover {
     Let(Ref<Var>, Expr),
     Allocate(Ref<Buffer>),
 }
 
 impl<'a> Parser<'a> {
-    /// Parses the indented statements after a colon, in a scope of their own.
+    /// Parses a colon and the indented statements after it, which have a separate scope.
     fn suite(&mut self, place: &str) -> Result<Stmt> {
         self.open_suite(place)?;
         let mark = self.scope.enter();
@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
     /// Parses statements up to the end of their indentation. A definition and the statements in its scope form one
     /// statement.
     fn items(&mut self) -> Result<Vec<Stmt>> {
-        // The statements before each definition, and the definition.
+        // The statements before each definition, each with that definition.
         let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();
         let mut items = Vec::new();
         let mut has_pass = false;
@@ -134,8 +134,8 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// Parses `x: int32 = value` or `A = alloc(..)`, whose scope is the rest of the statements. Returns `None` for any
-    /// other line.
+    /// Parses `x: int32 = value` or `A = alloc(..)`, which define a name for the remaining statements.
+    /// Returns `None` for any other line.
     fn definition(&mut self) -> Result<Option<Cover>> {
         let Token::Name(name) = *self.next() else { return Ok(None) };
         if KEYWORDS.contains(&name) {
@@ -182,7 +182,8 @@ impl<'a> Parser<'a> {
         Ok(Some(buffer))
     }
 
-    /// Parses the shape, data type and further properties of a buffer, after the opening bracket.
+    /// Parses the shape, data type and further properties of a buffer. The opening bracket has already been
+    /// parsed.
     pub(crate) fn buffer(&mut self, name: &str) -> Result<Ref<Buffer>> {
         let at = self.start();
         let shape = self.shape("the shape, as in `(4, 4)`")?;
@@ -260,7 +261,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Converts a constant to the data type of its context. Other expressions are returned unchanged.
+    /// Converts a constant to the data type of its context. Returns any other expression unchanged.
     fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
         if value.dtype == dtype || !matches!(ExprKind::of(&value), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
         {
@@ -432,7 +433,7 @@ impl<'a> Parser<'a> {
         Ok(stmt)
     }
 
-    /// Parses the thread axis of a loop, and the comma behind it.
+    /// Parses the thread axis of a loop, and the comma after it.
     fn thread_axis(&mut self) -> Result<ForKind> {
         let at = self.start();
         let axis = self.text("a thread axis, as in \"threadIdx.x\"")?;
@@ -446,7 +447,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a bound of a loop. Also returns true if the bound is a number without a data type. Such a number takes
+    /// Parses a bound of a loop. The flag is true if the bound is a number without a data type, which takes
     /// the data type of the loop variable.
     fn bound(&mut self) -> Result<(Expr, bool)> {
         let minus = usize::from(self.is_sign(0, "-"));
@@ -544,7 +545,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a block. If `is_placed` is true, its axes have values, and the result is a realization of the block.
+    /// Parses a block. If `is_placed` is true, the axes have values, and the result is a realization of the
+    /// block.
     fn block(&mut self, is_placed: bool) -> Result<Stmt> {
         self.expect("(", "after `block`")?;
         let name = self.text("the name of the block, as a text")?;
@@ -602,7 +604,7 @@ impl<'a> Parser<'a> {
                 break;
             }
         }
-        // The predicate is evaluated outside of the block: axes in it are replaced by their values.
+        // The predicate is evaluated outside of the block, so axes in it are replaced by their values.
         let axes: Vec<_> = parts.iter_vars.iter().map(|axis| address(&axis.var)).collect();
         let value_of =
             |var: &Ref<Var>| values.get(axes.iter().position(|axis| *axis == address(var))?).cloned();
@@ -617,7 +619,8 @@ impl<'a> Parser<'a> {
         Ok(if is_placed { make::realize(values, predicate, block) } else { block.into_parent() })
     }
 
-    /// Parses an axis of a block: `v = axis.spatial(extent, value)`. The value is absent if `is_placed` is false.
+    /// Parses an axis of a block: `v = axis.spatial(extent, value)`. The value is omitted if `is_placed` is
+    /// false.
     fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
         let name = self.word("the name of an axis")?;
         self.at += 2;
@@ -683,7 +686,7 @@ fn one(items: Vec<Stmt>) -> Stmt {
     }
 }
 
-/// Variables that statements define, by address.
+/// Variables that statements define, by the address of the variable.
 #[derive(Default)]
 struct Inside(HashSet<usize>);
 
@@ -704,8 +707,9 @@ impl Inside {
         inside
     }
 
-    /// Returns the regions as code outside of the statements can describe them. A range that depends on a definition
-    /// inside of the statements becomes the whole dimension. Regions of buffers that are defined inside are omitted.
+    /// Converts regions of buffers in a block to regions that are valid outside of it. A range that depends
+    /// on a definition inside of the block becomes the whole dimension. Regions of buffers that are defined
+    /// inside of the block are omitted.
     fn seen_from_outside(&self, regions: Vec<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
         let mut seen: Vec<Ref<BufferRegion>> = Vec::new();
         for region in regions.into_iter().filter(|region| !self.0.contains(&address(&region.buffer.data))) {

@@ -8,7 +8,7 @@ use crate::lexer::Token;
 use crate::scope::Named;
 
 impl<'a> Parser<'a> {
-    /// Parses a value. A number, string, Boolean or `None` that stands alone is a plain value. Anything else is an
+    /// Parses a value. A single number, string, Boolean or `None` is a plain value. Any other source is an
     /// expression, a container or a node.
     pub(crate) fn value(&mut self) -> Result<Any> {
         self.deeper(Self::value_here)
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// Parses `my.Node(field=value)`, beginning at the first dot. `first` is the name in front of the dot.
+    /// Parses `my.Node(field=value)`, beginning at the first dot. `first` is the name before the dot.
     pub(crate) fn keyed(&mut self, first: &str, at: usize) -> Result<ObjectRef> {
         let mut key = first.to_owned();
         while self.eat(".") {
@@ -132,8 +132,8 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// Parses the fields of an object, after the opening bracket, and creates the object. Its type must be registered
-    /// as `key`.
+    /// Parses the fields of an object, after the opening bracket, and creates the object. Its type must be
+    /// registered under the type key `key`.
     fn fields(&mut self, key: &str, at: usize) -> Result<ObjectRef> {
         if TypeInfo::from_key(key).is_none() {
             let text =
@@ -153,9 +153,9 @@ impl<'a> Parser<'a> {
         self.located(at, made.and_then(|made| made.get::<ObjectRef>()))
     }
 
-    /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is not
-    /// consumed. `other` receives the key of each keyword argument. It returns true if the argument is not an
-    /// annotation, after parsing its value.
+    /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is
+    /// not consumed. `other` is called with the key of each keyword argument. It parses the value and returns
+    /// true if the argument is not an annotation.
     pub(crate) fn annotations(
         &mut self,
         mut other: impl FnMut(&mut Self, &str) -> Result<bool>,

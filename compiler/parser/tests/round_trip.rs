@@ -1,4 +1,4 @@
-//! Printed programs are read back unchanged, and other text is an error.
+//! Tests that parsing a printed program gives an equal program, and that invalid source causes an error.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -17,7 +17,7 @@ fn is_equal(a: &ObjectRef, b: &ObjectRef) -> bool {
     equal.call((a.clone(), b.clone(), true, false)).unwrap().get::<bool>().unwrap()
 }
 
-/// Returns a description of the first difference of two nodes.
+/// Returns a description of the first difference between two nodes.
 fn difference(a: &ObjectRef, b: &ObjectRef) -> String {
     let find = registry::get("ffi.GetFirstStructuralMismatch").unwrap();
     {
@@ -59,7 +59,7 @@ fn random_modules_are_read_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// Programs with random changes are read or refused.
+/// Programs with random changes are either parsed or cause an error.
 #[test]
 fn changed_texts_do_no_harm() {
     let rounds = anyfn_random::setting("ANYFN_FUZZ", 400);
@@ -143,7 +143,8 @@ fn changed_texts_do_no_harm() {
             match parse(&changed) {
                 Ok(node) => {
                     read += 1;
-                    // A program that was read can be printed and read again, with a separate variable for each definition.
+                    // A parsed program can be printed and parsed again, with a separate variable for each
+                    // definition.
                     let again = |node: &ObjectRef| {
                         let text = printer::text(node);
                         parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {}\n{text}", error.message()))
@@ -161,7 +162,7 @@ fn changed_texts_do_no_harm() {
     assert!(read > rounds / 20 && refused > rounds, "{read} read, {refused} refused");
 }
 
-/// Regions that are not given are those that are known outside of the block: its own buffers are not.
+/// Inferred regions do not use definitions inside of the block, such as its own buffers.
 #[test]
 fn inferred_regions_use_nothing_from_inside_of_the_block() {
     let text = r#"

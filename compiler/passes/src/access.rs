@@ -1,4 +1,4 @@
-//! Accesses of a buffer in a statement, and the statements around each access.
+//! Accesses to a buffer in a statement, and the statements that enclose each access.
 
 use anyfn::{Array, Ref, Result};
 use anyfn_arith::Analyzer;
@@ -9,16 +9,16 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, ops};
 
-/// One step on the path from a statement down to an access.
+/// Step on the path from a statement to an access inside it.
 #[derive(Clone)]
 pub(crate) enum Frame {
-    /// One statement of a sequence: the sequence and the index of the statement.
+    /// Statement of a sequence, given by the sequence and the index of the statement.
     Seq(Stmt, usize),
-    /// The body of a loop.
+    /// Body of a loop.
     Loop(Ref<For>),
-    /// A branch of a conditional statement: the condition, and true if the branch is taken when the condition holds.
+    /// Branch of a conditional statement. The flag is true if the branch is taken when the condition holds.
     Branch(Expr, bool),
-    /// The body of a let statement: the variable and its value.
+    /// Body of a let statement, with the variable and its value.
     Let(Ref<Var>, Expr),
 }
 
@@ -46,12 +46,13 @@ impl Frame {
     }
 }
 
-/// A mutator with an analyzer that knows the enclosing loops, conditions and variables of each statement.
+/// Mutator with an analyzer that knows the enclosing loops, conditions and variables of each statement.
 pub(crate) trait Informed: Mutator {
-    /// Returns the analyzer, which knows what holds at the current statement.
+    /// Returns the analyzer, which holds the facts known at the current statement.
     fn analyzer(&mut self) -> &mut Analyzer;
 
-    /// Transforms a statement inside a frame, with the analyzer's knowledge extended by the frame.
+    /// Transforms a statement inside a frame. Meanwhile, the analyzer also knows the facts that hold in the
+    /// frame.
     fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
@@ -61,16 +62,16 @@ pub(crate) trait Informed: Mutator {
     }
 }
 
-/// A read or write of a buffer.
+/// Read or write of a buffer.
 pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) indices: Array<Expr>,
-    /// Path from the statement that was searched down to the access.
+    /// Path from the searched statement to the access.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// Returns all reads and writes of a buffer in a statement. Returns `None` if the buffer is also used in another way,
-/// such as being passed to a call, so that its accesses are unknown.
+/// Returns all reads and writes of a buffer in a statement. Returns `None` if some accesses are unknown
+/// because the buffer is also used in another way, for example as an argument of a call.
 pub(crate) fn accesses(buffer: &Ref<Buffer>, stmt: &Stmt) -> Option<Vec<Access>> {
     let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
     search.stmt(stmt);
@@ -110,7 +111,8 @@ impl Visitor for Search<'_> {
                     node.indices.iter().for_each(|index| self.expr(&index));
                 }
                 ExprKind::Var(var) => self.escapes |= var.ptr_eq(&self.buffer.data),
-                // These may be evaluated several times, or elsewhere, so an access in them has no definite path.
+                // These may be evaluated several times or elsewhere, so an access in them has no definite
+                // path.
                 ExprKind::Let(_) | ExprKind::Reduce(_) => {
                     let before = self.found.len();
                     self.below_expr(expr);
@@ -163,21 +165,21 @@ impl Visitor for Search<'_> {
     }
 }
 
-/// Returns true if a statement uses a buffer, or its memory, in any way.
+/// Returns true if a statement uses a buffer or its memory in any way.
 pub(crate) fn uses(buffer: &Ref<Buffer>, stmt: &Stmt) -> bool {
     accesses(buffer, stmt).is_none_or(|found| !found.is_empty())
 }
 
-/// Returns true if an expression uses a buffer, or its memory, in any way.
+/// Returns true if an expression uses a buffer or its memory in any way.
 pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
     let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
     search.expr(expr);
     search.escapes || !search.found.is_empty()
 }
 
-/// Returns true if each read follows a write of the same element in the same execution of a loop's body. No value is
-/// then carried from one iteration to the next. `outer` is the path to the statement in which `accesses` were found,
-/// and `depth` is the number of frames from that statement to the body of the loop.
+/// Returns true if each read follows a write of the same element within one execution of a loop body, so that
+/// no value is carried from one iteration to the next. `outer` is the path to the statement in which
+/// `accesses` were found, and `depth` is the number of frames from that statement to the body of the loop.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
@@ -196,8 +198,8 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usiz
     Ok(true)
 }
 
-/// Returns true if a write sets the element that is read, before the read and in the same execution of the loop body.
-/// `depth` is the number of frames that lead to that body.
+/// Returns true if, in each execution of the loop body, `write` sets the element that `read` reads and
+/// precedes the read. `depth` is the number of frames that lead to that body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
@@ -230,9 +232,9 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     Ok(!first.is_empty() && instance(analyzer, write, read, shared, own, &first)?)
 }
 
-/// Returns true if an execution of the write is proven to set the element that is read. The loops in `shared` are
-/// around both accesses and are in the same iteration for both, except those in `first`, which are in their first
-/// iteration at the write. `own` is the remaining path to the write.
+/// Returns true if an execution of `write` is proven to set the element that `read` reads. The loops in
+/// `shared` enclose both accesses and are in the same iteration for both, except for the loops in `first`,
+/// which are in their first iteration at the write. `own` is the rest of the path to the write.
 fn instance(
     analyzer: &mut Analyzer,
     write: &Access,
@@ -300,7 +302,7 @@ fn instance(
     for (node, solved) in loops.iter().zip(solved) {
         let value = match solved {
             Some(value) => value,
-            // Any iteration will do, if there is one.
+            // Any iteration suffices, provided that there is one.
             None => {
                 let extent = with(&values, &node.extent)?;
                 if !analyzer.can_prove(&ops::less(ops::int(0, extent.dtype)?, extent)?) {

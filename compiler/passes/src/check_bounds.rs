@@ -14,10 +14,10 @@ use crate::access::{Frame, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
-/// Inserts a bounds check before each statement that accesses elements whose indices are not proven to be in bounds,
-/// such as indices read from another buffer. A failed check ends the call with `IndexError`.
+/// Inserts a bounds check before each statement that contains an access not proven to be in bounds, such as
+/// an access whose index is read from another buffer. A failed check ends the call with `IndexError`.
 ///
-/// Statements that have been vectorized before are not checked.
+/// Statements that have already been vectorized are not checked.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -38,8 +38,8 @@ impl Informed for CheckBounds {
 }
 
 impl CheckBounds {
-    /// Returns the statement with checks in front of it: of the elements that `exprs` read and of the element that
-    /// `write` sets.
+    /// Returns the statement preceded by bounds checks of the elements that `exprs` read and of the element
+    /// that `write` sets.
     fn tested(&mut self, exprs: &[Expr], write: Option<(&Ref<Buffer>, Vec<Expr>)>, stmt: Stmt) -> Result<Stmt> {
         let mut loads = Loads { conditions: Vec::new(), found: Vec::new() };
         exprs.iter().for_each(|expr| loads.expr(expr));
@@ -162,14 +162,15 @@ impl Mutator for CheckBounds {
     }
 }
 
-/// An element that is accessed, and the conditions under which it is accessed.
+/// Accessed element, and the conditions under which it is accessed.
 struct Access {
     buffer: Ref<Buffer>,
     indices: Vec<Expr>,
     conditions: Vec<(Expr, bool)>,
 }
 
-/// Visitor that collects all elements that an expression reads. An element follows the elements that its indices read.
+/// Visitor that collects all elements that an expression reads. An element is listed after the elements that
+/// its indices read.
 struct Loads {
     conditions: Vec<(Expr, bool)>,
     found: Vec<Access>,
@@ -207,7 +208,7 @@ impl Visitor for Loads {
                     self.expr(&node.a);
                     self.branch(&node.a, op == BinaryOp::And, &node.b);
                 }
-                // The variable is known only in the body, so accesses in the body are not checked.
+                // The variable is visible only in the body, so accesses in the body are not checked.
                 ExprKind::Let(node) => self.expr(&node.value),
                 ExprKind::Reduce(_) => {}
                 _ => self.below_expr(expr),

@@ -1,4 +1,4 @@
-//! Shrinks buffers to the part that is used.
+//! Shrinks buffers to the region that is used.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Maximum constant extent, in elements, to which a dimension shrinks whose extent is known only at run time.
+/// Maximum constant extent, in elements, that may replace an extent known only at run time.
 const MAX_NUMBER: i64 = 64 * 1024;
 
-/// Shrinks each buffer that the function allocates to the part that is used within the allocation. Each dimension
-/// shrinks to the range of its indices, which become relative to the start of that range. A small buffer that only one
-/// task uses gets the scope `local`.
+/// Shrinks each buffer that the function allocates to the region that is used within the allocation. Each
+/// dimension shrinks to the range of its indices, which become relative to the start of that range. A small
+/// buffer that only one task uses gets the scope `local`.
 ///
 /// A buffer that is passed to a call is unchanged, as is a dimension for which no smaller extent is known.
 ///
@@ -36,7 +36,8 @@ pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// A smaller buffer and, for each dimension that has changed, the index in the old buffer at which it starts.
+/// Smaller buffer and, for each dimension, the index in the old buffer at which it starts. `None` represents
+/// 0.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {
@@ -50,8 +51,8 @@ impl Informed for Compact {
 }
 
 impl Compact {
-    /// Returns the buffer that replaces `buffer`, with its start in `buffer`. Returns `None` if the buffer stays as it
-    /// is.
+    /// Returns the buffer that replaces `buffer`, and its start in `buffer`. Returns `None` if the buffer
+    /// stays unchanged.
     fn smaller(&mut self, buffer: &Ref<Buffer>, accesses: &[Access]) -> Result<Option<Smaller>> {
         let mut over: Vec<Ref<Var>> = Vec::new();
         for frame in accesses.iter().flat_map(|access| &access.frames) {
@@ -173,11 +174,11 @@ impl Mutator for Compact {
     }
 }
 
-/// Mutator that replaces accesses of the buffer `old` by accesses of the smaller buffer `new`.
+/// Mutator that replaces accesses to the buffer `old` by accesses to the smaller buffer `new`.
 struct Rebase<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,
-    /// For each dimension, the index in the old buffer of the first element of the new one. `None` represents 0.
+    /// Index in the old buffer of the first element of the new one, for each dimension. `None` represents 0.
     begins: &'a [Option<Expr>],
 }
 

@@ -13,10 +13,10 @@ use crate::loops::changed;
 
 /// Moves loop-invariant conditions and costly values out of loops.
 ///
-/// A condition whose variables are all defined outside of a loop moves out of the loop. An integer quotient or
-/// remainder by a positive constant, a floating-point quotient, or a call of a mathematical function becomes a variable
-/// in front of the loop. This requires that the loop is known to run at least twice, always computes the value, and
-/// does not write what the value reads.
+/// A condition whose variables are all defined outside of a loop moves out of the loop. An integer quotient
+/// or remainder by a positive constant, a floating-point quotient, or a call of a mathematical function is
+/// assigned to a variable in front of the loop. This requires that the loop is known to run at least twice,
+/// always computes the value, and does not write the memory that the value reads.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -49,7 +49,7 @@ impl Mutator for Hoist {
     }
 }
 
-/// Moves loop-invariant costly values of a loop to variables in front of it.
+/// Moves the costly loop-invariant values of a loop to variables in front of it.
 fn in_front(stmt: Stmt) -> Result<Stmt> {
     let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
     // Nothing may be computed for a loop that does not run. The tasks of a parallel loop should receive few values.
@@ -60,8 +60,8 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
     Ok(new.unwrap_or(stmt))
 }
 
-/// Moves integer quotients and remainders that stay the same in the body of a parallel loop to variables at the
-/// beginning of the body. In fused loops, they recover the original indices.
+/// Moves integer quotients and remainders that do not change in the body of a parallel loop to variables at
+/// the beginning of the body. In fused loops, they recover the original indices.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -76,7 +76,8 @@ fn quotients(body: &Stmt) -> Result<Stmt> {
     Ok(stmt)
 }
 
-/// Returns the loop with variables for its invariant costly values in front of it, or `None` if it has no such values.
+/// Returns the loop preceded by the definitions of variables for its costly invariant values, or `None` if it
+/// has no such values.
 fn values(node: &Ref<For>) -> Result<Option<Stmt>> {
     let mut changes = Changes { vars: vec![node.loop_var.clone()], written: Vec::new(), calls: false };
     changes.stmt(&node.body);
@@ -105,7 +106,7 @@ fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
 struct Changes {
     vars: Vec<Ref<Var>>,
     written: Vec<Ref<Var>>,
-    /// True if the statement calls something that may write any memory.
+    /// True if the statement makes a call that may write any memory.
     calls: bool,
 }
 
@@ -135,7 +136,7 @@ impl Visitor for Changes {
 }
 
 impl Changes {
-    /// Returns true if an expression has the same value before and after these changes.
+    /// Returns true if these changes do not affect the value of an expression.
     fn leaves(&self, expr: &Expr) -> bool {
         struct Same<'a>(&'a Changes, bool);
         impl Visitor for Same<'_> {
@@ -157,7 +158,8 @@ impl Changes {
     }
 }
 
-/// Mutator that replaces costly invariant values by variables. It enters only statements that are always executed.
+/// Mutator that replaces costly invariant values by variables. It visits only statements that are always
+/// executed.
 struct Lift<'a> {
     changes: &'a Changes,
     found: Vec<(Ref<Var>, Expr)>,
@@ -176,7 +178,7 @@ impl Mutator for Lift<'_> {
             {
                 self.below_stmt(stmt)
             }
-            // These may not be executed, or only by other threads.
+            // These statements may not be executed, or only by other threads.
             _ => Ok(stmt.clone()),
         }
     }
@@ -199,8 +201,8 @@ impl Mutator for Lift<'_> {
             return Ok(var.into_parent());
         }
         match ExprKind::of(expr) {
-            // Only one of the two values is computed, and the second condition only if the first one does not decide
-            // the result.
+            // Only one of the two values is computed, and the second operand of a logical operation is
+            // computed only if the first one does not decide the result.
             ExprKind::Select(_) => Ok(expr.clone()),
             ExprKind::Binary(BinaryOp::And | BinaryOp::Or, _) => Ok(expr.clone()),
             _ => self.below_expr(expr),

@@ -9,11 +9,11 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-/// Maximum trip count of an unrolled loop that needs a condition around each iteration.
+/// Maximum trip count of a loop that is unrolled with a condition around each iteration.
 const MOST_CONDITIONS: i64 = 64;
 
-/// Maximum number of conditions in an unrolled loop nest. `MOST_STATEMENTS` is the maximum number of statements. A C
-/// compiler needs minutes for larger functions.
+/// Maximum number of conditions in an unrolled loop nest. `MOST_STATEMENTS` is the maximum number of
+/// statements. Larger functions take a C compiler minutes.
 const MOST_NESTED: i64 = 256;
 const MOST_STATEMENTS: i64 = 4096;
 
@@ -41,7 +41,7 @@ impl Size {
     }
 }
 
-/// Unrolls the loops that are marked as unrolled.
+/// Unrolls the loops of kind `unrolled`.
 ///
 /// A loop whose trip count is unknown but bounded by a constant gets a condition around each iteration. A loop whose
 /// unrolled form would be too long becomes a serial loop.

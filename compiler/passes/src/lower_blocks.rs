@@ -14,8 +14,9 @@ use anyfn_ir::{StmtKind, make, reduction};
 /// Lowers the blocks of a function.
 ///
 /// The axes of a block are replaced by their values, and the buffers of a block become
-/// [`Allocate`](anyfn_ir::stmt::Allocate) statements. The `init` of a block becomes a statement that runs when all
-/// reduction axes have their first value, or in front of their loops if those may have no iterations.
+/// [`Allocate`](anyfn_ir::stmt::Allocate) statements. The `init` of a block becomes a statement that runs
+/// when all reduction axes have their first value. If the reduction loops may have no iterations, it is moved
+/// in front of them instead.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.

@@ -9,8 +9,9 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, packed};
 
-/// Moves calls of packed functions out of expressions, in front of the statements that contain them. There, code
-/// generators can do what an expression cannot: allocate arguments, and end the function with an error.
+/// Moves calls of packed functions out of expressions, in front of the statements that contain them. In this
+/// position, code generators can allocate arguments and end the function with an error, which is impossible
+/// within an expression.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -27,9 +28,10 @@ struct TakeOut {
 
 /// Code that was extracted from an expression, to be executed in front of its statement.
 enum Taken {
-    /// A variable with its value, which contains a call.
+    /// Variable with its value, which contains a call.
     Value(Ref<Var>, Expr),
-    /// A buffer for the value of a conditional expression, and the conditional statement that stores the value in it.
+    /// Buffer for the value of a conditional expression, and the conditional statement that stores the value
+    /// in it.
     Branch(Ref<Buffer>, Stmt),
 }
 
@@ -64,10 +66,10 @@ fn before(taken: Vec<Taken>, stmt: Stmt) -> Result<Stmt> {
 
 impl Mutator for TakeOut {
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
-        // Code in front of this statement is separate from that of the enclosing one.
+        // The code in front of this statement is separate from the code in front of the enclosing one.
         let outer = std::mem::take(&mut self.taken);
         let new = match StmtKind::of(stmt) {
-            // A call that is a statement stays, except for its arguments.
+            // A call that is a statement stays in place. Only calls in its arguments are moved.
             StmtKind::Evaluate(node) if packed::as_packed(&node.value).is_some() => {
                 let value = self.below_expr(&node.value)?;
                 if value.ptr_eq(&node.value) { stmt.clone() } else { make::evaluate(value) }

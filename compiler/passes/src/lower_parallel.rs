@@ -7,8 +7,8 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{StmtKind, make, ops};
 
-/// Replaces each parallel loop by a [`Launch`](anyfn_ir::stmt::Launch) of tasks that share its iterations. The runtime
-/// chooses the number of tasks. A loop that is already launched stays so, with the same number of tasks.
+/// Replaces each parallel loop by a [`Launch`](anyfn_ir::stmt::Launch) of tasks that share its iterations.
+/// The runtime chooses the number of tasks. A loop that already has a launch keeps its number of tasks.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.

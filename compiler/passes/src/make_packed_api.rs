@@ -3,9 +3,9 @@
 use anyfn::{Any, Ref, Result};
 use anyfn_ir::func::{ENTRY, PACKED_ENTRY, PrimFunc};
 
-/// Requests an entry point in the library convention for a function, by the attribute [`ENTRY`]: it takes packed arguments,
-/// checks the conditions on which the function relies, and calls the function. A function that already has the attribute is
-/// unchanged.
+/// Sets the attribute [`ENTRY`] of a function to request an entry point that takes packed arguments, checks
+/// the conditions on which the function relies, and calls the function. A function that already has the
+/// attribute is unchanged.
 ///
 /// Without this pass, code generators generate the plain function only, whose caller is responsible for its arguments.
 ///

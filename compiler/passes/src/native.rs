@@ -1,4 +1,4 @@
-//! Built-in passes, and the pipeline that lowers.
+//! Built-in passes, and the pipeline of passes that lowers functions.
 
 use anyfn::{ObjectRef, Ref, Result, register};
 use anyfn_ir::func::PrimFunc;
@@ -43,17 +43,17 @@ passes! {
     simplify "tir.transform.simplify",
     /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
     place_allocations "tir.transform.place_allocations",
-    /// Shrinks each buffer that the function allocates to the part that is used.
+    /// Shrinks each buffer that the function allocates to the region that is used.
     compact_buffers "tir.transform.compact_buffers",
     /// Moves loop-invariant conditions and costly values out of loops.
     hoist "tir.transform.hoist",
-    /// Lets buffers that are not used at the same time share memory.
+    /// Assigns the same memory to buffers that are not used at the same time.
     share_buffers "tir.transform.share_buffers",
     /// Inserts run-time bounds checks for accesses that are not proven to be in bounds.
     check_bounds "tir.transform.check_bounds",
     /// Replaces vectorized loops by statements on vectors.
     vectorize "tir.transform.vectorize",
-    /// Unrolls the loops that are marked as unrolled.
+    /// Unrolls the loops of kind `unrolled`.
     unroll "tir.transform.unroll",
     /// Computes operations on float16 and bfloat16 in float32, and rounds their results.
     widen_floats "tir.transform.widen_floats",
@@ -61,27 +61,28 @@ passes! {
     lower_packed_calls "tir.transform.lower_packed_calls",
     /// Replaces each parallel loop by the launch of tasks that share its iterations.
     lower_parallel "tir.transform.lower_parallel",
-    /// Requests the entry point of a function that other languages call: it takes packed arguments and checks them.
+    /// Requests an entry point for the function. Other languages call the entry point, which takes packed
+    /// arguments and checks them.
     make_packed_api "tir.transform.make_packed_api",
 }
 
-/// Names and functions of the passes that lower, in order.
-const DEFAULT: &[(&str, PassFn)] = named![
-    lower_blocks,
-    simplify,
-    place_allocations,
-    compact_buffers,
-    share_buffers,
-    simplify,
-    hoist,
-    vector_loops,
-    vectorize,
-    unroll,
-    widen_floats,
-    simplify,
-    lower_packed_calls,
-    lower_parallel,
-    make_packed_api,
+/// Names of the passes that lower a function, in order.
+const DEFAULT: &[&str] = &[
+    "lower_blocks",
+    "simplify",
+    "place_allocations",
+    "compact_buffers",
+    "share_buffers",
+    "simplify",
+    "hoist",
+    "vector_loops",
+    "vectorize",
+    "unroll",
+    "widen_floats",
+    "simplify",
+    "lower_packed_calls",
+    "lower_parallel",
+    "make_packed_api",
 ];
 
 fn pass(name: &str, run: PassFn) -> Ref<Pass> {
@@ -100,8 +101,8 @@ fn pipeline(passes: Vec<Ref<Pass>>, #[default("pipeline")] name: &str) -> Ref<Pi
     Pipeline::new(name, passes)
 }
 
-/// Creates the default pipeline without the passes that schedule, which depend on the target: the passes that lower a
-/// function to the form that code generators take.
+/// Creates the default pipeline, which lowers a function to the form that code generators accept. It does not
+/// contain the scheduling passes, which depend on the target.
 #[must_use]
 pub fn default_pipeline() -> Ref<Pipeline> {
     Pipeline::new("default", DEFAULT.iter().map(|(name, run)| pass(name, *run)))

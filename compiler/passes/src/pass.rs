@@ -6,11 +6,11 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 use crate::{verify, verify_module};
 
 anyfn_ir::text_enum! {
-    /// Unit that a pass transforms.
+    /// Unit of IR that a pass transforms.
     PassKind {
-        /// A function; the pass is applied to each function of a module.
+        /// One function: the pass is applied to each function of a module.
         PrimFunc = "prim_func",
-        /// A whole module.
+        /// Whole module with all its functions.
         Module = "module",
     }
 }
@@ -18,7 +18,7 @@ anyfn_ir::text_enum! {
 type OfFunc = dyn Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync;
 type OfModule = dyn Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync;
 
-/// A named transformation of a function or module.
+/// Named transformation of a function or module.
 #[derive(Object)]
 #[object(key = "tir.Pass", init = false)]
 pub struct Pass {
@@ -39,8 +39,8 @@ enum Body {
 }
 
 impl Pass {
-    /// Creates a pass on functions. `body` receives a function and the module that contains it, and returns the new
-    /// function. The module is the one to which the pass is applied, so it contains no results of this pass.
+    /// Creates a pass on functions. `body` receives a function and the module that contains it, and returns
+    /// the new function. The module is the input of the pass, so its functions are not transformed yet.
     pub fn on_funcs(
         name: &str,
         body: impl Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
@@ -126,8 +126,8 @@ impl Pass {
     }
 }
 
-/// Returns the value that a pass in another language returned, or `TypeError` if it is not an object of the expected
-/// type.
+/// Returns the object that a pass written in another language returned, or `TypeError` if it does not have
+/// the expected type.
 fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>> {
     if let Ok(node) = Ref::<T>::from_arg(&value.as_view()) {
         return Ok(node);
@@ -138,9 +138,9 @@ fn returned<T: Object>(name: &str, expected: &str, value: &Any) -> Result<Ref<T>
 
 #[methods]
 impl Pass {
-    /// Creates a pass from a function of any language. For the kind `prim_func`, `function` receives a primitive
-    /// function and the module that contains it, and returns the new primitive function. For the kind `module`,
-    /// `function` receives and returns a module.
+    /// Creates a pass from a function of any language. For the kind `prim_func`, `function` receives a
+    /// primitive function and the module that contains it, and returns the new primitive function. For the
+    /// kind `module`, `function` receives a module and returns a module.
     #[init]
     fn new(name: String, kind: PassKind, function: PackedFunc) -> Pass {
         let shown = name.clone();

@@ -11,9 +11,9 @@ use anyfn_ir::printer;
 
 use crate::{Pass, verify_module};
 
-/// An ordered list of passes with unique names.
+/// Ordered list of passes with unique names.
 ///
-/// If the name of a pass is taken, a number is appended: `simplify`, `simplify_2`.
+/// If another pass already has the name of a pass, a number is appended: `simplify`, `simplify_2`.
 #[derive(Object)]
 #[object(key = "tir.Pipeline", init = false)]
 pub struct Pipeline {
@@ -45,12 +45,12 @@ anyfn_ir::text_enum! {
         Before = "before",
         /// After the other pass.
         After = "after",
-        /// Instead of the other pass.
+        /// In place of the other pass, which is removed.
         Instead = "instead",
     }
 }
 
-/// State of a pipeline run, immediately before or after a pass.
+/// State of a pipeline run immediately before or after a pass, which is passed to watchers.
 pub struct Moment<'a> {
     /// True if the pass has been applied.
     pub is_after: bool,
@@ -58,7 +58,7 @@ pub struct Moment<'a> {
     pub place: usize,
     /// Name of the pass in the pipeline.
     pub name: &'a str,
-    /// The module that the pass receives, or the one that it returned if `is_after` is true.
+    /// Input of the pass, or its output if `is_after` is true.
     pub module: &'a Ref<IRModule>,
 }
 
@@ -146,7 +146,8 @@ impl Pipeline {
     }
 }
 
-/// Guard that counts a running pipeline in `DEPTH`. A pipeline may run as a pass of another pipeline, or of itself.
+/// Guard that counts a running pipeline in `DEPTH`. A pipeline may run as a pass of another pipeline, or even
+/// of itself.
 struct Deeper;
 
 impl Deeper {
@@ -173,7 +174,7 @@ impl Drop for Deeper {
 }
 
 thread_local! {
-    /// Number of pipelines that are running on this thread, each as a pass of the one before.
+    /// Number of nested pipelines that are running on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -201,8 +202,8 @@ impl Pipeline {
         self.state().steps.iter().map(|step| step.pass.clone()).collect()
     }
 
-    /// Inserts a pass `before` or `after` the named pass, or `instead` of it. Without a name, inserts it at the
-    /// beginning (`before`) or at the end (`after`).
+    /// Inserts a pass `before` or `after` the named pass, or `instead` of it. If `name` is None, inserts it
+    /// at the beginning (`before`) or at the end (`after`).
     pub fn put(&self, place: Place, name: Option<&str>, pass: Ref<Pass>) -> Result<()> {
         let mut state = self.state();
         let at = match name {
@@ -254,7 +255,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the passes of the last run with the time that each took, in seconds.
+    /// Returns the name of each pass of the last run, with the time that it took in seconds.
     pub fn times(&self) -> Vec<(std::string::String, f64)> {
         self.state().times.clone()
     }
@@ -282,9 +283,9 @@ impl Pipeline {
         });
     }
 
-    /// Writes the printed module to files in a folder, which is created if necessary: `00_input.txt`, then one file
-    /// after each pass. The name of a file contains the name of its pass, of which at most 100 characters are kept.
-    /// Characters other than letters, digits, `-` and `_` are replaced by `_`.
+    /// Writes the printed module to files in a folder, which is created if necessary: `00_input.txt`, then
+    /// one file after each pass. The name of a file contains the name of its pass, truncated to 100
+    /// characters. Characters other than letters, digits, `-` and `_` are replaced by `_`.
     pub fn dump(&self, folder: &str) -> Result<()> {
         let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;

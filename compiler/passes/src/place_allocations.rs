@@ -1,4 +1,4 @@
-//! Moves allocations to where the memory is used.
+//! Moves allocations to the statements that use the memory.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -12,10 +12,9 @@ use crate::loops::changed;
 
 /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
 ///
-/// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value is
-/// carried from one iteration to the next. The iterations of a parallel loop then have a buffer each. A buffer with the
-/// scope `shared` moves into a loop over blocks of threads, but not into a parallel loop or a loop over the threads of a
-/// block. Blocks must be lowered before; nothing is moved inside a block.
+/// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value
+/// is carried from one iteration to the next. Each iteration of a parallel loop then has its own buffer.
+/// Blocks must already be lowered; nothing is moved inside a block.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -89,7 +88,7 @@ impl Mutator for Place {
     }
 }
 
-/// An allocation that is being moved to an inner statement.
+/// Allocation that is being moved to an inner statement.
 struct Sink<'a> {
     buffer: &'a Ref<Buffer>,
     accesses: Vec<Access>,

@@ -13,12 +13,13 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Minimum size in bytes of a buffer that shares memory. Smaller buffers are on the stack or become variables, whose
-/// memory C compilers reuse automatically.
+/// Minimum size in bytes of a buffer that shares memory. Smaller buffers are on the stack or become
+/// variables. C compilers reuse their memory automatically.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
-/// Assigns the same memory to buffers of the function that are not used at the same time. They must have the same data
-/// type, and the last use of one must be in an earlier statement of a sequence than the first use of the other.
+/// Assigns the same memory to buffers of the function that are not used at the same time. The buffers must
+/// have the same data type, and the last use of one must be in an earlier statement of a sequence than the
+/// first use of the other.
 ///
 /// Buffers that share memory remain different nodes, with the same variable `data`. Only buffers with a known size of
 /// 16 KiB or more are shared. Blocks must be lowered before this pass.
@@ -60,15 +61,15 @@ impl Mutator for Share {
     }
 }
 
-/// A buffer whose memory may be reused, its size, and the index of the last statement that uses the memory.
+/// Buffer whose memory may be reused, with its size and the index of the last statement that uses the memory.
 struct Owner {
     buffer: Ref<Buffer>,
     bytes: i64,
     last: usize,
 }
 
-/// Returns replacements for the buffers that can reuse the memory of an earlier buffer, by the address of the replaced
-/// node.
+/// Returns replacements for the buffers that can reuse the memory of an earlier buffer, by the address of the
+/// replaced buffer.
 fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> {
     let mut replaced = HashMap::new();
     let StmtKind::SeqStmt(seq) = StmtKind::of(body) else { return replaced };
@@ -108,7 +109,7 @@ fn sharers(buffers: &[Ref<Buffer>], body: &Stmt) -> HashMap<usize, Ref<Buffer>> 
     replaced
 }
 
-/// Returns the size in bytes of a compact buffer of known shape, or `None` for other buffers.
+/// Returns the size in bytes of a compact buffer of constant shape, or `None` for other buffers.
 fn bytes(buffer: &Buffer) -> Option<i64> {
     if !buffer.strides.is_empty() {
         return None;

@@ -30,7 +30,8 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Declares that each integer parameter that is used neither in indices nor in extents can have any value of its type.
+/// Declares that an integer parameter can have any value of its type, unless it is used in an index or
+/// extent.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]
@@ -81,7 +82,8 @@ fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     Ok(())
 }
 
-/// Assumes that no extent of a parameter's buffer is negative: arguments are checked before the function runs.
+/// Assumes that the buffers of parameters have no negative extents, because arguments are checked before the
+/// function runs.
 pub(crate) fn assume_shapes(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     for (_, buffer) in func.buffer_map.iter() {
         for extent in buffer.shape.iter() {
@@ -162,12 +164,12 @@ impl Simplify {
     fn for_loop(&mut self, stmt: &Stmt, node: &For) -> Result<Stmt> {
         let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
         match as_int(&extent) {
-            // The `init` of a reduction is executed even if there is nothing to reduce.
+            // The `init` of a reduction is executed even if the reduction is empty.
             Some(..=0) if has_init(&node.body) => return Ok(stmt.clone()),
             Some(..=0) => return Ok(make::seq([])),
-            // A loop that is bound to a thread axis says which thread executes its only iteration.
+            // A loop that is bound to a thread axis specifies which thread executes its only iteration.
             Some(1) if min.dtype == node.loop_var.dtype && !node.kind.is_bound() => {
-                // Loops of this kind directly inside are removed by the same walk.
+                // This iteration also removes loops with one iteration that are directly inside the loop.
                 let address = |var: &Ref<Var>| var.as_object().as_handle().addr();
                 let mut values = HashMap::from([(address(&node.loop_var), min)]);
                 let mut body = &node.body;
@@ -254,7 +256,8 @@ impl Simplify {
         make::let_stmt(node.var.clone(), value, body)
     }
 
-    /// Simplifies a block. Its meaning does not depend on where it is, so only the domains of its axes are known in it.
+    /// Simplifies a block, using only the domains of its axes. The meaning of a block does not depend on the
+    /// enclosing loops.
     fn block(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let StmtKind::Block(node) = StmtKind::of(stmt) else { return Ok(stmt.clone()) };
         let mark = self.analyzer.mark();

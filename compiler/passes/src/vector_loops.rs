@@ -1,8 +1,8 @@
-//! Splits loops that are to be vectorized into loops over full vectors and a remainder.
+//! Splits loops of kind `vectorized` into loops over full vectors and a remainder.
 //!
-//! A condition on the variable of a loop becomes a bound of the loop. A loop of any extent becomes a loop over vectors
-//! and loops over the remainder. A loop that adds to one element becomes a loop that adds to a vector of partial
-//! results, which are combined after the loop.
+//! A condition on the variable of a loop becomes a bound of the loop. A loop of any extent becomes loops over
+//! vectors and a loop over the remaining iterations. A loop that accumulates into one element becomes a loop
+//! that accumulates into a vector of partial results, which are combined after the loop.
 
 use std::collections::HashMap;
 
@@ -19,15 +19,17 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
-/// Length in bytes of the vectors into which loops are split. They fill two or more registers, so that operations on
-/// them overlap.
+/// Length in bytes of the vectors into which loops are split. A vector fills two or more registers, so that
+/// independent operations on them overlap.
 const VECTOR_BYTES: i64 = 128;
-/// Size in bytes of the vector of partial results. It fills as many registers as an addition takes cycles.
+/// Size in bytes of the vector of partial results. The number of registers that it fills covers the latency
+/// of an addition.
 const PARTIAL_BYTES: i64 = 256;
-/// Size in bytes of the vector to which the partial results are reduced, half by half, before its lanes are combined.
+/// Size in bytes to which the vector of partial results is reduced by repeated halving. The remaining lanes
+/// are then combined.
 const LAST_BYTES: i64 = 64;
 
-/// Splits loops that are to be vectorized into loops over vectors with power-of-two lane counts.
+/// Splits loops of kind `vectorized` into loops over vectors with power-of-two lane counts.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -57,8 +59,8 @@ pub fn vector_loops(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, VectorLoops.stmt(&func.body)?)
 }
 
-/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of those
-/// conditions that do not depend on the variable, which must be checked outside of the loop.
+/// Replaces conditions on a loop variable by a smaller extent of the loop. Also returns the conjunction of
+/// the conditions that do not depend on the variable, which must be checked outside of the loop.
 fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     let same = || Ok((None, node.clone()));
     let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body) else { return same() };
@@ -107,8 +109,8 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     ops::sub(compare.b.clone(), first).map(Some)
 }
 
-/// Returns true if an expression consists only of variables, integers and operations on them. It then has no effect,
-/// and its value does not depend on where it is computed.
+/// Returns true if an expression consists only of variables, integers and operations on them, so that it has
+/// no side effects and can be computed anywhere.
 fn is_plain(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -123,7 +125,7 @@ fn is_plain(expr: &Expr) -> bool {
     })
 }
 
-/// Splits a loop that is to be vectorized into loops over vectors and a loop over the remainder.
+/// Splits a loop of kind `vectorized` into loops over vectors and a loop over the remaining iterations.
 fn vectors(node: &Ref<For>) -> Result<Stmt> {
     if let Some(step) = step_of(node) {
         return partial_results(&step, node);
@@ -156,8 +158,8 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// Splits a loop that stores one value while a condition on its variable holds, and another value afterwards, into two
-/// loops. Each of them can be vectorized, since it needs no condition.
+/// Splits a loop that stores one value while a condition on its variable holds, and another value afterwards,
+/// into two loops without conditions, which can be vectorized.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };
@@ -182,7 +184,8 @@ fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     Ok(Some((first, second)))
 }
 
-/// Generator of the body of a vector loop: `at` returns the code for `lanes` iterations from `first` on.
+/// Generator of the body of a vector loop. The method `at` returns the code for `lanes` iterations, beginning
+/// with `first`.
 trait Body {
     fn at(&self, node: &For, first: Expr, lanes: i64) -> Result<Stmt>;
 }
@@ -195,7 +198,8 @@ impl Body for VectorBody<'_> {
     }
 }
 
-/// Creates a vectorized loop over the lanes of a vector. `body` returns its body for a given lane.
+/// Creates a vectorized loop over the lanes of a vector. The function `body` returns the body of the loop for
+/// a given lane.
 fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) -> Result<Stmt> {
     let dtype = node.loop_var.dtype;
     let lane = ops::var(&format!("{}_lane", node.loop_var.name), dtype);
@@ -204,7 +208,7 @@ fn lane_loop(node: &For, lanes: i64, body: impl FnOnce(Expr) -> Result<Stmt>) ->
     Ok(make::for_of_kind(lane, zero, count, ForKind::Vectorized, body))
 }
 
-/// Loops that replace a split loop, in order.
+/// Loops that replace a split loop, in order of execution.
 struct Parts<'a, B> {
     node: &'a For,
     body: B,
@@ -223,8 +227,8 @@ impl<'a, B: Body> Parts<'a, B> {
         ops::sub(self.node.extent.clone(), self.done.clone())
     }
 
-    /// Adds a loop over vectors of `lanes` lanes for as many of the remaining iterations as fill whole vectors. `known`
-    /// is the trip count of the original loop, if it is constant.
+    /// Adds a loop over vectors of `lanes` lanes that executes as many of the remaining iterations as
+    /// possible. `known` is the trip count of the original loop, if it is constant.
     fn add(&mut self, lanes: i64, known: Option<i64>) -> Result<()> {
         let node = self.node;
         let dtype = node.loop_var.dtype;
@@ -296,7 +300,7 @@ fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     parts.add(lanes, known)?;
     let done = parts.done.clone();
     stmts.append(&mut parts.stmts);
-    // Combine the two halves repeatedly, in registers, down to the last partial results.
+    // Combine the two halves of the vector repeatedly, in registers, until `last` partial results remain.
     let mut width = lanes / 2;
     let fold = |buffer: &Ref<Buffer>, width: i64| {
         lane_loop(node, width, |lane| {
@@ -360,7 +364,7 @@ fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     })
 }
 
-/// Returns the identity element of a reduction operation, or `None` if there is none.
+/// Returns the identity element of a reduction operation, or `None` if the operation has none.
 fn identity(op: BinaryOp, dtype: DType) -> Result<Option<Expr>> {
     if !dtype.is_float() && !dtype.is_integer() {
         return Ok(None);
@@ -383,8 +387,8 @@ fn with(node: &For, extent: Expr, kind: ForKind, body: Stmt) -> Result<Ref<For>>
     new.cast().map_err(|_| anyfn::Error::new("InternalError", "a loop is no loop"))
 }
 
-/// Copies a statement with the variable `var` replaced by `value`. Variables that the statement defines are replaced by
-/// new ones.
+/// Copies a statement and replaces the variable `var` by `value`. The copy defines new variables instead of
+/// those that the statement defines.
 fn replaced(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
     let mut copy = Copy { vars: HashMap::new() };
     copy.vars.insert(address(var), value.clone());

@@ -21,7 +21,8 @@ const LONGEST: i64 = 512;
 
 /// Replaces vectorized loops by statements on vectors.
 ///
-/// A loop that cannot be expressed by statements on vectors remains a loop, for the C compiler to vectorize.
+/// A loop that cannot be expressed by statements on vectors remains a loop, which the C compiler may
+/// vectorize.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -57,7 +58,7 @@ impl Mutator for Vectorize {
 }
 
 impl Vectorize {
-    /// Returns the vector statements that replace a loop, or `None` if the loop cannot be vectorised.
+    /// Returns the vector statements that replace a loop, or `None` if the loop cannot be vectorized.
     fn vectors(&mut self, node: &For) -> Result<Option<Stmt>> {
         let bytes = longest_type(&node.body).max(1);
         match as_int(&node.extent).and_then(|extent| u16::try_from(extent).ok()) {
@@ -68,8 +69,8 @@ impl Vectorize {
         }
     }
 
-    /// Returns the body of a loop for `lanes` consecutive values of the loop variable at once, from `start` on. Returns
-    /// `None` if the body cannot be expressed by statements on vectors.
+    /// Returns the body of a loop with `lanes` consecutive values of the loop variable, from `start` on, as
+    /// one vector. Returns `None` if the body cannot be expressed by statements on vectors.
     fn widened(&mut self, node: &For, start: Expr, lanes: u16) -> Result<Option<Stmt>> {
         let ramp = ops::ramp(start, ops::int(1, node.loop_var.dtype)?, lanes)?;
         let vars = HashMap::from([(address(&node.loop_var), ramp)]);
@@ -77,8 +78,8 @@ impl Vectorize {
     }
 }
 
-/// Returns a loop that is not vectorized: a serial loop if its iterations write the same element, otherwise the loop
-/// unchanged.
+/// Returns the loop that remains if a loop cannot be vectorized: a serial loop if its iterations write the
+/// same element, otherwise the loop unchanged.
 fn as_loop(stmt: &Stmt, node: &For) -> Stmt {
     struct Same<'a>(&'a Ref<Var>, bool);
     impl Visitor for Same<'_> {
@@ -133,8 +134,8 @@ struct Widen<'a> {
     vars: HashMap<usize, Expr>,
     lanes: u16,
     analyzer: &'a mut Analyzer,
-    /// True while generating a value that only some lanes use. The elements that it reads need not exist for the other
-    /// lanes.
+    /// True while generating a value that only some lanes use. In the other lanes, its loads may be out of
+    /// bounds.
     is_guarded: bool,
 }
 
@@ -154,7 +155,8 @@ impl Widen<'_> {
                 else {
                     return Ok(None);
                 };
-                // A store of all lanes to one element has no vector form, nor have lanes that are far apart.
+                // A store of all lanes to one element has no vector form, nor does a store to elements that are
+                // not contiguous.
                 if !indices.last().is_ok_and(|index| self.is_contiguous(&index)) || is_far(&value) {
                     return Ok(None);
                 }
@@ -175,7 +177,7 @@ impl Widen<'_> {
                     None => None,
                 }
             }
-            // All lanes take the same path.
+            // The trip count is the same in all lanes.
             StmtKind::For(node) if matches!(node.kind, ForKind::Serial | ForKind::Unrolled) => {
                 let (Some(min), Some(extent)) = (self.one(&node.min)?, self.one(&node.extent)?) else {
                     return Ok(None);
@@ -208,7 +210,7 @@ impl Widen<'_> {
         })
     }
 
-    /// Returns the new form of an expression if it has the same value in all lanes, otherwise `None`.
+    /// Returns the transformed expression if it has the same value in all lanes, otherwise `None`.
     fn one(&mut self, expr: &Expr) -> Result<Option<Expr>> {
         Ok(self.expr(expr)?.filter(|expr| expr.dtype.lanes() == 1))
     }
@@ -231,7 +233,7 @@ impl Widen<'_> {
             let Some(index) = self.expr(&index)? else { return Ok(None) };
             new.push(index);
         }
-        // Lanes must be in one row, not across rows.
+        // All lanes must be in the last dimension.
         let last = new.len().saturating_sub(1);
         if new.iter().take(last).any(|index| index.dtype.lanes() != 1) {
             return Ok(None);
@@ -249,7 +251,7 @@ impl Widen<'_> {
         if !self.is_guarded {
             return Ok(Some(load));
         }
-        // The element must exist even in lanes that do not use it.
+        // The element must be in bounds even in lanes that do not use it.
         for (index, extent) in indices.iter().zip(node.buffer.shape.iter()) {
             let (first, last) = match ExprKind::of(&index) {
                 ExprKind::Ramp(ramp) => {
@@ -283,8 +285,8 @@ impl Widen<'_> {
             ExprKind::IntImm(_) | ExprKind::FloatImm(_) => Some(expr.clone()),
             ExprKind::Binary(op, node) => {
                 let a = self.expr(&node.a)?;
-                // The second condition is not evaluated in lanes that the first one decides, so its elements need not
-                // exist there.
+                // The second operand of a logical operation is not evaluated in lanes that the first one
+                // decides, so its loads may be out of bounds there.
                 let outer = self.is_guarded;
                 self.is_guarded |= op.is_logical();
                 let b = self.expr(&node.b)?;
@@ -293,7 +295,7 @@ impl Widen<'_> {
                 let is_vector = a.dtype.lanes() != 1 || b.dtype.lanes() != 1;
                 let is_division =
                     matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
-                // No machine has an instruction for this.
+                // No processor has an instruction for integer division of vectors.
                 if is_vector && is_division && !a.dtype.is_float() {
                     return Ok(None);
                 }
@@ -357,8 +359,8 @@ impl Widen<'_> {
     }
 }
 
-/// Returns true if a value is a load of elements that are not contiguous. C compilers generate better code for copying
-/// such elements.
+/// Returns true if a value is a load of elements that are not contiguous. For copies of such elements, C
+/// compilers generate better code from a loop.
 fn is_far(value: &Expr) -> bool {
     match ExprKind::of(value) {
         ExprKind::BufferLoad(node) => node.indices.last().is_ok_and(

@@ -31,7 +31,7 @@ const MAX_FOUND: usize = 8;
 /// access is proven to be out of bounds. An access is not reported if it depends on data, if it cannot be proven to be
 /// out of bounds, or if it is never executed.
 ///
-/// Passes, schedules and code generators rely on this check: they receive verified functions.
+/// Passes, schedules and code generators rely on this check, because they receive only verified functions.
 ///
 /// # Errors
 /// Returns `TypeError`, `NameError`, `ValueError` or `IndexError`, whose message lists the problems that were found.
@@ -61,7 +61,7 @@ fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
 }
 
-/// A problem that the verifier found.
+/// Problem that the verifier found.
 struct Problem {
     kind: &'static str,
     text: String,
@@ -80,15 +80,15 @@ struct Verifier {
     /// Enclosing blocks. `loops` contains the kinds of the enclosing loops.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
-    /// Enclosing loop variables and axes, outermost first: variable, first value, number of values.
+    /// Enclosing loop variables and axes, outermost first, each with its first value and its number of
+    /// values.
     runs: Vec<(Ref<Var>, Expr, Expr)>,
     /// Variables of the loops in the innermost enclosing block, and variables whose values change with these loops.
     within: Vec<Ref<Var>>,
-    /// Enclosing conditions, each with true if the condition holds at the current statement, and false if it does not
-    /// hold.
+    /// Enclosing conditions. Each is paired with the value that it has at the current statement.
     conditions: Vec<(Expr, bool)>,
-    /// Number of enclosing loops and branches that are proven never to be executed. Accesses in them may be out of
-    /// bounds.
+    /// Number of enclosing loops and branches that are proven never to be executed. Accesses inside such a
+    /// statement may be out of bounds.
     dead: usize,
     found: Vec<Problem>,
 }
@@ -116,7 +116,8 @@ impl Verifier {
         }
     }
 
-    /// Reports a constant extent or limit that does not fit into `int64`, in which compiled code counts.
+    /// Reports a constant extent or limit that does not fit into `int64`, the type in which compiled code
+    /// counts.
     fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
         self.expect(!is_beyond_int64(expr), "ValueError", || {
             format!("{} must fit into int64 but is {}", what(), text(expr))
@@ -299,8 +300,7 @@ impl Verifier {
         });
     }
 
-    /// Runs `inner` to verify code that is executed only if a condition holds (`holds` is true) or only if it does not
-    /// hold.
+    /// Runs `inner` to verify code that is executed only if `condition` has the value `holds`.
     fn branch(&mut self, condition: &Expr, holds: bool, inner: impl FnOnce(&mut Verifier)) {
         let is_known = condition.dtype == DType::BOOL;
         let is_nowhere = match holds {
@@ -314,7 +314,7 @@ impl Verifier {
             if holds { self.analyzer.assume(condition) } else { self.analyzer.assume_not(condition) }
         }
         self.conditions.push((condition.clone(), holds));
-        // An expression that is valid without the condition is valid with it, but not the other way round.
+        // An expression that is valid without the condition is valid with it, but not vice versa.
         let before = self.recent.len();
         inner(self);
         for key in self.recent.drain(before.min(self.recent.len())..) {
@@ -610,8 +610,8 @@ impl Verifier {
         self.blocks.pop();
     }
 
-    /// Reports reduction axes whose first value changes while the reduction runs. Such a reduction would be initialised
-    /// several times, or, after transformations that are valid otherwise, once.
+    /// Reports reduction axes whose first value changes while the reduction runs. Such a reduction would be
+    /// initialised several times, but only once after transformations that are otherwise valid.
     fn reduction(&mut self, block: &anyfn_ir::stmt::Block) {
         let reduced = block.iter_vars.iter().filter(|axis| axis.kind == IterKind::Reduce);
         for axis in reduced.filter(|_| block.init.is_some()) {
@@ -626,8 +626,8 @@ impl Verifier {
         }
     }
 
-    /// Returns true if the value of an expression may change with the loops in the innermost enclosing block: if it uses
-    /// their variables, or reads memory that they may write.
+    /// Returns true if the value of an expression may change with the loops in the innermost enclosing block,
+    /// because it uses their variables or reads memory that they may write.
     fn changes(&self, expr: &Expr) -> bool {
         struct Loads(bool);
         impl Visitor for Loads {
@@ -711,8 +711,8 @@ impl Verifier {
         self.recent.clear();
     }
 
-    /// Verifies that an access is not proven to be out of bounds, and that the enclosing block declares it. Its data
-    /// types must already have been verified.
+    /// Verifies that an access is not proven to be out of bounds, and that the enclosing block declares it.
+    /// The data types of the access must already have been verified.
     fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         if self.dead > 0 {
             return;
@@ -734,7 +734,7 @@ impl Verifier {
         }
     }
 
-    /// Verifies that the enclosing block declares the access in its regions.
+    /// Verifies that a region declared by the enclosing block may contain the accessed element.
     fn in_signature(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
         let Some(block) = self.blocks.last().cloned() else { return };
         let known = |region: &Ref<BufferRegion>| region.buffer.ptr_eq(buffer);
@@ -773,13 +773,13 @@ fn largest(dtype: DType) -> i128 {
     (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
-/// Returns the error kind under which the verifier reports an error of a function that it called: `TypeError` or
-/// `ValueError`.
+/// Returns the kind of the error that the verifier reports when a function that it calls fails: `TypeError`
+/// or `ValueError`.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
-/// Visitor for nodes that have no special rule. It verifies their children.
+/// Visitor that verifies the children of nodes that have no special rule.
 struct Below<'a>(&'a mut Verifier);
 
 impl Visitor for Below<'_> {

@@ -9,18 +9,18 @@ use anyfn_ir::{ExprKind, printer};
 
 /// Loops, axes and conditions that enclose an access.
 pub(crate) struct Enclosing<'a> {
-    /// Loop variables and axes, outermost first: variable, first value, number of values.
+    /// Loop variables and axes, outermost first, each with its first value and its number of values.
     pub(crate) runs: &'a [(Ref<Var>, Expr, Expr)],
-    /// Conditions, each with true if the condition holds at the access, and false if it does not hold.
+    /// Conditions, each with the value that it has at the access.
     pub(crate) conditions: &'a [(Expr, bool)],
 }
 
-/// Rule that assigns each loop variable its first or last value.
+/// Rule that assigns each loop variable its first or its last value.
 #[derive(Clone, Copy, PartialEq)]
 enum Corner {
-    /// The values for which the index is smallest.
+    /// Values for which the index is smallest.
     Low,
-    /// The values for which the index is largest.
+    /// Values for which the index is largest.
     High,
     First,
     Last,
@@ -96,11 +96,11 @@ fn outside_here(
     Ok(None)
 }
 
-/// Variables, each with its value.
+/// Variables with their values.
 type Values = Vec<(Ref<Var>, Expr)>;
 
-/// Returns the values that a rule assigns to the enclosing loop variables and axes, `runs`. Returns `None` if it is
-/// uncertain that the variables take these values.
+/// Returns the values that a rule assigns to the enclosing loop variables and axes, `runs`. Returns `None` if
+/// the variables might never take these values.
 fn values(
     analyzer: &mut Analyzer,
     runs: &[(Ref<Var>, Expr, Expr)],
@@ -123,7 +123,7 @@ fn values(
         let value =
             if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
         let value = analyzer.simplify(&value)?;
-        // The number of values may be 0 if it depends on data or on something unknown.
+        // The number of values may be 0 if it depends on data or on an unknown function.
         if !is_sure(&extent) {
             return Ok(None);
         }

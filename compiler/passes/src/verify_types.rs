@@ -14,18 +14,18 @@ fn wrong<T>(text: String) -> Result<T, Reason> {
     Err(("TypeError", text))
 }
 
-/// Returns true if values of a data type can be indices: it must be a scalar integer type.
+/// Returns true if a data type is a scalar integer type, whose values can be indices.
 pub(crate) fn is_index(dtype: DType) -> bool {
     dtype.is_integer() && dtype.lanes() == 1
 }
 
-/// Returns true if values of a data type are numbers or booleans.
+/// Returns true if values of a data type are numbers or Booleans.
 pub(crate) fn is_number(dtype: DType) -> bool {
     dtype.is_integer() || dtype.is_float() || dtype.is_bool()
 }
 
-/// Returns the data type of a load or store at the given indices of a buffer: a vector type if the last index is a
-/// vector.
+/// Returns the data type of a load or store at the given indices of a buffer, which is a vector type if the
+/// last index is a vector.
 pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DType, Reason> {
     let (name, ndim) = (&buffer.name, buffer.shape.len());
     if indices.len() != ndim {

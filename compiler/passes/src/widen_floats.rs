@@ -30,7 +30,7 @@ fn wide(value: Expr) -> Result<Expr> {
         }
         let dtype = DType::FLOAT32.with_lanes(value.dtype.lanes());
         match ExprKind::of(&value) {
-            // Convert once instead of once for each lane.
+            // Convert the value once instead of once for each lane.
             ExprKind::Broadcast(node) => ops::splat(wide(node.value.clone())?, dtype.lanes()),
             _ => ops::cast(value, dtype),
         }
@@ -50,8 +50,8 @@ fn widened(expr: &Expr) -> Result<Option<Expr>> {
         }
         ExprKind::Cast(node) if dtype.is_half() && !node.value.dtype.is_float() => {
             let from = node.value.dtype;
-            // Integers of more than 16 bits are not exact in float32. Where that matters, they are beyond the range of
-            // float16.
+            // Integers of more than 16 bits may be inexact in float32, but the inexact ones are beyond the
+            // range of float16.
             let is_exact = from.is_bool() || from.0.bits <= 16 || dtype.0.code == kDLFloat;
             let middle = if is_exact { single } else { DType::FLOAT64.with_lanes(dtype.lanes()) };
             ops::cast(ops::cast(node.value.clone(), middle)?, dtype)?

@@ -1,4 +1,4 @@
-//! The passes `hoist`, `unroll`, `share_buffers` and `widen_floats` on functions that are constructed by hand.
+//! Tests of the passes `hoist`, `unroll`, `share_buffers` and `widen_floats` on constructed functions.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

@@ -1,4 +1,4 @@
-//! Parallel loops become launches, which state what their tasks receive.
+//! Tests of the launches that replace parallel loops, and of the captures that they list.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -11,7 +11,8 @@ use anyfn_ir::{StmtKind, make, ops, printer};
 use anyfn_parser::parse_func;
 use anyfn_passes::{lower_parallel, simplify, verify};
 
-/// Checks the text of a function after the pass. The result is valid, can be parsed, and is not changed by the pass.
+/// Checks the printed function after the pass. The result must be valid and parsable, and a second run of the
+/// pass must not change it.
 fn check(text: &str, expected: &str) -> Result<Ref<PrimFunc>> {
     let func = lower_parallel(&parse_func(text)?)?;
     verify(&func)?;
@@ -191,7 +192,7 @@ fn launches_are_verified() -> Result<()> {
         "{}",
         error.message()
     );
-    // A variable is captured where it is defined.
+    // A variable can be captured only where it is defined.
     let i = ops::var("i", anyfn::DType::INT32);
     let body = make::evaluate(i.into_parent());
     let body = make::for_of_kind(

@@ -1,4 +1,5 @@
-//! Position and size of allocations: `place_allocations` and `compact_buffers` on functions that are constructed by hand.
+//! Tests of `place_allocations` and `compact_buffers` on constructed functions: positions and sizes of
+//! allocations.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -51,7 +52,7 @@ fn less(a: &Expr, b: &Expr) -> Expr {
     ops::less(a.clone(), b.clone()).unwrap()
 }
 
-/// Returns a loop of a kind, whose body is built from the loop variable.
+/// Returns a loop of the given kind. `body` creates the loop body from the loop variable.
 fn loop_of(kind: ForKind, name: &str, extent: Expr, body: impl FnOnce(Expr) -> Stmt) -> Stmt {
     let var: Ref<Var> = ops::var(name, DType::INT32);
     let body = body(var.clone().into_parent());
@@ -78,7 +79,7 @@ fn lines(func: &Ref<PrimFunc>) -> Vec<String> {
     printer::text(func.as_object()).lines().skip(1).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Returns the function after both passes as text.
+/// Returns the printed function after both passes.
 fn passed(func: &Ref<PrimFunc>) -> Result<String> {
     Ok(lines(&simplify(&compact_buffers(&place_allocations(&simplify(func)?)?)?)?).join("\n"))
 }
@@ -122,7 +123,8 @@ fn a_tile_is_as_large_as_a_tile() -> Result<()> {
     Ok(())
 }
 
-/// `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`, with the first step split in two.
+/// Tests `for i: for k: if k == 0: C[i] = 0; C[i] += A[i, k]` and then `D[i] = C[i]`, with the first loop
+/// over `k` split in two.
 #[test]
 fn a_reduction_begins_with_its_first_step() -> Result<()> {
     let (a, c, d) = (buffer("A", &[16, 32]), buffer("C", &[16]), buffer("D", &[16]));
@@ -187,7 +189,7 @@ fn places_that_nobody_knows_keep_the_buffer() -> Result<()> {
     ]);
     let text = passed(&func(&[&index, &d], make::allocate(t.clone(), body)))?;
     assert!(text.contains("(16,)") && text.contains("T[I[i]]"), "{text}");
-    // The buffer is passed to a call, which sees its shape.
+    // The buffer is an argument of a call, which receives its shape.
     let call =
         ops::call(DType::INT32, "call_packed", [ops::string("f").into_object(), t.clone().into_object()]);
     let body = make::seq([store(&t, &[int(3)], number(1.0)), make::evaluate(call)]);

@@ -1,4 +1,4 @@
-//! Passes that are Rust closures, and pipelines of them.
+//! Tests of passes that are Rust closures, and of pipelines of them.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -13,7 +13,7 @@ use anyfn_ir::visit::Mutator;
 use anyfn_ir::{StmtKind, make, ops, printer};
 use anyfn_passes::{Pass, Pipeline, Place, default_pipeline, make_packed_api, native};
 
-/// `for i in kind(4): A[i] = 1.0`
+/// Returns the function `for i in kind(4): A[i] = 1.0`.
 fn func(kind: ForKind) -> Result<Ref<PrimFunc>> {
     let buffer = make::buffer("A", [ops::i32(4)].into_iter().collect(), DType::FLOAT32);
     let i = ops::var("i", DType::INT32);
@@ -33,7 +33,7 @@ fn module(kind: ForKind) -> Result<Ref<IRModule>> {
     Ok(Ref::new(IRModule { functions: Map::try_from_iter([("f", func(kind)?)])?, attrs: Map::new() }))
 }
 
-/// Pass that makes all loops unrolled.
+/// Pass that changes the kind of all loops to `unrolled`.
 fn unroll_all(func: &Ref<PrimFunc>, _: &Ref<IRModule>) -> Result<Ref<PrimFunc>> {
     struct Unroll;
     impl Mutator for Unroll {

@@ -1,4 +1,4 @@
-//! Loops that are bound to thread axes, and memory that the threads of a block share.
+//! Tests of loops that are bound to thread axes, and of memory that the threads of a block share.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -8,7 +8,7 @@ use anyfn_ir::printer;
 use anyfn_parser::{parse_func, parse_module};
 use anyfn_passes::{compact_buffers, default_pipeline, place_allocations, simplify, verify};
 
-/// Reverses each row in shared memory.
+/// Source of a function that reverses each row in shared memory.
 const REVERSE: &str = r#"
 def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
     for i in bind("blockIdx.x", n):
@@ -35,7 +35,7 @@ fn shared_memory_is_placed_around_the_loops_over_threads() -> Result<()> {
         outside.replace("    for i", "    S = alloc((64,), \"float32\", scope=\"shared\")\n    for i");
     let placed = compact_buffers(&place_allocations(&parse_func(&outside)?)?)?;
     assert_eq!(printer::text(placed.as_object()), REVERSE.trim());
-    // A buffer that one thread uses is placed in its loop, unless it is shared.
+    // The allocation of a buffer that one thread uses moves into its loop, unless the buffer is shared.
     let own = |scope: &str| {
         format!(
             "def f(A: Buffer((8,), \"float32\")):\n    S = alloc((8,), \"float32\"{scope})\n    for i in bind(\"threadIdx.x\", 8):\n        \

@@ -10,25 +10,25 @@ use crate::tree::{self, find_block, find_loop};
 
 type Func = Ref<PrimFunc>;
 
-/// Key of the annotation that marks a block as computing only the elements that its readers need in the same iteration
-/// of the loops around both. Such a block may compute an element several times.
+/// Key of the annotation of a block that computes only the elements that its readers need in the same
+/// iteration of the loops around both. Such a block may compute an element several times.
 pub(crate) const PARTIAL: &str = "partial";
 
-/// Returns true if a block is marked as computing only the elements that its readers need in the same iteration.
+/// Returns true if a block has the annotation [`PARTIAL`].
 pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Key of the annotation that marks a block as moved behind the block that sets its input. The marked block reads only
-/// elements that were set in the same iteration of the loops around both blocks.
+/// Key of the annotation of a block that was moved after the block that sets its input. Such a block reads
+/// only elements that were set in the same iteration of the loops around both blocks.
 pub(crate) const FOLLOWS: &str = "follows";
 
-/// Returns true if a block is marked as reading only elements that were set in the same iteration.
+/// Returns true if a block has the annotation [`FOLLOWS`].
 pub(crate) fn follows(block: &Block) -> bool {
     matches!(block.annotations.get(FOLLOWS), Ok(Some(_)))
 }
 
-/// Returns the annotations `old` with the additional annotation `key`, whose value is true.
+/// Returns a copy of the annotations `old` in which the annotation `key` is true.
 pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, Any>> {
     with(old, key, &Any::new(true)?)
 }

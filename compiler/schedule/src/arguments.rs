@@ -5,8 +5,8 @@ use anyfn_ir::expr::Var;
 
 use crate::trace::Step;
 
-/// Arguments of a recorded step, which are read in the order of the step's parameters. A trace that was loaded may
-/// contain any arguments, so each read checks what it finds. Errors name the step and the parameter.
+/// Arguments of a recorded step, which are read in the order of the step's parameters. A loaded trace may
+/// contain any arguments, so each read checks the argument. Errors name the step and the parameter.
 pub(crate) struct Arguments<'a> {
     step: &'a Step,
     /// Loops of the schedule, indexed by their numbers in the trace.
@@ -19,7 +19,8 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Creates the arguments of a step. `known` contains the loops of the schedule, indexed by their numbers.
+    /// Creates the arguments of a step. `known` contains the loops of the schedule, indexed by their numbers
+    /// in the trace.
     pub(crate) fn new(step: &'a Step, known: &'a [Ref<Var>]) -> Arguments<'a> {
         Arguments {
             step,
@@ -31,12 +32,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns true if the step has a block.
+    /// Returns true if the step has a block argument.
     pub(crate) fn has_block(&self) -> bool {
         self.step.block.is_some()
     }
 
-    /// Returns the name of the block.
+    /// Returns the block argument, which is the name of a block.
     ///
     /// # Errors
     /// Returns `ValueError` if there is no block.
@@ -48,7 +49,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns all loops.
+    /// Returns all loop arguments.
     ///
     /// # Errors
     /// Returns `ValueError` if a loop has a number that is not known.
@@ -67,7 +68,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the only loop.
+    /// Returns the only loop argument.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of loops is not one, or if the loop has a number that is not known.
@@ -83,13 +84,13 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the numbers, such as the factors of `split`.
+    /// Returns the integer arguments, such as the factors of `split`.
     pub(crate) fn numbers(&mut self) -> Vec<Option<i64>> {
         self.has_read_numbers = true;
         self.step.numbers.iter().collect()
     }
 
-    /// Returns the next of the other arguments.
+    /// Reads the next argument that is not a block, loop or integer.
     ///
     /// # Errors
     /// Returns `ValueError` if all arguments have been read, and `TypeError` if the next one has another type.
@@ -105,7 +106,8 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the next of the other arguments, or `None` if all have been read.
+    /// Reads the next argument that is not a block, loop or integer. Returns `None` if all of them have been
+    /// read.
     ///
     /// # Errors
     /// Returns `TypeError` if the argument has another type.
@@ -119,10 +121,10 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Checks that the step has no arguments that no parameter has read.
+    /// Checks that all arguments of the step have been read.
     ///
     /// # Errors
-    /// Returns `ValueError` if there are such arguments.
+    /// Returns `ValueError` if an argument has not been read.
     pub(crate) fn finish(&self) -> Result<()> {
         let step = self.step;
         let surplus = [

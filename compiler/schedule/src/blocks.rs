@@ -50,7 +50,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
             );
         }
     }
-    // In a loop with other blocks, an iteration may compute again what another one has computed.
+    // In a loop with other blocks, an iteration may compute elements that another iteration has already
+    // computed.
     for other in tree::blocks(&node.body) {
         let uses = |buffer: &Ref<Buffer>| {
             let regions = other.block().reads.iter().chain(other.block().writes.iter());
@@ -106,7 +107,7 @@ pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
     }
     let mine = Uses::of(block);
     for other in tree::blocks(&func.body) {
-        // Blocks that contain others are covered by the inner ones.
+        // Blocks that contain other blocks are skipped, because the inner blocks are checked.
         if other.realize.ptr_eq(&place.realize) || !tree::blocks(&other.block().body).is_empty() {
             continue;
         }
@@ -178,7 +179,7 @@ impl Mutator for Inline<'_> {
     }
 }
 
-/// Returns the statement without the loops whose body is empty.
+/// Removes the loops whose body is empty from a statement.
 pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {
@@ -199,7 +200,7 @@ pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     Clean.stmt(stmt)
 }
 
-/// Returns the function with sequences of statements inside sequences joined to one sequence.
+/// Flattens nested sequences of statements in a function.
 fn flatten(func: &Func) -> Result<Func> {
     struct Flatten;
     impl Mutator for Flatten {
@@ -218,7 +219,7 @@ fn flatten(func: &Func) -> Result<Func> {
     Ok(tree::with_body(func, body))
 }
 
-/// Returns each name that more than one block has.
+/// Returns the names that several blocks have in common.
 pub(crate) fn repeated_names(func: &Func) -> Vec<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for place in tree::blocks(&func.body) {

@@ -27,8 +27,8 @@ fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     })
 }
 
-/// Creates a block called `name` in its own loops, which sets each element of `target` to the value that `value`
-/// returns for its indices.
+/// Creates a block called `name` in new loops. It sets each element of `target` to the value that the
+/// function `value` returns for the indices of the element.
 pub(crate) fn fill(
     name: &str,
     target: &Ref<Buffer>,
@@ -63,9 +63,9 @@ fn check_scope(scope: &str) -> Result<()> {
     Ok(())
 }
 
-/// Adds a block that copies a buffer, and lets the block `name` read the copy. The new block precedes the outermost
-/// loop around the block `name`. Returns the function and the name of the new block, which is also the name of the
-/// copy.
+/// Adds a block that copies a buffer, and makes the block `name` read the copy. The new block precedes the
+/// outermost loop around the block `name`. Returns the function and the name of the new block, which is also
+/// the name of the copy.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not read the buffer or passes it to a call, if the block or another block in
@@ -96,7 +96,7 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
             );
         }
     }
-    // A copy reads all elements, including locations that a layout has added and that have no value.
+    // A copy reads all elements, including padding that a layout has added and that is uninitialised.
     let is_set = scope.leaves.iter().any(|writer| covering_axes(writer, &buffer).is_some());
     if scope.is_local(&buffer) && !is_set {
         bail!(
@@ -118,9 +118,9 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
     Ok((scope.with(func, children, memory), cache_name))
 }
 
-/// Lets the block `name` write to a new buffer, and adds a block that copies the new buffer to the original one. The
-/// new block follows the outermost loop around the block `name`. Returns the function and the name of the new block,
-/// which is also the name of the new buffer.
+/// Makes the block `name` write to a new buffer, and adds a block that copies the new buffer to the original
+/// one. The new block follows the outermost loop around the block `name`. Returns the function and the name
+/// of the new block, which is also the name of the new buffer.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not set the whole buffer, or if a block of another loop nest writes it.

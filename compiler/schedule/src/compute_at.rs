@@ -20,14 +20,14 @@ use crate::tree::{self, address, is_told_by_axes, vars_of};
 
 type Func = Ref<PrimFunc>;
 
-/// A block that is to be moved into a loop.
+/// Block that is to be moved into a loop.
 pub(crate) struct Move<'a> {
     /// Index of the block in `Scope::leaves`.
     pub(crate) number: usize,
     pub(crate) leaf: &'a Leaf,
-    /// Index, among the statements of the root block, of the statement that contains the loop.
+    /// Index, among the statements of the root block, of the statement that contains the target loop.
     pub(crate) child: usize,
-    /// Loops from the outermost one down to the loop into which the block moves.
+    /// Loops from the outermost one to the loop into which the block is moved.
     pub(crate) path: Vec<Ref<For>>,
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
     leaf.place.loops.iter().any(|node| node.loop_var.ptr_eq(var))
 }
 
-/// Checks that a block can be moved into the innermost loop of `path`. Its only effects must be stores. A loop around
-/// it that contains other blocks, too, must also be in `path`. Its other loops must not be scheduled, since new loops
-/// replace them.
+/// Checks that a block can be moved into the innermost loop of `path`. The block must have no effects other
+/// than stores. Each loop that contains the block together with other blocks must be in `path`. The loops
+/// that contain only the block must not be scheduled, since new loops replace them.
 pub(crate) fn check_movable(
     leaf: &Leaf,
     path: &[Ref<For>],
@@ -89,7 +89,7 @@ pub(crate) fn check_movable(
             node.kind.text()
         )));
     }
-    // It gets new loops, over all values of its axes.
+    // The block gets new loops, which run over all values of its axes.
     if !is_told_by_axes(&leaf.place) {
         return Err(refuse("it has a condition that leaves out some of the values of its axes"));
     }
@@ -175,8 +175,8 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that a block sets and, for each of their dimensions, the position of the axis that indexes it.
-/// Refuses a buffer that the function does not allocate or that another block sets, too.
+/// Returns the buffers that a block sets, and the position of the axis that indexes each of their dimensions.
+/// Returns an error for a buffer that the function does not allocate or that another block sets, too.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,
@@ -221,10 +221,10 @@ fn results_of(
     }
 }
 
-/// Part of the values of an axis: first value and number of values. `None` represents all values.
+/// Range of the values of an axis: first value and number of values. `None` represents all values.
 pub(crate) type Part = Option<(Expr, Expr)>;
 
-/// Creates an analyzer that knows the values that each loop variable takes.
+/// Creates an analyzer that knows the range of each loop variable.
 pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     let mut analyzer = Analyzer::new();
     for node in loops {
@@ -233,7 +233,8 @@ pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
     analyzer
 }
 
-/// Replaces the axes of a block in an expression by their values in terms of the loops around it.
+/// Replaces the axes of a block in an expression by their values, which are expressions of the enclosing loop
+/// variables.
 pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     let block = leaf.block();
     let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
@@ -241,8 +242,8 @@ pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
     substitute_expr(expr, &values)
 }
 
-/// Returns, for each dimension, the part of `buffers` that `readers` read in one iteration of the innermost loop of
-/// `path`.
+/// Returns the range of indices in each dimension of `buffers` that `readers` access in one iteration of the
+/// innermost loop of `path`.
 fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buffer>]) -> Result<Vec<Part>> {
     let ndim = buffers.first().map_or(0, |buffer| buffer.shape.len());
     let known = known_vars(func, path);
@@ -272,11 +273,11 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
             used.is_subset(&known) && !reads_memory
         });
         let extent = buffers[0].shape.get(dim)?;
-        // A bound that follows from the data type alone exceeds the buffer.
+        // A bound that is derived from the data type alone exceeds the buffer.
         let is_large = as_int(&extent).is_some_and(|extent| extent >= LARGE);
         let part = part.filter(|span| is_large || !(is_far(&span.min) || is_far(&span.extent)));
         parts.push(match part {
-            // No more elements than exist are needed.
+            // At most all existing elements are needed.
             Some(span) => match (as_int(&span.extent), as_int(&extent)) {
                 (Some(wanted), Some(all)) if wanted >= all => None,
                 _ => Some((span.min, span.extent)),
@@ -287,7 +288,7 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
     Ok(parts)
 }
 
-/// Smallest magnitude of a constant that is taken for a limit of a data type rather than for an index.
+/// Minimum magnitude of a constant that is considered a limit of a data type instead of an index.
 const LARGE: i64 = 1 << 28;
 
 /// Returns true if an expression contains a constant whose magnitude is at least [`LARGE`].
@@ -339,7 +340,7 @@ pub(crate) fn block_for(
             Some((min, extent)) => (ops::cast(min, dtype)?, ops::cast(extent, dtype)?),
             None => (axis.dom.min.clone(), axis.dom.extent.clone()),
         };
-        // A part of a single value needs no loop; a full domain always gets one.
+        // A range of one value needs no loop; a full domain always gets one.
         let value = if is_part && is_int(&extent, 1) {
             min
         } else {

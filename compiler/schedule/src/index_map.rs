@@ -9,7 +9,7 @@ use anyfn_ir::{ExprKind, ops, printer, size};
 
 use crate::loops::substitute_expr;
 
-/// Maximum length in bytes of the source of one new index when a map is printed.
+/// Maximum length in bytes of each new index when a map is printed.
 const LONGEST: usize = 1 << 16;
 
 /// Maximum number of indices that an index map takes.
@@ -84,7 +84,7 @@ impl IndexMap {
         Ok(IndexMap { vars: vars.into_iter().collect(), indices })
     }
 
-    /// Returns the indices in the new layout of the element at `indices`.
+    /// Applies the map: returns the new indices of the element whose old indices are `indices`.
     pub(crate) fn apply(&self, indices: &Array<Expr>) -> Result<Array<Expr>> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         let mut values = Vec::new();
@@ -125,8 +125,8 @@ impl IndexMap {
     }
 }
 
-/// A digit of an old index: `index // lower % extent`, or `index // lower` if `extent` is `None`. `var` is the position
-/// of the old index.
+/// Digit of an old index: `index // lower % extent`, or `index // lower` if `extent` is `None`. `var` is the
+/// position of the index among the old indices.
 #[derive(Clone, Debug)]
 pub(crate) struct Digit {
     pub(crate) var: usize,
@@ -141,7 +141,8 @@ pub(crate) struct Term {
     pub(crate) coefficient: i64,
 }
 
-/// Changed layout: the new indices, each a sum of digits of the old indices in ascending order of their coefficients.
+/// Changed layout. Each new index is a sum of digits of old indices, in ascending order of their
+/// coefficients.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) dims: Vec<Vec<Term>>,
@@ -212,7 +213,7 @@ impl Layout {
                 self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == place).collect();
             digits.sort_by_key(|digit| digit.lower);
             let extent = as_int(&shape.get(place)?);
-            // Modulus up to which the digits so far determine the index.
+            // Modulus up to which the digits considered so far determine the index.
             let mut told = 1i64;
             let mut tells_all = extent == Some(1);
             for digit in digits {
@@ -280,7 +281,7 @@ impl Layout {
         };
         match (digit.extent, as_int(&rest)) {
             (None, _) => Ok(rest),
-            // If there are fewer elements than the digit has values, the rest is padding.
+            // If the digit has more values than there are elements, the remaining values are padding.
             (Some(extent), _) => ops::int(extent, dtype),
         }
     }
@@ -303,8 +304,8 @@ impl Layout {
         Ok(shape.into_iter().collect())
     }
 
-    /// Returns true if each combination of the digits of an old index is proven to be one of the `extent` values of
-    /// that index, so that the new layout needs no padding for it. `var` is the position of the old index.
+    /// Returns true if every combination of the digits of an old index is proven to be one of its `extent`
+    /// values, so that the new layout needs no padding for the index. `var` is the position of the old index.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {
@@ -330,7 +331,7 @@ impl Layout {
         }
     }
 
-    /// Returns expressions for the `ndim` old indices, given expressions `new` for the new indices.
+    /// Returns `ndim` expressions that compute the old indices from the expressions `new` of the new indices.
     pub(crate) fn inverse(&self, ndim: usize, new: &Array<Expr>, dtype: DType) -> Result<Vec<Expr>> {
         let mut old = vec![ops::int(0, dtype)?; ndim];
         let mut parts: Vec<(usize, i64, Expr)> = Vec::new();

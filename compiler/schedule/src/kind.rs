@@ -1,9 +1,9 @@
 //! Kinds of parameters of schedule steps.
 //!
-//! A kind defines in which form a method of [`Schedule`] receives an argument (`given!`), how the argument is recorded
-//! in a [`Step`] (`record`), and how it is read from a recorded step before the step is applied (`read`). The function
-//! that applies the step receives what `read` returns, by reference. Kinds are types without values. Their Python types
-//! are listed in `xtask/src/codegen/schedule.rs`.
+//! A kind defines the form in which a method of [`Schedule`] receives an argument (`given!`), how the
+//! argument is recorded in a [`Step`] (`record`), and how it is read from a recorded step before the step is
+//! applied (`read`). The function that applies the step receives the result of `read` by reference. Kinds are
+//! types without values. Their Python types are listed in `xtask/src/codegen/schedule.rs`.
 
 use anyfn::{Any, Ref, Result, String, bail};
 use anyfn_ir::expr::{Expr, Var};
@@ -78,7 +78,7 @@ impl Loops {
     }
 }
 
-/// Integers, each of which may be `None`.
+/// List of integers, each of which may be `None`.
 pub(crate) enum Numbers {}
 
 impl Numbers {
@@ -140,8 +140,8 @@ impl IndexMap {
     }
 }
 
-/// Value of locations that hold no element, if they get one. It must be the last parameter of a step, because a trace
-/// contains it only if it is given.
+/// Value of the padding that a change of layout adds. If it is omitted, the padding is not set. It must be
+/// the last parameter of a step, because a trace contains it only if it is given.
 pub(crate) enum Pad {}
 
 impl Pad {

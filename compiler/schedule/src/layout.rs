@@ -17,8 +17,8 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Returns the buffer of a block that is designated by `wanted`. An index counts the buffers that the block writes,
-/// followed by those that it reads.
+/// Returns the buffer of a block that `wanted` designates. If `wanted` is an index, the buffers that the
+/// block writes are counted first, then the buffers that it reads.
 pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     let block = leaf.block();
     let written = block.writes.iter().map(|region| region.buffer.clone());
@@ -26,7 +26,7 @@ pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
     choose(leaf.name(), "uses", written.chain(read), wanted)
 }
 
-/// Checks that the function allocates a buffer, and that it is compact and accessed element by element.
+/// Checks that a buffer is allocated by the function, compact, and accessed element by element.
 pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Result<()> {
     if !scope.is_local(buffer) {
         bail!(
@@ -42,10 +42,10 @@ pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Resu
     scope.check_replaceable(buffer)
 }
 
-/// Changes the memory layout of a buffer, and the indices of all its accesses.
+/// Changes the memory layout of a buffer, and the indices of all accesses to it.
 ///
-/// If `pad` is given, the block that sets the buffer gets loops over all locations of the new layout, and sets
-/// locations that hold no element of the old layout to that value.
+/// If `pad` is given, the block that sets the buffer gets loops over all locations of the new layout. It sets
+/// each location that has no element of the old layout to the value `pad`.
 ///
 /// # Errors
 /// Returns `ValueError` if the function does not allocate the buffer or if the map is not one-to-one. With padding,
@@ -125,8 +125,8 @@ pub(crate) fn transform_layout(
     Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
 }
 
-/// Returns the only block that sets a buffer that is to be padded and, for each dimension, the position of the axis
-/// that indexes it.
+/// Returns the only block that sets a buffer to be padded, and the position of the axis that indexes each
+/// dimension.
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {
@@ -163,8 +163,8 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
     Ok((writer, axes))
 }
 
-/// Returns the value that a block stores in the element at `indices`. `axes` contains, for each index, the position of
-/// its axis.
+/// Returns the value that a block stores in the element at `indices`. `axes` contains the position of the
+/// axis of each index.
 fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     let block = leaf.block();
     let Some(store) = block.body.cast_ref::<BufferStore>() else {
@@ -176,7 +176,7 @@ fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     substitute_expr(&store.value, &values)
 }
 
-/// Replaces the annotations of the blocks in a statement by those of `block`.
+/// Replaces the annotations of the blocks in a statement by the annotations of `block`.
 fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     struct Annotate<'a>(&'a Block);
     impl Mutator for Annotate<'_> {
@@ -190,7 +190,8 @@ fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
     if block.annotations.is_empty() { Ok(stmt.clone()) } else { Annotate(block).stmt(stmt) }
 }
 
-/// Mutator that replaces accesses of the buffer `old` by accesses of `new`, at the indices that `map` returns.
+/// Mutator that replaces accesses to the buffer `old` by accesses to `new`, at the indices that `map`
+/// returns.
 struct Move<'a> {
     old: &'a Ref<Buffer>,
     new: &'a Ref<Buffer>,

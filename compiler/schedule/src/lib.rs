@@ -1,8 +1,8 @@
 //! Schedules: sequences of checked transformations of the loops and blocks of a function.
 //!
-//! A step that would change what the function computes returns an error that names the dependence in its way. Steps
-//! refer to a loop by its variable and to a block by its name. The steps are recorded as a trace, which can be printed,
-//! saved and replayed on another function. `steps` is the table of all steps.
+//! A step that would change the result of the function returns an error that names the dependence that
+//! prevents it. Steps refer to a loop by its variable and to a block by its name. The steps are recorded as a
+//! trace, which can be printed, saved and replayed on another function. `steps` is the table of all steps.
 
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ pub use tree::Place;
 
 use steps::Applied;
 
-/// A function whose loops and blocks are transformed step by step.
+/// Function whose loops and blocks are transformed step by step.
 #[derive(Object)]
 #[object(key = "tir.Schedule", init = false)]
 pub struct Schedule {
@@ -54,7 +54,7 @@ pub struct Schedule {
 struct State {
     func: Ref<PrimFunc>,
     steps: Vec<Step>,
-    /// Loop variables, indexed by the numbers of the loops in the trace.
+    /// Loop variables, indexed by the numbers of their loops in the trace.
     loops: Vec<Ref<Var>>,
 }
 
@@ -87,8 +87,8 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
-    /// Returns `given` if it is an index map. Otherwise, calls it as a function of the indices of `buffer` and returns
-    /// the map that it describes.
+    /// Returns `given` if it is an index map. Otherwise, calls it as a function of the indices of `buffer`,
+    /// and returns the map from these indices to its results.
     fn index_map(&self, block: &str, buffer: &Any, given: &Any) -> Result<Ref<IndexMap>> {
         if let Ok(map) = given.get::<Ref<IndexMap>>() {
             return Ok(map);
@@ -107,7 +107,7 @@ impl Schedule {
         Ok(Ref::new(IndexMap::of_function(&function, &dtypes)?))
     }
 
-    /// Returns the number of a loop in the trace.
+    /// Returns the number that identifies a loop in the trace.
     fn number_of(&self, wanted: &Loop) -> Result<i64> {
         match self.state().loops.iter().position(|known| known.ptr_eq(wanted)) {
             Some(number) => Ok(number as i64),
@@ -154,7 +154,7 @@ impl Schedule {
         PrimFunc::with_attr(func, "scheduled".into(), Any::new(true)?)
     }
 
-    /// Returns an independent schedule with the same state, for steps that may have to be discarded.
+    /// Returns an independent copy of the schedule, for steps that may have to be discarded.
     pub fn copy(&self) -> Schedule {
         Schedule { state: Mutex::new(self.state().clone()) }
     }
@@ -188,7 +188,7 @@ impl Schedule {
         tree::blocks(&self.state().func.body).iter().map(|place| place.block().name.clone()).collect()
     }
 
-    /// Returns `name` if there is a block of that name, and raises an error otherwise.
+    /// Returns `name` if a block of that name exists, and raises an error otherwise.
     pub fn get_block(&self, name: &str) -> Result<String> {
         Ok(tree::find_block(&self.state().func, name)?.block().name.clone())
     }

@@ -96,7 +96,7 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     Ok((func, new.into_iter().map(|(var, _)| var).collect()))
 }
 
-/// Returns the factors of a step as they are written in a printed trace, such as `[None, 4]`.
+/// Returns the factors of a step in the form used in a printed trace, such as `[None, 4]`.
 pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> String {
     let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
     format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
@@ -179,8 +179,8 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
-/// Checks that fusing loops keeps the initialisation of each reduction in them. A reduction loop without iterations
-/// would leave the fused loop without iterations, and the results would not be set.
+/// Checks that fusing loops preserves the initialisation of each reduction in them. A reduction loop without
+/// iterations would make the fused loop empty, so that the results would not be set.
 fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
     let Some(last) = nodes.last() else { return Ok(()) };
     for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
@@ -215,7 +215,7 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     for var in vars {
         find_loop(func, var)?;
     }
-    // The outermost of them is the one that contains all others.
+    // The outermost of the loops contains all others.
     let mut nest = None;
     for var in vars {
         let mut chain = vec![find_loop(func, var)?];
@@ -309,11 +309,13 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     tree::replace(func, &nest[0].clone().into_parent(), new)
 }
 
-/// Returns the name of a reduction axis whose first iteration, in which the `init` of the block runs, might no longer
-/// come first if the loops are reordered from `before` to `after`. Returns `None` if no axis is affected.
+/// Returns the name of a reduction axis whose first iteration might no longer be executed first if the loops
+/// are reordered from `before` to `after`. The `init` of the block runs in this iteration. Returns `None` if
+/// no axis is affected.
 ///
-/// An axis whose value is a sum of loop variables with positive factors is not affected: in any order of the loops, its
-/// first iteration is the one in which all these variables are 0.
+/// An axis is not affected if its value is a sum of loop variables with positive factors and shares no
+/// variable with another axis: in any order of the loops, the iteration in which all these variables have
+/// their first value comes first.
 fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
     let block = place.block();
     block.init.as_ref()?;
@@ -340,7 +342,7 @@ fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> 
     None
 }
 
-/// Returns true if an expression is a sum of variables with positive factors and of constants.
+/// Returns true if an expression is a sum of variables with positive factors and constants.
 fn is_sum(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -352,7 +354,7 @@ fn is_sum(expr: &Expr) -> bool {
     })
 }
 
-/// Returns true if a block in `stmt` is not inside another block in `stmt`.
+/// Returns true if a block in `stmt` is not nested in another block of `stmt`.
 fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
     let outer = tree::blocks(stmt);
     !outer.iter().any(|other| {
@@ -414,7 +416,7 @@ fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
         }
         // A single iteration is independent.
         ForKind::Parallel if is_int(&node.extent, 1) => {}
-        // Each task has its own memory for what is computed and used in one iteration.
+        // Each task has its own memory for values that are computed and used in the same iteration.
         ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
         ForKind::Serial => {}
         _ => bail!("ValueError", "no step binds loop `{name}` to {}", kind.text()),
@@ -432,8 +434,8 @@ fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
     }
 }
 
-/// Finds a parallel loop inside a vectorized loop. Returns the variable of the parallel loop and that of the vectorized
-/// loop.
+/// Finds a parallel loop inside a vectorized loop. Returns the variables of the parallel loop and of the
+/// vectorized loop.
 fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     #[derive(Default)]
     struct Find {
@@ -462,8 +464,9 @@ fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     find.found
 }
 
-/// Returns the buffers of which each iteration of a loop can have its own copy. The function allocates them, only
-/// blocks in the loop use them, and an iteration reads only elements that were set in the same iteration.
+/// Returns the buffers of which each iteration of a loop can have a private copy. These are allocated by the
+/// function and used only by blocks in the loop, and an iteration reads only elements that were set in the
+/// same iteration.
 fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     let Ok(scope) = Scope::of(func) else { return Vec::new() };
     let is_inside = |leaf: &Leaf| leaf.place.loops.iter().any(|other| other.ptr_eq(node));
@@ -476,8 +479,8 @@ fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
-/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`. `what` is
-/// the kind that the loop is to have.
+/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`.
+/// `what` is the requested kind of the loop, for error messages.
 fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Result<()> {
     let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
     let var = address(&node.loop_var);
@@ -559,7 +562,7 @@ fn check_serial(node: &For) -> Result<()> {
     Ok(())
 }
 
-/// Returns a copy of a loop that has the body `body`.
+/// Returns a copy of a loop with the given body.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }

@@ -135,16 +135,17 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Mutator that redirects reads beyond the end of a buffer, which occur because axes grow, to the nearest element of
-/// the buffer.
+/// Mutator that redirects reads that are out of bounds because axes grow. They read the nearest element of
+/// the buffer instead.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Axes that grow, each with an expression that limits its value to the last value before it grew.
+    /// Axes that grow, each with an expression that limits its value to the last value of its previous
+    /// domain.
     nearest: Vec<(Ref<Var>, Expr)>,
     /// Buffers that the block writes. They are enlarged together with the axes.
     own: Vec<&'a Ref<Buffer>>,
-    /// Analyzers that know the new domains of the axes (`padded`) and the previous ones (`exact`).
+    /// Analyzer that knows the new domains of the axes. `exact` knows the previous domains.
     padded: Analyzer,
     exact: Analyzer,
 }
@@ -187,7 +188,7 @@ impl Mutator for Near<'_> {
             for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
                 let near = match is_filled {
                     true => self.index(&node.buffer, index, &extent)?,
-                    // Read an element that the block reads anyway.
+                    // The redirected read uses an element that the block reads in any case.
                     false => {
                         let nearest = self.nearest.iter().map(|(axis, value)| (axis, value.clone()));
                         substitute_expr(&index, &nearest.collect::<Vec<_>>())?
@@ -203,8 +204,8 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// Returns the axes that grow, each with an expression that limits its value to the last value before it grew. `doms`
-/// contains the new extents of these axes, and `None` for all others.
+/// Returns the axes that grow, each with an expression that limits its value to the last value of its
+/// previous domain. `doms` contains the new extents of these axes, and `None` for all others.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
     let last = |axis: &IterVar| {
@@ -230,7 +231,7 @@ fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<V
     Ok(false)
 }
 
-/// Returns the smallest multiple of `multiple` that is not less than `extent`.
+/// Rounds `extent` up to a multiple of `multiple`.
 fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     let number = |value: i64| ops::int(value, extent.dtype);
     match as_int(extent) {
@@ -246,7 +247,8 @@ fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     }
 }
 
-/// Returns `block` in loops with the extents `doms`, or `None` if its current loops are not plain loops over its axes.
+/// Returns `block` in new loops with the extents `doms`, or `None` if its current loops are not plain loops
+/// over its axes.
 fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
     let own = own_loops(&leaf.place);
     if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {
@@ -291,7 +293,7 @@ fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result
     Ok(Some(stmt))
 }
 
-/// Returns a description of an operation of a block that must not be executed for padding elements, such as an integer
+/// Returns a description of an operation of a block that must not be executed for padding, such as an integer
 /// division by a value that may be 0, or a call. Returns `None` if the block has no such operation.
 fn trap_of(leaf: &Leaf) -> Option<&'static str> {
     struct Find(Option<&'static str>);

@@ -1,4 +1,4 @@
-//! Reductions of a single value by an operation whose operands may be combined in any order.
+//! Reductions of a single value by an operation that may combine the values in any order.
 
 use anyfn_ir::analysis::Update;
 use anyfn_ir::expr::{Expr, IterKind};
@@ -31,9 +31,9 @@ impl Visitor for Uses<'_> {
     }
 }
 
-/// Returns true if the iterations of a loop are updates of one reduction, which may be reordered and regrouped. The
-/// body of the loop must be a block without `init`, and the loop variable may occur in the values of reduction axes
-/// only.
+/// Returns true if the iterations of a loop are updates of one reduction, which may be reordered and
+/// regrouped. The body of the loop must be a block without `init`, and the loop variable must occur only in
+/// the values of reduction axes.
 pub(crate) fn is_reassociable(node: &For) -> bool {
     let StmtKind::BlockRealize(realize) = StmtKind::of(&node.body) else { return false };
     let block = &realize.block;

@@ -21,13 +21,13 @@ use crate::tree::{self, address, is_told_by_axes, vars_of};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Moves a block into a loop in which its input is computed. In each iteration, the block then uses the elements that
-/// were computed in the same iteration.
+/// Moves a block into a loop that computes its input. In each iteration, the block then uses the elements
+/// that were computed in the same iteration.
 ///
 /// # Errors
-/// Returns `ValueError` if the input is not complete at the end of an iteration, if the part computed in an iteration
-/// cannot be determined, or if a block in the loop, or between the loop and the moved block, uses what the moved block
-/// sets.
+/// Returns `ValueError` if the input is not complete at the end of an iteration, or if the part computed in
+/// an iteration cannot be determined. Also returns it if a block in the loop, or between the loop and the
+/// moved block, uses a buffer that the moved block sets.
 pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
@@ -42,7 +42,8 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     if number < last {
         return Err(refuse(&format!("block `{}` in that loop comes behind it", scope.leaves[last].name())));
     }
-    // Blocks between the loop and the block, or in the loop, must not use what the block sets.
+    // Blocks between the loop and the moved block, or in the loop, must not use a buffer that the moved block
+    // sets.
     for other in scope.leaves[..number].iter().filter(|other| other.child >= child) {
         if let Some((buffer, _)) = leaf
             .uses
@@ -95,8 +96,8 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the elements of `buffer` that the block `writer` sets in one iteration of the innermost loop of `path`: for
-/// each dimension, the first index and the number of indices.
+/// Returns the elements of `buffer` that the block `writer` sets in one iteration of the innermost loop of
+/// `path`, as the first index and the number of indices in each dimension.
 fn done_in(
     writer: &Leaf,
     buffer: &Ref<Buffer>,
@@ -151,7 +152,7 @@ fn done_in(
         terms.sort_by_key(|(coefficient, _)| *coefficient);
         let mut extent = ops::int(1, value.dtype)?;
         for (coefficient, node) in terms {
-            // Each loop continues where the previous loops end.
+            // The values of each loop must follow those of the previous loops without gaps.
             if as_int(&extent) != Some(coefficient) || !taken.insert(address(&node.loop_var)) {
                 return Err(of(&format!(
                     "sets elements with others between them, by loop `{}`",
@@ -167,8 +168,9 @@ fn done_in(
 
 type Terms<'a> = Vec<(i64, &'a Ref<For>)>;
 
-/// Decomposes `value` into terms, each a variable of `loops` times a positive factor, and the value that remains when
-/// these variables are 0. Returns `None` if `value` is not such a sum.
+/// Decomposes `value` into terms and a remaining value. Each term is a variable of `loops` times a positive
+/// factor, and the remaining value is the value if all these variables are 0. Returns `None` if `value` is
+/// not such a sum.
 fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a>, Expr)>> {
     let mut terms: Terms<'a> = Vec::new();
     if !add_terms(value, 1, loops, &mut terms) {
@@ -211,7 +213,8 @@ fn add_terms<'a>(value: &Expr, factor: i64, loops: &[&'a Ref<For>], terms: &mut 
     })
 }
 
-/// Restricts the axes of a block, in `parts`, to the values at which it reads the elements of `buffer` in `spans`.
+/// Restricts the axes of a block, in `parts`, to the values for which it reads the elements of `buffer` in
+/// `spans`.
 fn restrict(
     leaf: &Leaf,
     buffer: &Ref<Buffer>,

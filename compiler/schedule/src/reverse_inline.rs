@@ -18,8 +18,8 @@ use crate::tree::{self, is_told_by_axes};
 type Func = Ref<PrimFunc>;
 type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 
-/// Inlines a block into the block that sets its input, which then computes the elements of the inlined block directly.
-/// The buffer between them and the loops of the block are removed.
+/// Inlines a block into the block that sets its input. The latter then computes the elements of the inlined
+/// block directly. The buffer between the two blocks and the loops of the inlined block are removed.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does more than compute one element from each element that another block sets, if
@@ -68,7 +68,7 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     Ok(scope.with(func, children, memory))
 }
 
-/// Returns the store of a block that does nothing but store one value.
+/// Returns the store of a block whose only statement stores one value.
 fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore> {
     let block = leaf.block();
     if block.init.is_some() || block.iter_vars.iter().any(|axis| axis.kind != IterKind::Spatial) {
@@ -92,14 +92,14 @@ fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore>
     Ok(store)
 }
 
-/// Buffer that inlining removes, and the index in `Scope::leaves` of the block that sets it.
+/// Buffer that is removed by inlining, and the index in `Scope::leaves` of the block that sets it.
 struct Source<'a> {
     buffer: &'a Ref<Buffer>,
     number: usize,
 }
 
-/// Returns the buffer that inlining removes, and the axes that index it. The block must compute one element from each
-/// element of that buffer.
+/// Returns the buffer that is removed by inlining, and the axes that index it. The block must compute one
+/// element from each element of that buffer.
 fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(Source<'a>, Vec<Ref<Var>>)> {
     let leaf = &scope.leaves[number];
     let block = leaf.block();
@@ -138,7 +138,7 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
         });
         match (users.next(), users.next()) {
             (Some((other, setter)), None) if other < number && covering_axes(setter, buffer).is_some() => {
-                // Choose the buffer that is set last: the others are set by then.
+                // Choose the buffer that is set last. The other buffers are already set at that point.
                 if found.as_ref().is_none_or(|(known, _): &(Source<'_>, _)| known.number < other) {
                     found = Some((Source { buffer, number: other }, axes));
                 }
@@ -156,8 +156,8 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     found.ok_or_else(|| refuse(&why))
 }
 
-/// Checks that a block can run as early as the block `setter`. Until the original location of the block, no block may
-/// set one of its other inputs or use its result.
+/// Checks that a block can run as early as the block `setter`. Between the two positions, no block may set
+/// another input of the block or use its result.
 fn check_order(
     scope: &Scope,
     number: usize,

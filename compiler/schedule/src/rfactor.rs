@@ -88,7 +88,8 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
             values.push(replaced(&value, &loop_vars)?);
         }
     }
-    // Loops whose variables occur in the value of an axis together with the factored loop become axes.
+    // If the value of an axis uses the variables of the factored loop and of other loops, those loops become
+    // axes.
     let mut loop_axes: Pairs = vec![(var.clone(), taken.into_parent())];
     for (axis, value) in block.iter_vars.iter().zip(place.realize.iter_values.iter()) {
         if axis.kind == IterKind::Spatial {
@@ -136,7 +137,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
         );
     }
 
-    // The block itself, which combines the partial results.
+    // The original block combines the partial results.
     let mut axes: Vec<Ref<IterVar>> = Vec::new();
     let mut values = Vec::new();
     let combined = ops::var(&format!("v_{}", var.name), var.dtype);
@@ -196,12 +197,12 @@ fn replaced(expr: &Expr, pairs: &[(Ref<Var>, Expr)]) -> Result<Expr> {
     substitute_expr(expr, &pairs)
 }
 
-/// The loops around a reduction block, grouped by their use.
+/// Loops around a reduction block, grouped by their use.
 struct Loops<'a> {
     all: &'a [Ref<For>],
     /// Loops whose variables occur in the value of a reduction axis.
     reducing: Vec<Ref<For>>,
-    /// Loop whose iterations get a partial result each.
+    /// Loop that is factored: each of its iterations computes a partial result.
     taken: &'a Ref<For>,
 }
 
@@ -229,8 +230,9 @@ impl<'a> Loops<'a> {
         Ok(Loops { all: &place.loops, reducing, taken })
     }
 
-    /// Returns two flags. The first is true if an expression uses the variable of a loop that belongs to no reduction
-    /// axis. The second is true if it uses the variable of a loop that belongs to a reduction axis.
+    /// Returns two flags. The first one is true if an expression uses the variable of a loop that belongs to
+    /// no reduction axis. The second one is true if it uses the variable of a loop that belongs to a
+    /// reduction axis.
     fn uses(&self, expr: &Expr) -> (bool, bool) {
         let vars = vars_of(expr);
         let is_used = |node: &&Ref<For>| vars.contains(&address(&node.loop_var));
@@ -250,8 +252,8 @@ impl<'a> Loops<'a> {
         let ExprKind::Binary(BinaryOp::Lt, node) = ExprKind::of(&condition) else {
             return Ok(is_int(&condition, 1));
         };
-        // A left side made of sums and products of variables and non-negative numbers grows with the variable, so it is
-        // enough to check the last iteration.
+        // A left operand made of sums and products of variables and non-negative numbers grows with the
+        // variable, so it suffices to check the last iteration.
         let last = as_int(&self.taken.extent).and_then(|extent| extent.checked_sub(1));
         let last = last.and_then(|last| ops::int(last, self.taken.loop_var.dtype).ok());
         let (Some(last), true) = (last, grows(&node.a)) else { return Ok(false) };
@@ -260,7 +262,7 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// Returns true if an expression is made of variables and non-negative integers by sums and products.
+/// Returns true if an expression consists of sums and products of variables and non-negative integers.
 fn grows(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) => true,

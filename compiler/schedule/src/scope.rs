@@ -1,4 +1,5 @@
-//! Reads and writes of all blocks of a function, by which steps that move blocks or change buffers find conflicts.
+//! Reads and writes of all blocks of a function. Steps that move blocks or change buffers use them to find
+//! conflicts.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -11,7 +12,7 @@ use anyfn_ir::{ExprKind, StmtKind, analysis, make};
 
 use crate::tree::{self, Place};
 
-/// A block directly below the root block, with its loops and the buffers that it uses.
+/// Block directly below the root block, with its loops and the buffers that it uses.
 pub(crate) struct Leaf {
     /// Index, among the statements of the root block, of the statement that contains the block.
     pub(crate) child: usize,
@@ -29,7 +30,7 @@ impl Leaf {
     }
 }
 
-/// The blocks of a function, in execution order.
+/// Blocks of a function in execution order.
 pub(crate) struct Scope {
     pub(crate) root: Ref<BlockRealize>,
     pub(crate) children: Vec<Stmt>,
@@ -41,8 +42,8 @@ pub(crate) struct Scope {
 pub(crate) struct Uses {
     pub(crate) loads: Vec<(Ref<Buffer>, Array<Expr>)>,
     pub(crate) stores: Vec<(Ref<Buffer>, Array<Expr>)>,
-    /// Buffers that the block passes to calls. The elements that a call accesses are known only from the regions that
-    /// the block declares.
+    /// Buffers that the block passes to calls. The regions that the block declares are the only information
+    /// on the elements that a call accesses.
     pub(crate) passed: Vec<Ref<Buffer>>,
     /// Description of an effect other than stores, such as a call or an assertion.
     pub(crate) effect: Option<&'static str>,
@@ -59,7 +60,7 @@ impl Uses {
         let known = |list: &[(Ref<Buffer>, Array<Expr>)], buffer: &Ref<Buffer>| {
             list.iter().any(|(other, _)| other.ptr_eq(buffer))
         };
-        // Declared regions count even if no access to the buffer is found.
+        // Declared regions are considered even if no access to the buffer is found.
         for (region, list) in block
             .reads
             .iter()
@@ -181,8 +182,8 @@ impl Scope {
         self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer))
     }
 
-    /// Checks that a buffer can be replaced by another: it is accessed element by element, and no other buffer uses its
-    /// memory.
+    /// Checks that a buffer can be replaced by another one: it must be accessed element by element, and no
+    /// other buffer may use its memory.
     pub(crate) fn check_replaceable(&self, buffer: &Ref<Buffer>) -> Result<()> {
         for leaf in &self.leaves {
             if leaf.uses.passes(buffer) {
@@ -206,7 +207,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Returns `wanted` if no block or buffer has that name, otherwise `wanted` with a number appended.
+    /// Returns a name that no block or buffer has: `wanted`, or `wanted` with a number appended.
     pub(crate) fn free_name(&self, func: &PrimFunc, wanted: &str) -> String {
         let buffers: Vec<Ref<Buffer>> = func
             .buffer_map
@@ -228,7 +229,7 @@ impl Scope {
         name
     }
 
-    /// Returns the function with the statements and allocated buffers of its root block replaced by the given ones.
+    /// Returns the function with other statements and allocated buffers in its root block.
     pub(crate) fn with(
         &self,
         func: &Ref<PrimFunc>,
@@ -260,8 +261,8 @@ fn check_plain(stmt: &Stmt) -> Result<()> {
     })
 }
 
-/// Returns the positions of the axes that are the given indices. Returns `None` unless the indices are distinct axes of
-/// the block.
+/// Returns the positions of the axes that are used as indices, one for each index. Returns `None` unless the
+/// indices are distinct axes of the block.
 pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>> {
     let mut found: Vec<usize> = Vec::new();
     for index in indices.iter() {
@@ -275,8 +276,9 @@ pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>
     Some(found)
 }
 
-/// Returns, for each dimension of `buffer`, the position of the axis by which a block indexes its stores into the
-/// buffer. Returns `None` unless the indices are distinct axes that run over all elements of the buffer.
+/// Returns the positions of the axes that index the dimensions of `buffer` in the stores of a block, one for
+/// each dimension. Returns `None` unless the indices are distinct axes that run over all elements of the
+/// buffer.
 pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usize>> {
     let block = leaf.block();
     let mut axes: Option<Vec<usize>> = None;
@@ -305,7 +307,7 @@ impl Scope {
         }
         self.leaves.iter().any(|leaf| {
             let is_written = leaf.block().writes.iter().any(|region| region.buffer.ptr_eq(buffer));
-            // The buffer is written by a function that it is passed to.
+            // A function that receives the buffer as an argument writes it.
             is_written && leaf.uses.passed.iter().any(|passed| passed.ptr_eq(buffer))
                 || !crate::annotate::is_partial(leaf.block())
                     && tree::is_told_by_axes(&leaf.place)
@@ -352,7 +354,8 @@ pub(crate) fn own_nest(place: &Place) -> Stmt {
     }
 }
 
-/// Applies a mutator to the statements of a block, and recomputes the regions of the block if they have changed.
+/// Applies a mutator to the statements of a block. If they change, recomputes the regions that the block
+/// declares.
 pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Result<Ref<Block>> {
     let init = node.init.as_ref().map(|stmt| mutator.stmt(stmt)).transpose()?;
     let body = mutator.stmt(&node.body)?;
@@ -390,7 +393,7 @@ impl Mutator for Swap<'_> {
     }
 }
 
-/// Returns the buffer in `among` that `wanted` designates by its index, its node or its name.
+/// Returns the buffer in `among` that `wanted` designates by an index, a node or a name.
 ///
 /// # Errors
 /// Returns `ValueError` if no buffer or several buffers match, and `TypeError` if `wanted` is of another type.

@@ -6,13 +6,13 @@ use anyfn_ir::printer;
 use crate::index_map::IndexMap;
 use crate::loops;
 
-/// Maximum length in bytes of one node when a trace is printed.
+/// Maximum length in bytes of each node in a printed trace.
 const LONGEST: usize = 1 << 16;
 
-/// Maximum number of loops that all steps of a trace return together.
+/// Maximum total number of loops that the steps of a trace may return.
 const MOST_LOOPS: i64 = 1 << 20;
 
-/// A recorded step of a schedule.
+/// Recorded step of a schedule.
 #[derive(Object, Clone)]
 #[object(key = "tir.ScheduleStep", structural = "tree")]
 pub struct Step {
@@ -32,16 +32,17 @@ pub struct Step {
     pub args: Array<Any>,
 }
 
-/// The steps of a schedule, in the order in which they were applied.
+/// Steps of a schedule in the order in which they were applied.
 #[derive(Object)]
 #[object(key = "tir.Trace", structural = "tree")]
 pub struct Trace {
-    /// The recorded steps.
+    /// Recorded steps in order.
     pub steps: Array<Ref<Step>>,
 }
 
 impl Step {
-    /// Creates the record of the step `name`. The kinds of the parameters add the arguments.
+    /// Creates the record of the step `name` without arguments. The kinds of its parameters add the
+    /// arguments.
     pub(crate) fn new(name: &str) -> Step {
         Step {
             name: name.into(),
@@ -88,7 +89,7 @@ impl Trace {
     }
 }
 
-/// Returns an argument of a step as it is written in a printed trace.
+/// Returns an argument of a step in the form used in a printed trace.
 fn text_of(value: &Any) -> std::string::String {
     if let Ok(text) = value.get::<&str>() {
         return format!("{text:?}");

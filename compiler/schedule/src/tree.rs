@@ -15,23 +15,24 @@ pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// A block and the loops around it.
+/// Block and the loops around it.
 pub struct Place {
-    /// Loops around the block, up to the enclosing block, outermost first.
+    /// Loops between the block and the enclosing block, outermost first.
     pub loops: Vec<Ref<For>>,
-    /// The block with the values of its axes.
+    /// Realization of the block, which contains the values of its axes.
     pub realize: Ref<BlockRealize>,
 }
 
 impl Place {
-    /// Returns the block without the values of its axes.
+    /// Returns the block itself, without the values of its axes.
     #[must_use]
     pub fn block(&self) -> &Ref<Block> {
         &self.realize.block
     }
 }
 
-/// Returns all blocks of a statement in execution order, each with the loops around it up to the enclosing block.
+/// Returns all blocks of a statement in execution order, each with the loops between it and its enclosing
+/// block.
 pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
     struct Blocks {
         loops: Vec<Ref<For>>,
@@ -61,7 +62,7 @@ pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
     blocks.found
 }
 
-/// Returns the block called `name` and the loops around it.
+/// Returns the block called `name`, and the loops around it.
 pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     let mut known = Vec::new();
     for place in blocks(&func.body) {
@@ -73,7 +74,8 @@ pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
     bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
 }
 
-/// Returns the unchanged function, and the variables of the loops around the block `name`, outermost first.
+/// Returns the variables of the loops around the block `name`, outermost first, together with the unchanged
+/// function.
 ///
 /// # Errors
 /// Returns `ValueError` if no block has that name.
@@ -111,7 +113,7 @@ pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref
     Ok(with_body(func, replace_stmt(&func.body, old, new)?))
 }
 
-/// Returns the statement `stmt` with the statement `old` inside it replaced by `new`.
+/// Returns a copy of the statement `stmt` in which the statement `old` is replaced by `new`.
 pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
     struct Replace<'a> {
         old: &'a Stmt,
@@ -127,7 +129,7 @@ pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
             {
                 return Ok(new);
             }
-            // After the replacement, there is nothing left to search.
+            // After the replacement, the rest is left unchanged.
             if self.new.is_none() { Ok(stmt.clone()) } else { self.below_stmt(stmt) }
         }
     }
@@ -175,7 +177,7 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
     Guard(condition).stmt(stmt)
 }
 
-/// Returns true if each condition in the predicate of a block only states that an axis is within its domain.
+/// Returns true if the predicate of a block only states that its axes are within their domains.
 pub(crate) fn is_told_by_axes(place: &Place) -> bool {
     let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
     conjuncts(&place.realize.predicate).iter().all(|condition| {

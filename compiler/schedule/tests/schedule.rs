@@ -1,4 +1,4 @@
-//! Steps of schedules: their results, and the errors for invalid uses.
+//! Tests of schedule steps: their results, and the errors for invalid uses.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -18,7 +18,7 @@ fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<E
     element(tensor, indices.into_iter().collect())
 }
 
-/// Returns a function with `C = A @ B` and `D = C + 1`.
+/// Returns a function that computes `C = A @ B` and `D = C + 1`.
 fn sample(n: i32) -> Result<Ref<PrimFunc>> {
     let a = placeholder(shape(&[n, n]), DType::FLOAT32, "A")?;
     let b = placeholder(shape(&[n, n]), DType::FLOAT32, "B")?;
@@ -136,7 +136,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
         "block `C` cannot be decomposed at loop `i0`: loop `k` outside of it is one of axis `v_k`, which reduces"
     );
     schedule.reorder(vec![i.clone(), k.clone()])?;
-    // Steps that were refused have changed nothing.
+    // Steps that failed have changed nothing.
     assert_eq!(printer::text(func(&schedule).as_object()), before);
     assert!(j.name.starts_with("i1"));
     Ok(())

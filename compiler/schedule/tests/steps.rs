@@ -1,4 +1,5 @@
-//! All steps of the table: each is recorded and replayed, and its wrong arguments are errors that name them.
+//! Tests of all steps of the table: each is recorded and replayed, and wrong arguments cause errors that name
+//! them.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -20,7 +21,7 @@ fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<E
     element(tensor, indices.into_iter().collect())
 }
 
-/// Returns a function with `P = A * 2`, `Q = P + 1`, `C = Q @ B` and `D = C + 1`.
+/// Returns a function that computes `P = A * 2`, `Q = P + 1`, `C = Q @ B` and `D = C + 1`.
 fn sample() -> Result<Ref<PrimFunc>> {
     let a = placeholder(shape(), DType::FLOAT32, "A")?;
     let b = placeholder(shape(), DType::FLOAT32, "B")?;
@@ -45,7 +46,7 @@ fn text(schedule: &Schedule) -> Result<String> {
     Ok(printer::text(schedule.func()?.as_object()))
 }
 
-/// Applies the step `name` to a schedule of [`sample`], with all its arguments.
+/// Applies the step `name` to a schedule of [`sample`] with suitable arguments.
 fn apply(schedule: &Schedule, name: &str) -> Result<()> {
     let one =
         |block: &str, number: usize| -> Result<Ref<Var>> { Ok(schedule.get_loops(block)?[number].clone()) };

@@ -53,7 +53,7 @@ pub fn external(
     Ok(tensors.map(|(place, (shape, dtype))| Tensor::make(op.clone(), place, shape, dtype)).collect())
 }
 
-/// Mutator that marks the given buffers as read-only where they are arguments of calls.
+/// Mutator that marks the given buffers as read-only in the arguments of calls.
 struct ReadOnly<'a>(&'a [Ref<Buffer>]);
 
 impl Mutator for ReadOnly<'_> {

@@ -1,4 +1,4 @@
-//! Creation of functions from tensors.
+//! Creation of primitive functions from tensors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -72,8 +72,8 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
     }))
 }
 
-/// Checks that the variables in the extents of buffer arguments are known when the function is called. Each variable
-/// must be an argument itself, or be the whole extent of a dimension of an argument.
+/// Checks that the variables in the extents of buffer arguments can be determined when the function is
+/// called. Each variable must be an argument itself, or be the whole extent of a dimension of an argument.
 fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Result<()> {
     struct Vars(Vec<Ref<Var>>);
     impl Visitor for Vars {
@@ -190,7 +190,7 @@ struct Builder {
     buffers: HashMap<Key, Ref<Buffer>>,
     allocated: Vec<Ref<Buffer>>,
     stmts: Vec<Stmt>,
-    /// Names of the blocks, by which schedules find them.
+    /// Names of the blocks created so far.
     block_names: HashSet<String>,
 }
 
@@ -369,11 +369,13 @@ fn reduction(
     Ok((make::seq(init), body))
 }
 
-/// Mutator that replaces elements of tensors by elements of buffers, and axes by their values in the block.
+/// Mutator that replaces loads from tensors by loads from buffers, and axes by the expressions that hold
+/// their values in the block.
 struct Lower<'a> {
     buffers: &'a HashMap<Key, Ref<Buffer>>,
     vars: &'a HashMap<usize, Expr>,
-    /// Transformed expressions, by the address of the original expression. They keep shared subexpressions shared.
+    /// Transformed expressions, by the address of the original expression. A shared subexpression is
+    /// transformed once and stays shared.
     done: HashMap<usize, Expr>,
 }
 

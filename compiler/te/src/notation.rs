@@ -1,7 +1,8 @@
 //! Operators for tensor expressions in Rust.
 //!
-//! A [`Term`] is an expression. The operators `+ - * / %` and functions combine terms, numbers, axes and variables to new
-//! terms. Invalid operands do not cause a panic: the term holds the error, and [`compute`] or [`Term::expr`] returns it.
+//! A [`Term`] is an expression. The operators `+ - * / %` and functions combine terms, numbers, axes and
+//! variables into new terms. Invalid operands do not cause a panic: the term holds the error, and [`compute`]
+//! or [`Term::expr`] returns it.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -184,8 +185,8 @@ macro_rules! operators {
     )* };
 }
 
-// The result of `%` has the sign of the right operand, as in the expressions of all languages.
-// `&`, `|` and `^` also apply to Booleans.
+// The result of `%` has the sign of the right operand, as in the other frontends. `&`, `|` and `^` also apply
+// to Booleans.
 operators! {
     Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem FloorMod,
     BitAnd bitand BitAnd, BitOr bitor BitOr, BitXor bitxor BitXor, Shl shl ShiftLeft, Shr shr ShiftRight,
@@ -218,38 +219,39 @@ pub fn min(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Min, a, b)
 }
 
-/// Chooses one of two values. The other value is not evaluated, so it may read outside the bounds of a buffer.
+/// Chooses one of two values. The other value is not evaluated, so it may contain an index that is out of
+/// bounds.
 pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Term>) -> Term {
     let (Term(condition), Term(yes), Term(no)) = (condition.into(), yes.into(), no.into());
     Term(condition.and_then(|condition| ops::select(condition, yes?, no?)))
 }
 
-/// Calls a function known to code generators, such as `exp`, with one argument.
+/// Creates a call of a function that code generators know by name, such as `exp`, with one argument.
 pub fn call(name: &str, value: impl Into<Term>) -> Term {
     value.into().map(|value| ops::math(name, [value]))
 }
 
-/// Sums a value over axes.
+/// Creates the sum of a value over reduction axes.
 pub fn sum(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::sum(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// Multiplies a value over axes.
+/// Creates the product of a value over reduction axes.
 pub fn product(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::prod(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// Returns the largest value over axes.
+/// Creates the maximum of a value over reduction axes.
 pub fn max_over(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::max(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// Returns the smallest value over axes.
+/// Creates the minimum of a value over reduction axes.
 pub fn min_over(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::min(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// Creates a reduction axis from `begin` to `end`, where `end` is excluded.
+/// Creates a reduction axis that takes the values from `begin` to `end`, excluding `end`.
 ///
 /// # Errors
 /// Returns the error of [`reduce_axis`](crate::reduce_axis), or an error held by a bound.
@@ -259,7 +261,7 @@ pub fn axis(name: &str, begin: impl Into<Term>, end: impl Into<Term>) -> Result<
     crate::reduce_axis(begin, extent, name)
 }
 
-/// Creates a placeholder: a tensor that is passed when the function is called.
+/// Creates a placeholder: an input tensor, which is passed when the function is called.
 ///
 /// # Errors
 /// Returns the error of [`placeholder`](crate::placeholder), or an error held by an extent.
@@ -286,7 +288,7 @@ pub fn compute<S: Into<Term>, const N: usize>(
     })
 }
 
-/// Creates a function from tensors: placeholders and computed tensors.
+/// Creates a primitive function from placeholders and computed tensors.
 ///
 /// # Errors
 /// Returns the error of [`create_prim_func`](crate::create_prim_func).

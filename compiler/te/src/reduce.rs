@@ -6,7 +6,7 @@ use anyfn_ir::kind::ExprKind;
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::printer;
 
-/// Sums a value over axes.
+/// Creates the sum of a value over reduction axes.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
@@ -15,7 +15,7 @@ pub fn sum(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     simple(BinaryOp::Add, value, axis, identity)
 }
 
-/// Multiplies a value over axes.
+/// Creates the product of a value over reduction axes.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
@@ -24,7 +24,7 @@ pub fn prod(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     simple(BinaryOp::Mul, value, axis, identity)
 }
 
-/// Creates the reduction to the smallest value over axes.
+/// Creates the minimum of a value over reduction axes.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
@@ -33,7 +33,7 @@ pub fn min(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     simple(BinaryOp::Min, value, axis, identity)
 }
 
-/// Creates the reduction to the largest value over axes.
+/// Creates the maximum of a value over reduction axes.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
@@ -79,7 +79,8 @@ pub fn reducer(
     Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
 }
 
-/// Combines the values in `source` over axes, where `condition` holds. Returns one result for each value.
+/// Creates the reduction of the values in `source` over axes, restricted to where `condition` holds. Returns
+/// one result for each value.
 ///
 /// # Errors
 /// Returns `ValueError` if there are no axes or an axis is repeated. Returns `TypeError` if an axis was not created by

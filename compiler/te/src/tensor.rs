@@ -10,7 +10,7 @@ use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::{printer, size};
 
-/// Operation that yields one or more tensors.
+/// Operation that defines one or more tensors.
 #[derive(Object)]
 #[object(key = "te.Operation", structural = "dag", child_slots = 8)]
 pub struct Operation {
@@ -27,13 +27,13 @@ pub struct Operation {
 #[repr(C)]
 pub struct Tensor {
     base: DataProducer,
-    /// Operation that yields the tensor.
+    /// Operation that defines the tensor.
     pub op: Ref<Operation>,
     /// Index of the tensor among the results of the operation.
     pub value_index: i32,
 }
 
-/// Placeholder: a tensor that is passed to the function.
+/// Placeholder: an input tensor, which is passed to the function.
 #[derive(Object)]
 #[object(key = "te.PlaceholderOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
@@ -45,7 +45,7 @@ pub struct PlaceholderOp {
     pub dtype: DType,
 }
 
-/// Computation of tensors element by element.
+/// Operation that computes tensors element by element.
 #[derive(Object)]
 #[object(key = "te.ComputeOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
@@ -58,7 +58,7 @@ pub struct ComputeOp {
     pub body: Array<Expr>,
 }
 
-/// Computation of tensors by a statement.
+/// Operation that computes tensors by a statement.
 #[derive(Object)]
 #[object(key = "te.ExternOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
@@ -97,7 +97,7 @@ pub fn element(tensor: &Ref<Tensor>, indices: Array<Expr>) -> Result<Expr> {
     ops::produce(&tensor.clone().into_parent(), tensor.name(), indices)
 }
 
-/// Creates a placeholder: a tensor that is passed when the function is called.
+/// Creates a placeholder: an input tensor, which is passed when the function is called.
 ///
 /// # Errors
 /// Returns `TypeError` if an extent is not an integer, and `ValueError` if it is negative or exceeds `int64`.
@@ -122,7 +122,7 @@ pub fn compute(
     tensors.get(0)
 }
 
-/// Creates several tensors of the same shape, computed together.
+/// Creates several tensors of the same shape whose elements are computed together.
 ///
 /// # Errors
 /// Returns the errors of [`compute`], `ValueError` if there is no value, and `TypeError` if not all values are results of
@@ -159,7 +159,7 @@ pub fn compute_several(
     Ok(tensors.map(|(dtype, place)| Tensor::make(op.clone(), place, shape.clone(), dtype)).collect())
 }
 
-/// Creates a reduction axis.
+/// Creates a reduction axis that takes `extent` consecutive values, beginning with `min`.
 ///
 /// # Errors
 /// Returns `TypeError` if the bounds are not integers or cannot be converted to a common type, and `ValueError` if the

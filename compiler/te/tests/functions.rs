@@ -1,4 +1,4 @@
-//! Functions that are created from tensor expressions, as text.
+//! Tests of the printed functions that are created from tensor expressions.
 
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -79,10 +79,10 @@ fn what_stands_in_many_places_gets_names() -> Result<()> {
     };
     let deep = text(&|i| again(at(&a, [i.get(0)?])?, 40))?;
     assert!(deep.len() < 10_000 && deep.contains("shared: float32 = "), "{deep}");
-    // Small expressions stay as they were written.
+    // Small expressions are left unchanged.
     let small = text(&|i| again(at(&a, [i.get(0)?])?, 3))?;
     assert!(!small.contains("shared"), "{small}");
-    // Indices stay as well, and so do values that must not be computed unless a condition holds.
+    // Indices are left unchanged, as are values that must be computed only under a condition.
     let place = text(&|i| {
         let mut place = i.get(0)?;
         for limit in 0..7 {
@@ -98,7 +98,7 @@ fn what_stands_in_many_places_gets_names() -> Result<()> {
         ops::select(ops::less(ops::i32(0), i.get(0)?)?, again(neighbour(i)?, 6)?, zero)
     })?;
     assert!(!perhaps.contains("shared"), "{perhaps}");
-    // A value that is also computed unconditionally can be computed before.
+    // A value that is also computed unconditionally may be computed in advance.
     let surely = text(&|i| {
         let value = neighbour(i)?;
         let zero = ops::number(0, DType::FLOAT32)?;

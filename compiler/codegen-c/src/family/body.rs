@@ -12,7 +12,8 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::family::{Dialect, Message, Names, Symbol};
 
-/// Maximum indentation level. Without a maximum, the source of a deeply nested function would consist mostly of blanks.
+/// Maximum indentation level. Without a limit, the source of a deeply nested function would consist mostly of
+/// blanks.
 const MOST_INDENTED: usize = 64;
 
 /// Generator of the source of a function's body.
@@ -20,22 +21,24 @@ pub(crate) struct Body<'a, D> {
     pub(crate) out: String,
     pub(crate) names: &'a mut Names,
     pub(crate) depth: usize,
-    /// Variables and buffers that are visible to the code that is generated next: the declaration and the name of each.
+    /// Declaration and name of each variable and buffer that is visible to the code generated next.
     pub(crate) scope: Vec<(String, String)>,
     /// Symbol of the function whose body is generated.
     pub(crate) symbol: &'a Symbol,
-    /// Types and functions that the generated code uses: the name and the declaration of each. A declaration follows
-    /// those that it uses itself.
+    /// Name and declaration of each type and function that the generated code uses. A declaration follows the
+    /// declarations on which it depends.
     pub(crate) declared: Vec<(String, String)>,
-    /// True while generating index arithmetic. The generated code is faster because overflow is assumed not to occur.
+    /// True while generating index arithmetic. Overflow is assumed not to occur there, which makes the
+    /// generated code faster.
     pub(crate) in_place: bool,
     /// Extents of the enclosing loops.
     pub(crate) extents: Vec<Expr>,
     /// Number of enclosing expressions that are evaluated only under a condition.
     pub(crate) maybe: usize,
-    /// Lines that check that divisors are not 0. They precede the next line, whose indices use these divisors.
+    /// Lines that check that divisors are not 0. They precede the next line, which uses these divisors in
+    /// indices.
     pub(crate) checks: Vec<String>,
-    /// State of the generator that is specific to the language.
+    /// State of the generator that is specific to the dialect.
     pub(crate) dialect: D,
 }
 
@@ -61,7 +64,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.raw_line(text);
     }
 
-    /// Writes the pending checks, which must precede the line that contains the checked expressions.
+    /// Writes the pending checks, which must precede the line with the checked expressions.
     pub(crate) fn flush_checks(&mut self) {
         for check in std::mem::take(&mut self.checks) {
             self.raw_line(&check);
@@ -76,19 +79,19 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.out.push('\n');
     }
 
-    /// Writes a line after which the indentation increases.
+    /// Writes a line and then increases the indentation.
     pub(crate) fn open(&mut self, text: &str) {
         self.line(text);
         self.depth += 1;
     }
 
-    /// Writes a line, after decreasing the indentation.
+    /// Decreases the indentation and then writes a line.
     pub(crate) fn close(&mut self, text: &str) {
         self.depth -= 1;
         self.line(text);
     }
 
-    /// Adds a type or function that the generated code uses to the declarations, unless one of that name exists.
+    /// Declares a type or function that the generated code uses, unless one of that name is already declared.
     pub(crate) fn declare(&mut self, name: &str, text: String) {
         if !self.declared.iter().any(|(known, _)| known == name) {
             self.declared.push((name.to_owned(), text));
@@ -112,7 +115,7 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::BufferStore(node) => {
                 let place = self.element(&node.buffer, &node.indices, "")?;
                 let value = self.expr(&node.value)?;
-                // A sum in a loop, whose order the compiler of the dialect must keep.
+                // The compiler of the dialect must preserve the order of a sum that is computed in a loop.
                 let is_in_loop = self.scope.last().is_some_and(|(_, name)| !uses(&place, name));
                 let is_sum =
                     matches!(ExprKind::of(&node.value), ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, _));
@@ -181,7 +184,7 @@ impl<'a, D: Dialect> Body<'a, D> {
         Ok(())
     }
 
-    /// Generates the declaration of a variable with its value.
+    /// Generates the definition of a variable with a given value.
     fn bind(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         if var.dtype.lanes() != 1 {
             return D::bind_vector(self, var, value);
@@ -203,8 +206,8 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.loop_with(node, D::loop_head, |body| body.inner(&node.body))
     }
 
-    /// Generates a loop. `head` returns its first line from the data type and the name of the loop variable, its first
-    /// value, and the end of its range. `inner` generates the body.
+    /// Generates a loop. `head` returns the first line of the loop. Its arguments are the data type and the
+    /// name of the loop variable, the first value, and the end of the range. `inner` generates the body.
     pub(crate) fn loop_with(
         &mut self,
         node: &For,
@@ -233,7 +236,7 @@ pub(crate) fn uses(text: &str, name: &str) -> bool {
         .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
 }
 
-/// Returns the number of elements of a buffer, or `None` if its shape is not constant.
+/// Returns the number of elements of a buffer, or `None` if the shape is not constant.
 pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
     buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
 }

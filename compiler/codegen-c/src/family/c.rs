@@ -1,7 +1,7 @@
-//! Spellings of C, which dialects that extend C share: literals, conversions and operations.
+//! Literals, conversions and operations of C, which dialects that extend C share.
 //!
-//! The source in front of the functions of a module must define the types and macros of `stdint.h` that the literals
-//! use, `NAN`, `INFINITY`, and the functions of [`SCALAR`].
+//! The prelude of a module must define the types and macros of `stdint.h` that the literals use, `NAN`,
+//! `INFINITY`, and the functions of [`SCALAR`].
 
 use anyfn::abi::{kDLInt, kDLUInt};
 use anyfn::{DType, Result};
@@ -10,11 +10,11 @@ use anyfn_ir::ops::DTypeExt;
 
 use crate::family::{Dialect, Operation, type_name, uint_of};
 
-/// Source of the scalar functions that [`operation`] and mathematical functions call, for dialects whose types have the
-/// names of `stdint.h`.
+/// Source of the scalar functions that operations and mathematical functions call, for dialects whose types
+/// have the names of `stdint.h`.
 pub(crate) const SCALAR: &str = include_str!("scalar.c");
 
-/// Returns an integer or Boolean constant.
+/// Returns the C literal of an integer or Boolean constant.
 pub(crate) fn int<D: Dialect>(value: i64, dtype: DType) -> Result<String> {
     type_name::<D>(dtype)?;
     Ok(match (dtype.0.code, dtype.0.bits) {
@@ -28,7 +28,7 @@ pub(crate) fn int<D: Dialect>(value: i64, dtype: DType) -> Result<String> {
     })
 }
 
-/// Returns a constant of data type `float32` or `float64`.
+/// Returns the C literal of a `float32` or `float64` constant.
 pub(crate) fn float<D: Dialect>(value: f64, dtype: DType) -> Result<String> {
     let type_name = type_name::<D>(dtype)?;
     let is_single = dtype == DType::FLOAT32;
@@ -40,14 +40,16 @@ pub(crate) fn float<D: Dialect>(value: f64, dtype: DType) -> Result<String> {
             let sign = if value < 0.0 { "-" } else { "" };
             return Ok(format!("({sign}(({type_name})INFINITY))"));
         }
-        // The nearest float, not that of the nearest decimal text.
+        // The literal is the shortest one that gives the nearest float, not one that gives the nearest
+        // double.
         _ if is_single => format!("{:?}", value as f32),
         _ => format!("{value:?}"),
     };
     Ok(if value.is_sign_negative() { format!("({text}{suffix})") } else { format!("{text}{suffix}") })
 }
 
-/// Returns the conversion of a value to another data type. Neither is a 16-bit floating-point type.
+/// Returns a C expression that converts a value to another data type. Neither type is a 16-bit floating-point
+/// type.
 pub(crate) fn cast<D: Dialect>(value: &str, to: DType) -> Result<String> {
     if to.is_bool() {
         return Ok(format!("({value} != 0)"));
@@ -55,7 +57,7 @@ pub(crate) fn cast<D: Dialect>(value: &str, to: DType) -> Result<String> {
     Ok(format!("(({}){value})", type_name::<D>(to.element())?))
 }
 
-/// Returns an operation on scalars. Integers other than indices wrap around on overflow.
+/// Returns a C expression for an operation on scalars. Integers other than indices wrap around on overflow.
 pub(crate) fn operation<D: Dialect>(operation: Operation, a: &str, b: &str) -> Result<String> {
     let Operation { op, dtype, in_place, is_safe } = operation;
     let c_type = type_name::<D>(dtype)?;
@@ -78,13 +80,13 @@ pub(crate) fn operation<D: Dialect>(operation: Operation, a: &str, b: &str) -> R
         BinaryOp::FloorMod | BinaryOp::Mod => format!("({a} % {b})"),
         BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{c_type}({a}, {b})", op.text()),
         BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor => format!("(({c_type})({a} {} {b}))", op.text()),
-        // Unsigned, since bits may be shifted out.
+        // The shift is unsigned, since bits may be shifted out.
         BinaryOp::ShiftLeft if dtype.0.bits == 64 => format!("(({c_type})((uint64_t){a} << {b}))"),
         BinaryOp::ShiftLeft => format!("(({c_type})((uint32_t){a} << {b}))"),
         BinaryOp::ShiftRight => format!("(({c_type})({a} >> {b}))"),
         BinaryOp::And => format!("({a} && {b})"),
         BinaryOp::Or => format!("({a} || {b})"),
-        // Operands narrower than int are computed as int, so results are converted back to their type.
+        // Operands narrower than int are computed as int, so results are converted back to the original type.
         BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if is_integer && dtype.0.bits < 32 => {
             format!("(({c_type})({a} {} {b}))", op.text())
         }

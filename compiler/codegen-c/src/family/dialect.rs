@@ -1,4 +1,4 @@
-//! Interface to the parts of the code generator that differ between the languages of the C family.
+//! Interface to the parts of the code generator that differ between dialects of C.
 
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -21,31 +21,33 @@ pub(crate) struct Operation {
     pub(crate) dtype: DType,
     /// True for index arithmetic, which is assumed not to overflow. Other integer arithmetic wraps around.
     pub(crate) in_place: bool,
-    /// False for a division of integers whose divisor may be 0, or -1 where the quotient may overflow. Division by 0
-    /// must then give 0, and so must the remainder.
+    /// False for an integer division that may be undefined in C, because the divisor may be 0 or the quotient
+    /// may overflow for the divisor -1. If the divisor is 0, the quotient and the remainder must then be 0.
     pub(crate) is_safe: bool,
 }
 
-/// A language of the C family, with the state of the code generator for one function. [`Body`] calls these methods to
-/// generate code that differs between languages. The methods call [`Body`] to generate the code inside.
+/// Language of the C family, with the state of the code generator for one function. [`Body`] calls these
+/// methods to generate code that differs between languages. The methods in turn call [`Body`] to generate
+/// nested code.
 ///
-/// A dialect must answer what has no default. The defaults are the spellings of C, or an error for a construct that a
-/// dialect may lack.
+/// A dialect must implement the items without a default. The defaults generate C, or return an error for a
+/// construct that a dialect may lack.
 ///
-/// The source before the functions of a module, [`Dialect::prelude`], must define what the generated code uses: for the
-/// spellings of C, the names listed in [`c`]. `null` is the shortest dialect, and a template for new ones.
+/// [`Dialect::prelude`] returns the source before the functions of a module. It must define the names that
+/// the generated code uses; for the defaults, these are the names listed in [`c`]. `null` is the shortest
+/// dialect, and a template for new ones.
 pub(crate) trait Dialect: Sized {
-    /// Name of the language, for messages.
+    /// Name of the language for messages.
     const NAME: &'static str;
 
-    /// List of the data types that the language has, for messages.
+    /// List of the data types that the language supports, for messages.
     const TYPES: &'static str;
 
-    /// Words, separated by white space, that variables and buffers must not have as names: the keywords of the language,
-    /// and names that the prelude defines.
+    /// Names that variables and buffers must not have, separated by white space: the keywords of the
+    /// language, and names that the prelude defines.
     const RESERVED: &'static str;
 
-    /// Beginnings of further reserved names. `anyfn_` is always reserved.
+    /// Prefixes of further reserved names. `anyfn_` is always reserved.
     const RESERVED_PREFIXES: &'static [&'static str];
 
     // Modules and functions.
@@ -61,8 +63,8 @@ pub(crate) trait Dialect: Sized {
         Ok(())
     }
 
-    /// Generates a function with all that belongs to it, such as declarations and an entry point. All data types in it
-    /// were checked by [`Dialect::has_type`].
+    /// Generates a function with everything that it requires, such as declarations and an entry point. All
+    /// data types in it have already been checked by [`Dialect::has_type`].
     fn function(
         symbol: &Symbol,
         func: &PrimFunc,
@@ -76,12 +78,13 @@ pub(crate) trait Dialect: Sized {
     /// Returns the type that represents a scalar data type, or `None` if the language has no such type.
     fn type_of(dtype: DType) -> Option<&'static str>;
 
-    /// Returns true if values of a data type can be expressed. A dialect with vectors returns true for vectors, too.
+    /// Returns true if the language can represent values of a data type. A dialect with vectors also returns
+    /// true for vectors.
     fn has_type(dtype: DType) -> bool {
         dtype.lanes() == 1 && Self::type_of(dtype).is_some()
     }
 
-    /// Returns the declaration of a scalar variable or parameter, without a value.
+    /// Returns the declaration of a scalar variable or parameter without an initial value.
     fn variable(dtype: DType, name: &str) -> Result<String> {
         Ok(format!("{} {name}", type_name::<Self>(dtype)?))
     }
@@ -89,49 +92,51 @@ pub(crate) trait Dialect: Sized {
     /// Returns the declaration of a parameter for the memory of a buffer.
     fn buffer_parameter(buffer: &Buffer, name: &str, is_written: bool) -> Result<String>;
 
-    /// Returns a statement that defines a scalar variable that never changes.
+    /// Returns a statement that defines a scalar constant.
     fn constant(dtype: DType, name: &str, value: &str) -> Result<String> {
         Ok(format!("const {} = {value};", Self::variable(dtype, name)?))
     }
 
     // Expressions.
 
-    /// Returns an integer or Boolean constant.
+    /// Returns the literal of an integer or Boolean constant.
     fn int(value: i64, dtype: DType) -> Result<String> {
         c::int::<Self>(value, dtype)
     }
 
-    /// Returns a floating-point constant.
+    /// Returns the literal of a floating-point constant.
     fn float(_body: &mut Body<'_, Self>, value: f64, dtype: DType) -> Result<String> {
         c::float::<Self>(value, dtype)
     }
 
-    /// Returns a string constant, which is an argument of a call.
+    /// Returns the literal of a string constant, which is an argument of a call.
     fn string(text: &str) -> Result<String> {
         bail!("ValueError", "{} has no strings, such as {text:?}", Self::NAME)
     }
 
-    /// Returns the conversion of a scalar to another data type. Only the elements of `from` and `to` matter.
+    /// Returns an expression that converts a scalar to another data type. Numbers of lanes in `from` and `to`
+    /// are ignored.
     fn cast(_body: &mut Body<'_, Self>, value: &str, _from: DType, to: DType) -> Result<String> {
         c::cast::<Self>(value, to)
     }
 
-    /// Returns the conversion of an index to the type in which offsets are computed.
+    /// Returns an expression that converts an index to the type in which offsets are computed.
     fn wide_index(index: &str) -> String {
         format!("(int64_t){index}")
     }
 
-    /// Returns an operation on two scalars. The result must contain `a` exactly once.
+    /// Returns an expression for an operation on two scalars. It must contain `a` exactly once.
     fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
         c::operation::<Self>(operation, a, b)
     }
 
-    /// Returns true if a logical operation on two conditions should evaluate both, by `&` or `|`.
+    /// Returns true if a logical operation should evaluate both operands, by the operator `&` or `|`.
     fn is_eager(_first: &Expr, _second: &Expr) -> bool {
         false
     }
 
-    /// Returns the value `a` if a condition holds, and `b` otherwise. The value that is not chosen must not be evaluated.
+    /// Returns an expression with the value `a` if a condition holds, and `b` otherwise. The other value must
+    /// not be evaluated.
     fn select(condition: &str, a: &str, b: &str) -> String {
         format!("({condition} ? {a} : {b})")
     }
@@ -140,8 +145,8 @@ pub(crate) trait Dialect: Sized {
     /// which is `float32` or `float64`.
     fn math(name: &str, dtype: DType, args: &[String]) -> String;
 
-    /// Generates an access of an element of a buffer that is not in memory. If the last index is a vector, `lane`
-    /// selects one of its lanes. Returns `None` for a buffer in memory.
+    /// Generates an access to an element of a buffer that the dialect keeps in variables. If the last index
+    /// is a vector, `lane` selects one of its lanes. Returns `None` for a buffer in memory.
     fn element(
         _body: &mut Body<'_, Self>,
         _buffer: &Ref<Buffer>,
@@ -151,7 +156,7 @@ pub(crate) trait Dialect: Sized {
         Ok(None)
     }
 
-    /// Returns a call of a C function, as an expression.
+    /// Returns an expression that calls a C function.
     fn call_extern(_body: &mut Body<'_, Self>, call: &Call) -> Result<String> {
         bail!("ValueError", "the call of the C function `{}` has no {} code", name_of(call), Self::NAME)
     }
@@ -163,8 +168,8 @@ pub(crate) trait Dialect: Sized {
         format!("(void)({value});")
     }
 
-    /// Generates what must precede the addition to an element of a buffer in a loop, for a compiler that would otherwise
-    /// reorder such sums.
+    /// Generates code that must precede an addition to an element of a buffer in a loop, for a compiler that
+    /// would otherwise reorder the sum.
     fn before_sum(_body: &mut Body<'_, Self>) {}
 
     /// Generates what precedes the statement of a sequence with the given index, such as a barrier between threads.
@@ -173,8 +178,8 @@ pub(crate) trait Dialect: Sized {
     /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.
     fn for_loop(body: &mut Body<'_, Self>, node: &For) -> Result<()>;
 
-    /// Generates a launch of tasks. By default, this is the parallel loop itself, which is right for a language whose threads
-    /// share the iterations of such a loop.
+    /// Generates a launch of tasks. By default, generates the parallel loop itself, which is correct for a
+    /// language whose threads share the iterations of such a loop.
     fn launch(body: &mut Body<'_, Self>, node: &Launch) -> Result<()> {
         if !is_int(&node.num_tasks, 0) {
             let name = &node.body.loop_var.name;
@@ -205,8 +210,8 @@ pub(crate) trait Dialect: Sized {
         )
     }
 
-    /// Generates a variable whose value is a vector. [`Body::lane`] indexes the variable like an array. Called only if
-    /// the dialect has vectors.
+    /// Generates the definition of a variable whose value is a vector. [`Body::lane`] indexes the variable
+    /// like an array. Called only if the dialect has vectors.
     fn bind_vector(_body: &mut Body<'_, Self>, var: &Ref<Var>, _value: &Expr) -> Result<()> {
         bail!("ValueError", "{} has no vectors, such as `{}`", Self::NAME, var.name)
     }
@@ -217,7 +222,7 @@ pub(crate) trait Dialect: Sized {
         bail!("ValueError", "the call of the packed function `{}` has no {} code", name_of(call), Self::NAME)
     }
 
-    /// Returns a line that ends the function with an error of the given kind and message if a condition does not hold.
-    /// Equal arguments must give equal lines.
+    /// Returns a line that ends the function with an error of the given kind and message unless a condition
+    /// holds. Equal arguments must give equal lines.
     fn check(body: &mut Body<'_, Self>, condition: &str, kind: &str, message: &Message) -> Result<String>;
 }

@@ -14,7 +14,7 @@ use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Message, Operation};
 
-/// Placeholder for source code that is inserted later. Generated code never contains it.
+/// Placeholder in generated source, which is replaced later. The final source never contains it.
 const HOLE: &str = "\0";
 
 impl<D: Dialect> Body<'_, D> {
@@ -26,7 +26,8 @@ impl<D: Dialect> Body<'_, D> {
         result
     }
 
-    /// Generates an access of an element. If the last index is a vector, `lane` selects one of its lanes.
+    /// Generates an access to an element of a buffer. If the last index is a vector, `lane` selects one of
+    /// its lanes.
     pub(crate) fn element(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -68,8 +69,8 @@ impl<D: Dialect> Body<'_, D> {
         self.lane(expr, "")
     }
 
-    /// Generates one lane of a vector expression. `lane` is the number of the lane, or the name of a variable that
-    /// contains it. Generates the whole expression if it is a scalar.
+    /// Generates one lane of a vector expression, or the whole expression if it is a scalar. `lane` is the
+    /// number of the lane, or the name of a variable that contains the number.
     pub(crate) fn lane(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         on_enough_stack(|| self.lane_here(expr, lane))
     }
@@ -124,9 +125,9 @@ impl<D: Dialect> Body<'_, D> {
         })
     }
 
-    /// Returns true if the operators `/` and `%` of C can be applied to the divisor `by`. Otherwise, the dialect must
-    /// generate code that handles divisors such as 0. For a divisor in an index that is always evaluated, a check that it
-    /// is not 0 is added to the pending checks.
+    /// Returns true if the operators `/` and `%` of C are defined for the divisor `by`. Otherwise, the
+    /// dialect must generate code that handles divisors such as 0. If the divisor occurs in an index that is
+    /// always evaluated, adds a pending check that it is not 0.
     fn is_divisor(&mut self, op: BinaryOp, by: &Expr, text: &str) -> Result<bool> {
         let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
         if !is_division || by.dtype.is_float() {
@@ -158,8 +159,8 @@ impl<D: Dialect> Body<'_, D> {
         Ok(false)
     }
 
-    /// Generates a chain of binary operations: the operation `expr`, the operation that is its first operand, and so
-    /// on. The source is assembled once, since copying it for each operation would be slow for a sum of many terms.
+    /// Generates a chain of binary operations, each of which is the first operand of the previous one. The
+    /// source is assembled once, since copying it for each operation would be slow for a sum of many terms.
     fn operations(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         let mut levels = Vec::new();
         let mut first = expr;
@@ -225,7 +226,7 @@ impl<D: Dialect> Body<'_, D> {
     }
 }
 
-/// Returns the factors of a product.
+/// Returns the factors of a product, or the expression itself if it is not a product.
 fn factors_of(expr: &Expr) -> Vec<Expr> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Binary(BinaryOp::Mul, node) => [factors_of(&node.a), factors_of(&node.b)].concat(),

@@ -1,4 +1,4 @@
-//! Interface of a function: its parameters, and values that the function derives from them.
+//! Interface of a function: its parameters, and values that are derived from them.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::family::{Dialect, Names};
 
-/// Parameters of a function, and the variables and conditions that follow from their shapes.
+/// Parameters of a function, and the variables and conditions that their shapes define.
 pub(crate) struct Interface {
     pub(crate) params: Vec<Param>,
-    /// Variables of the parameters that are numbers.
+    /// Variables of the numeric parameters.
     pub(crate) numbers: Vec<Ref<Var>>,
     /// Variables that get their values from the shapes of arguments, in the order of their first occurrence.
     pub(crate) extents: Vec<Ref<Var>>,
@@ -108,7 +108,8 @@ pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
-/// Returns the loops whose extent is a product of variables in `known`, and may exceed the range of the loop variable.
+/// Returns the loops whose extent is a product of variables in `known` and may exceed the range of the loop
+/// variable.
 fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
     struct Extent<'a> {
         known: &'a HashSet<usize>,

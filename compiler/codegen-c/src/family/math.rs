@@ -1,14 +1,14 @@
-//! Floating-point functions that expressions may call.
+//! Names of the floating-point functions that expressions may call.
 
-/// Functions of one argument in the C library.
+/// Functions of the C library with one argument.
 pub(crate) const MATH: &[&str] = &[
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "erf",
     "fabs",
 ];
-/// Functions of two arguments in the C library.
+/// Functions of the C library with two arguments.
 pub(crate) const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
-/// Functions of one argument that are generated in other ways, since the C library does not have them.
+/// Functions with one argument that the C library does not have. They are generated in other ways.
 const MORE_MATH: &[&str] = &["rsqrt", "sigmoid"];
 
 /// Returns the number of arguments of a mathematical function, or `None` if no function has that name.

@@ -8,25 +8,25 @@ use anyfn_ir::expr::Var;
 
 use crate::family::{Dialect, Symbol};
 
-/// Maximum length of a name in characters, without an appended number. Compilers compare the first 63 characters of a
-/// name, so that names with different numbers differ.
+/// Maximum length of a name in characters, without an appended number. Since compilers compare only the first
+/// 63 characters of a name, names with different numbers remain distinct.
 const MOST_LETTERS: usize = 48;
 
-/// Assigns a unique name to each variable and buffer: the name that it has in the IR, if that name is valid and not
-/// taken.
+/// Unique names of variables and buffers. Each has the name that it has in the IR, if that name is valid and
+/// not taken.
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Number that was appended most recently to each name that is taken.
+    /// Number that was last appended to each name that is taken.
     numbers: HashMap<String, usize>,
-    /// Prefix of the generated functions of this function, which no variable may have.
+    /// Prefix of the functions that are generated for this function. No variable may have this prefix.
     own: String,
     /// Further prefixes that no variable may have.
     prefixes: &'static [&'static str],
 }
 
 impl Names {
-    /// Creates an empty assignment of names for the function `symbol` in the dialect `D`.
+    /// Creates an empty name table for the function `symbol` in the dialect `D`.
     pub(crate) fn new<D: Dialect>(symbol: &Symbol) -> Names {
         Names {
             given: HashMap::new(),
@@ -55,7 +55,7 @@ impl Names {
         name
     }
 
-    /// Returns a name that is not taken, similar to `own`.
+    /// Returns an unused name similar to `own`.
     pub(crate) fn fresh(&mut self, own: &str) -> String {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut own: String =

@@ -1,23 +1,25 @@
-//! User strings in generated code: string literals, messages, and names of functions.
+//! User-provided strings in generated code: string literals, messages, and names of functions.
 //!
-//! A user string reaches a source file only as one of these types, or as a name that [`Names`](crate::family::Names)
-//! assigns. No user string is ever written into a comment, a directive or a pragma.
+//! A user's string reaches a source file only as one of these types, or as a name that
+//! [`Names`](crate::family::Names) assigns. Strings of users are never written into a comment, a directive or
+//! a pragma.
 
 use std::fmt;
 
 use anyfn::{DType, Result, bail};
 
-/// A string literal with exactly the value of a given string, in any standard of C and C++ and with any compiler
-/// option.
+/// String literal that has exactly the value of a given string, in any standard of C and C++ and with any
+/// compiler option.
 ///
-/// Letters, digits and punctuation without a special meaning represent themselves. Everything else is an octal escape
-/// of three digits, which no following digit can extend: quotes, backslashes, control characters and non-ASCII bytes,
-/// and `?`, since `-std=c11` replaces trigraphs such as `??/`.
+/// Letters, digits and punctuation without a special meaning are unchanged. All other characters become octal
+/// escapes of three digits, which a following digit cannot extend: quotes, backslashes, control characters,
+/// non-ASCII bytes, and `?`, since `-std=c11` replaces trigraphs such as `??/`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Literal(String);
 
 impl Literal {
-    /// Returns the literal of a string that is read with its length, and may therefore contain NUL.
+    /// Returns the literal of a string that may contain NUL. The code that reads the string must know its
+    /// length.
     pub(crate) fn of(text: &str) -> Literal {
         let mut out = String::with_capacity(text.len() + 2);
         out.push('"');
@@ -37,7 +39,8 @@ impl Literal {
         Literal(out)
     }
 
-    /// Returns the literal of a string that is read up to its first NUL. `what` describes the string in messages.
+    /// Returns the literal of a C string, which ends at its first NUL. `what` describes the string in
+    /// messages.
     ///
     /// # Errors
     /// Returns `ValueError` for a string that contains NUL.
@@ -48,7 +51,7 @@ impl Literal {
         Ok(Literal::of(text))
     }
 
-    /// Returns the literal of a message, with each NUL replaced by the two characters `\0`.
+    /// Returns the literal of a message. Each NUL is replaced by the two characters `\0`.
     pub(crate) fn message(text: &str) -> Literal {
         Literal::of(&text.replace('\0', "\\0"))
     }
@@ -60,7 +63,7 @@ impl fmt::Display for Literal {
     }
 }
 
-/// Message of an error that generated code raises. Each dialect renders it in its own way.
+/// Message of an error that generated code raises. Each dialect generates code for it.
 #[derive(Default, Debug)]
 pub(crate) struct Message {
     parts: Vec<Part>,
@@ -69,7 +72,7 @@ pub(crate) struct Message {
 /// Part of a [`Message`].
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// User string that is shown unchanged. It may contain any character.
+    /// User-provided string that is shown unchanged. It may contain any character.
     Text(String),
     /// Integer that is shown in decimal.
     Integer {
@@ -104,8 +107,8 @@ impl Message {
     }
 }
 
-/// A name that appears unchanged in generated code because other code refers to it: the symbol of a function in a
-/// library.
+/// Name that appears unchanged in generated code because other code refers to it, such as the symbol of a
+/// function in a library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol(String);
 

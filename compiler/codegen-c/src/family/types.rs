@@ -1,4 +1,4 @@
-//! Types of a dialect that represent data types.
+//! Types that represent data types in a dialect.
 
 use std::collections::HashSet;
 
@@ -29,8 +29,8 @@ pub(crate) fn type_name<D: Dialect>(dtype: DType) -> Result<&'static str> {
     }
 }
 
-/// Checks that the dialect has types for all values of a function, and that the arguments of each mathematical function
-/// have the data type of its result.
+/// Checks that a dialect can represent the data types of all values of a function, and that the arguments of
+/// each mathematical function have the data type of its result.
 ///
 /// # Errors
 /// Returns `ValueError` that names the first buffer, variable or expression whose data type the dialect does not have,
@@ -38,7 +38,7 @@ pub(crate) fn type_name<D: Dialect>(dtype: DType) -> Result<&'static str> {
 pub(crate) fn check_types<D: Dialect>(func: &PrimFunc) -> Result<()> {
     struct Check {
         has_type: fn(DType) -> bool,
-        /// First value whose data type the dialect does not have.
+        /// First value whose data type the dialect does not support, as a description and the data type.
         missing: Option<(String, DType)>,
         calls: Result<()>,
         seen: HashSet<usize>,
@@ -55,7 +55,7 @@ pub(crate) fn check_types<D: Dialect>(func: &PrimFunc) -> Result<()> {
             if !self.seen.insert(expr.as_object().as_handle().addr()) {
                 return;
             }
-            // An error of an operand is more specific.
+            // An error in an operand is more specific, so operands are checked first.
             self.below_expr(expr);
             if let ExprKind::Call(node) = ExprKind::of(expr)
                 && self.calls.is_ok()
@@ -128,8 +128,8 @@ pub(crate) fn uint_of(dtype: DType) -> DType {
     DType::new(kDLUInt, dtype.0.bits, 1)
 }
 
-/// Returns an error if `dtype` is a 16-bit floating-point type, on which no dialect has arithmetic. `what` names the
-/// operation.
+/// Returns an error if `dtype` is a 16-bit floating-point type, for which no dialect supports arithmetic.
+/// `what` names the operation.
 pub(crate) fn check_wide<D: Dialect>(what: &str, dtype: DType) -> Result<()> {
     if dtype.is_half() {
         bail!(

@@ -1,5 +1,5 @@
-//! Functions, and their entry points in the library convention. An entry point checks all conditions on which the function's
-//! code relies.
+//! Functions and their entry points. An entry point checks all conditions on which the function's code
+//! relies.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -18,12 +18,13 @@ use crate::host::message::printf_text;
 use crate::host::options::CodegenOptions;
 use crate::host::{Host, c_type, reserved, signature};
 
-/// C expression for the maximum extent that a variable in a shape may have, so that sizes in bytes do not overflow.
+/// C expression for the maximum value of a variable in a shape. Up to this value, sizes in bytes do not
+/// overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
-/// Generates the C function for a primitive function. If the function requests an entry point for packed arguments, it is
-/// generated as well, with the function that returns the signature, and the C function is private. Otherwise, the C
-/// function is exported under the name of the primitive function.
+/// Generates the C function for a primitive function. If the primitive function requests an entry point, the
+/// C function is private, and the entry point and a function that returns the signature are also generated.
+/// Otherwise, the C function is exported under the name of the primitive function.
 pub(super) fn function(
     symbol: &Symbol,
     func: &PrimFunc,
@@ -49,8 +50,8 @@ pub(super) fn function(
     Ok(())
 }
 
-/// Generates the C function that contains the body. `head` is its declaration without parameters. Returns the names of its
-/// arguments, in order.
+/// Generates the C function that contains the body. `head` is its declaration without parameters. Returns the
+/// names of its parameters in order.
 fn computation(
     symbol: &Symbol,
     head: &str,
@@ -69,7 +70,7 @@ fn computation(
     for var in interface.numbers.iter().chain(&interface.extents).filter(|var| var.dtype.is_half()) {
         body.host_half("", DType::FLOAT64, var.dtype)?;
     }
-    // Functions of one module may share declarations.
+    // Several functions of a module may use the same declaration.
     for (_, declared) in &body.declared {
         if !out.contains(declared.as_str()) {
             out.push_str(declared);
@@ -82,8 +83,8 @@ fn computation(
     Ok(passed)
 }
 
-/// Generates the entry point, which checks the arguments and calls the function that contains the body. `passed`
-/// contains the names of the values that it passes.
+/// Generates the entry point, which checks the arguments and calls the function that contains the body.
+/// `passed` contains the names of the values that are passed in this call.
 fn entry(
     symbol: &Symbol,
     interface: &Interface,
@@ -118,7 +119,7 @@ fn entry(
     for (place, buffer) in &tensors {
         entry.tensor(*place, buffer);
     }
-    // Dimensions where a variable is found first. The other extents may depend on it.
+    // Dimensions whose extent defines a variable. The other extents may depend on it.
     let mut found = HashSet::new();
     for (place, buffer) in &tensors {
         for (dim, extent) in buffer.shape.iter().enumerate() {
@@ -152,7 +153,7 @@ struct Entry<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
-    /// Addresses of the variables that already have a value.
+    /// Addresses of the variables to which a value has been assigned.
     known: HashSet<usize>,
 }
 
@@ -163,7 +164,7 @@ impl Entry<'_> {
         self.out.push('\n');
     }
 
-    /// Generates the check and conversion of the argument at index `place`, which is a number.
+    /// Generates code that checks and converts the argument at index `place`, which is a number.
     fn number(&mut self, place: usize, var: &Ref<Var>) -> Result<()> {
         self.known.insert(address(var));
         let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
@@ -219,7 +220,8 @@ impl Entry<'_> {
         Literal::message(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
     }
 
-    /// Generates the checks of the data type and the number of dimensions of the tensor at index `place`.
+    /// Generates checks of the data type and the number of dimensions of the tensor argument at index
+    /// `place`.
     fn tensor(&mut self, place: usize, buffer: &Buffer) {
         let DType(dtype) = buffer.dtype;
         self.line(&format!(
@@ -233,8 +235,8 @@ impl Entry<'_> {
         self.line(&format!("if (ANYFN_UNLIKELY(!anyfn_t{place})) return -1;"));
     }
 
-    /// Assigns an extent of an argument to a variable, if the extent is a variable that has no value yet. Returns true
-    /// if it was assigned.
+    /// Generates the assignment of an extent of an argument to a variable, if the extent is a variable
+    /// without a value. Returns false if no assignment is generated.
     fn extent_found(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<bool> {
         let ExprKind::Var(var) = ExprKind::of(extent) else { return Ok(false) };
         if !self.known.insert(address(var)) {
@@ -250,7 +252,7 @@ impl Entry<'_> {
         Ok(true)
     }
 
-    /// Generates the check that an extent of an argument has the expected value.
+    /// Generates a check that an extent of an argument has the expected value.
     fn extent_checked(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<()> {
         let (where_text, got) = (self.where_text(place, buffer), shape(place, dim));
         let expected = self.size(extent)?;
@@ -266,7 +268,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// Generates the check that a loop whose trip count is a product does not overflow its variable.
+    /// Generates an overflow check for the variable of a loop whose trip count is a product.
     fn loop_counted(&mut self, node: &For) -> Result<()> {
         let (repeats, dtype) = (self.size(&node.extent)?, node.loop_var.dtype);
         let most = if dtype.0.bits == 64 { "INT64_MAX - 1" } else { "INT32_MAX" };
@@ -283,8 +285,8 @@ impl Entry<'_> {
         Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
     }
 
-    /// Generates the checks that a written argument does not share memory with another argument. The function's code
-    /// relies on this.
+    /// Generates checks that no argument that is written shares memory with another argument. The function's
+    /// code relies on this.
     fn overlaps(&mut self, interface: &Interface, tensors: &[(usize, &Ref<Buffer>)]) {
         for (place, buffer) in tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));

@@ -1,7 +1,7 @@
-//! 16-bit floating-point numbers: `float16` and `bfloat16`.
+//! Conversion of the 16-bit floating-point types `float16` and `bfloat16`.
 //!
-//! In memory and variables they are represented by their bits, as `uint16_t`. The only operations on them are
-//! conversions: the pass `widen_floats` computes everything else in `float32`.
+//! Memory and variables contain their bits as `uint16_t`. The only operations on them are conversions: the
+//! pass `widen_floats` computes everything else in `float32`.
 
 use anyfn::abi::kDLBfloat;
 use anyfn::{DType, Result, bail};
@@ -10,7 +10,7 @@ use anyfn_ir::ops::DTypeExt;
 use crate::family::{Body, int_of, uint_of};
 use crate::host::Host;
 
-/// Preprocessor code that detects whether the target has instructions for conversions of `float16`.
+/// Preprocessor code that detects whether the target has instructions for converting `float16`.
 const INSTRUCTIONS: &str = "\
 #if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
 #define ANYFN_HALF
@@ -29,7 +29,7 @@ fn name_of(dtype: DType) -> &'static str {
     if dtype.0.code == kDLBfloat { "bfloat16" } else { "float16" }
 }
 
-/// Returns the part of `half.c` with the given name: the source of functions that convert values.
+/// Returns the source of conversion functions: the part of `half.c` with the given name.
 fn template(name: &str) -> &'static str {
     let mut parts = include_str!("half.c").split("/// ").filter_map(|part| part.split_once('\n'));
     parts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)

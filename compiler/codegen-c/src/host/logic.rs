@@ -1,18 +1,18 @@
-//! Logical operations whose operands are both evaluated.
+//! Logical operations for which both operands are evaluated.
 
 use anyfn_ir::ExprKind;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::visit::Visitor;
 
-/// Returns true if the second of two conditions may be evaluated even if the first one decides the result. The first
-/// condition must read elements. The second condition must not contain an index that depends on elements, a division or
-/// a call.
+/// Returns true if both operands of a logical operation may and should be evaluated. The first operand must
+/// read elements. The second operand must not contain a division, a call, or an index that depends on
+/// elements.
 ///
-/// GCC 12 loses the second operand of some `||` when it turns them into vectors of 512 bits, so the host evaluates both
-/// operands by `|` where it may.
+/// GCC 12 drops the second operand of some `||` operations when it vectorizes them for 512-bit vectors. The
+/// host dialect therefore evaluates both operands by `|` where this is allowed.
 pub(super) fn is_eager(first: &Expr, second: &Expr) -> bool {
     struct Loads {
-        /// Number of loads that contain the current expression. `deepest` is its maximum.
+        /// Number of loads that enclose the current expression. `deepest` is the maximum.
         depth: usize,
         deepest: usize,
         divides: bool,

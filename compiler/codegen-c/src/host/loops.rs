@@ -12,7 +12,7 @@ use crate::host::packed::FAILED;
 use crate::host::{Host, c_type};
 
 impl Body<'_, Host> {
-    /// Generates a loop of any kind, except for a parallel loop that is not part of a launch.
+    /// Generates a loop of any kind, except a parallel loop outside of a launch.
     pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
         let name = &node.loop_var.name;
         if node.kind.is_bound() {
@@ -28,12 +28,13 @@ impl Body<'_, Host> {
         self.streamed(node, |body| body.loop_in_caches(node))
     }
 
-    /// Generates a launch.
+    /// Generates a launch of tasks.
     pub(super) fn tasks(&mut self, node: &Launch) -> Result<()> {
         self.streamed(&node.body, |body| body.parallel(node))
     }
 
-    /// Generates a loop by `inner`. Its stores bypass the caches if the loop has the annotation `nontemporal`.
+    /// Generates a loop by calling `inner`. The stores of the loop bypass the caches if it has the annotation
+    /// `nontemporal`.
     fn streamed(&mut self, node: &For, inner: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let is_remark =
             node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
@@ -45,7 +46,7 @@ impl Body<'_, Host> {
         let result = inner(self);
         self.dialect.streams = false;
         if node.kind != ForKind::Parallel {
-            // Before this, other threads may not see what was stored.
+            // Until this call, other threads may not see the stored values.
             self.line("anyfn_end_streams();");
         }
         result
@@ -79,7 +80,7 @@ impl Body<'_, Host> {
         let bounds =
             [(format!("{c_type} {begin}"), begin.clone()), (format!("{c_type} {count}"), count.clone())];
         self.flush_checks();
-        // The body is generated as the body of a separate function.
+        // The body of the loop becomes the body of a separate function.
         let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.dialect.allocated));
         self.depth = 2;
         self.scope.push((format!("{c_type} {name}"), name.clone()));
@@ -106,8 +107,8 @@ impl Body<'_, Host> {
         for (declared, _) in &used {
             let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
         }
-        // Shared values are passed as parameters: compilers assume of pointers that are parameters that nothing else
-        // points to their memory, and keep its content in registers.
+        // Shared values are passed as parameters: for a pointer parameter, compilers assume that no other
+        // pointer refers to the same memory, so they can keep the content in registers.
         let params: Vec<&str> = used.iter().map(|(declared, _)| &**declared).collect();
         let passed: Vec<String> = used.iter().map(|(_, name)| format!("shared->{name}")).collect();
         let _ = writeln!(
@@ -138,7 +139,7 @@ impl Body<'_, Host> {
         }
         self.line("{");
         self.depth += 1;
-        // A loop in a task stops together with the enclosing loops.
+        // A loop inside a task ends together with the enclosing loops.
         if stops && !is_in_task {
             self.line("int32_t anyfn_has_failed = 0;");
         }

@@ -1,11 +1,12 @@
-//! Mathematical functions of scalars, from the C library, and of vectors, from templates.
+//! Generates mathematical functions: calls of the C library for scalars, and functions from templates for
+//! vectors.
 
 use anyfn::{DType, Result};
 
 use crate::family::{Body, MATH, MATH_OF_TWO, int_of};
 use crate::host::{Host, c_type};
 
-/// Returns a call of a mathematical function, as an expression that uses the C library or the prelude.
+/// Returns an expression that calls a mathematical function of the C library or the prelude.
 pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     let (suffix, one) = if dtype == DType::FLOAT32 { ("f", "1.0f") } else { ("", "1.0") };
     match name {
@@ -15,7 +16,7 @@ pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
     }
 }
 
-/// Template of a mathematical function of vectors.
+/// Template for the vector version of a mathematical function.
 struct Template {
     name: &'static str,
     bits: u8,
@@ -23,7 +24,7 @@ struct Template {
     text: &'static str,
 }
 
-/// Returns the templates in `math.c`.
+/// Returns the templates that `math.c` contains.
 fn templates() -> impl Iterator<Item = Template> {
     include_str!("math.c").split("\n/// ").skip(1).filter_map(|part| {
         let (head, text) = part.split_once('\n')?;
@@ -34,9 +35,10 @@ fn templates() -> impl Iterator<Item = Template> {
 }
 
 impl Body<'_, Host> {
-    /// Returns the name of the vector version of a mathematical function, or `None` if no function has that name. It is
-    /// generated from a template if there is one. Otherwise it is a loop over the lanes, which the C compiler replaces
-    /// by an instruction if the target has one.
+    /// Declares the vector version of a mathematical function and returns its name. Returns `None` if no
+    /// mathematical function has the given name. The version is generated from a template if one exists.
+    /// Otherwise, it is a loop over the lanes, which the C compiler replaces by an instruction if the target
+    /// has one.
     pub(crate) fn vector_math(&mut self, name: &str, element: DType, lanes: u16) -> Result<Option<String>> {
         let (vector, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{vector}_{name}");

@@ -1,4 +1,4 @@
-//! Memory that a function allocates.
+//! Allocation of the memory of a function.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
@@ -16,8 +16,8 @@ impl Body<'_, Host> {
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
     }
 
-    /// Generates a variable with the size of a buffer in bytes, and a check that the size is not negative. A size that
-    /// overflows becomes larger than any memory. Returns an expression for the size.
+    /// Generates a variable that contains the size of a buffer in bytes, and a check that the size is not
+    /// negative. A size that overflows becomes too large to be allocated. Returns an expression for the size.
     fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
         let mut size = format!("(int64_t)sizeof({c_type})");
         for extent in buffer.shape.iter() {

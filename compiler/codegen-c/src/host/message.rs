@@ -1,10 +1,11 @@
-//! Error messages, as arguments of the function `anyfn_fail` of the prelude, which takes a `printf` format.
+//! Error messages as arguments of the prelude's function `anyfn_fail`, which takes a `printf` format.
 
 use std::fmt::Write as _;
 
 use crate::family::{Literal, Message, Part};
 
-/// Returns a message as arguments in C: the literal of the format, and the expressions whose values it shows.
+/// Returns a message as C arguments: the literal of the format string, and the expressions whose values the
+/// message shows.
 pub(super) fn printf(message: &Message) -> String {
     let (mut format, mut shown) = (String::new(), String::new());
     for part in message.parts() {
@@ -19,7 +20,7 @@ pub(super) fn printf(message: &Message) -> String {
     format!("{}{shown}", Literal::of(&format))
 }
 
-/// Returns a message that consists of a fixed string, as an argument in C.
+/// Returns a message that is a fixed string as a C argument.
 pub(super) fn printf_text(text: &str) -> String {
     printf(&Message::text(text))
 }

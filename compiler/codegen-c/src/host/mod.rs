@@ -39,12 +39,12 @@ fn c_type(dtype: DType) -> Result<&'static str> {
     type_name::<Host>(dtype)
 }
 
-/// Returns tables of the names of devices and data types as the runtime prints them, for messages.
+/// Returns C tables of the names of devices and data types, as the runtime prints them in messages.
 fn names() -> String {
     let device = |kind: i32| Device::new(kind, 0).to_string().trim_end_matches(":0").to_owned();
     let devices: Vec<String> =
         DEVICE_TYPES.iter().map(|(_, kind)| format!("[{kind}] = \"{}\"", device(*kind))).collect();
-    // With 0 bits, a name ends with the number 0 or has no number of bits.
+    // With 0 bits, a printed name ends with 0 or contains no number of bits.
     let dtype = |code: u8| DType::new(code, 0, 1).to_string().trim_end_matches('0').to_owned();
     let dtypes: Vec<String> =
         DTYPE_CODES.iter().map(|(_, code)| format!("[{code}] = \"{}\"", dtype(*code))).collect();
@@ -56,19 +56,20 @@ fn names() -> String {
     out
 }
 
-/// The dialect of the host, with its state within one function.
+/// Dialect of the host, with its state for one function.
 pub(crate) struct Host {
     options: CodegenOptions,
     /// Names of the buffers that must be freed before an early return.
     allocated: Vec<String>,
-    /// Source of the functions for the bodies of parallel loops. It precedes the function that contains the loops.
+    /// Source of the functions that contain the bodies of parallel loops. It precedes the function that
+    /// contains the loops.
     tasks: String,
     task_count: usize,
     /// True while generating the body of a parallel loop.
     is_task: bool,
     /// Variables that replace buffers, by the address of the buffer's data variable.
     registers: HashMap<usize, Registers>,
-    /// True if stores should bypass the caches, as the annotation `nontemporal` of an enclosing loop requests.
+    /// True while stores bypass the caches, because an enclosing loop has the annotation `nontemporal`.
     streams: bool,
 }
 
@@ -93,14 +94,14 @@ impl Dialect for Host {
     const RESERVED_PREFIXES: &'static [&'static str] = reserved::PREFIXES;
 
     fn prelude() -> String {
-        // The first line of the file is for readers of this repository.
+        // The first line of the file is a comment for developers, which is omitted.
         let abi = include_str!("abi.c").split_once('\n').map_or("", |(_, text)| text);
         [abi, &names(), include_str!("prelude.c"), c::SCALAR, include_str!("machine.c")].concat()
     }
 
     fn check_symbol(symbol: &Symbol) -> Result<()> {
         let name = symbol.as_str();
-        // The loader looks for these names behind `__tvm_ffi_`.
+        // The loader gives these names a special meaning after the prefix `__tvm_ffi_`.
         if name.starts_with("_metadata_")
             || name.starts_with("_doc_")
             || name == "_library_ctx"
@@ -131,7 +132,7 @@ impl Dialect for Host {
             (kDLUInt, 16) => "uint16_t",
             (kDLUInt, 32) => "uint32_t",
             (kDLUInt, 64) => "uint64_t",
-            // Represented by their bits.
+            // The type contains the bits of the number.
             (kDLFloat | kDLBfloat, 16) => "uint16_t",
             (kDLFloat, 32) => "float",
             (kDLFloat, 64) => "double",

@@ -1,12 +1,12 @@
-//! Options of the code generator of the host.
+//! Options of the code generator for the host.
 
 use anyfn_ir::target::Target;
 
 /// Options that describe the C compiler and the processor for which code is generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CodegenOptions {
-    /// Length in bytes of the processor's vectors: 64, 32 or 16. With 0, the generated code has no vectors and is
-    /// accepted by any C11 compiler.
+    /// Size of the processor's vectors in bytes: 64, 32 or 16. If it is 0, the generated code has no vectors
+    /// and is accepted by any C11 compiler.
     pub(crate) vector_bytes: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Calls from generated code to functions outside of it.
+//! Calls from generated code to external functions.
 
 use std::fmt::Write as _;
 
@@ -17,8 +17,8 @@ use crate::family::{Body, Literal, Symbol};
 use crate::host::message::printf_text;
 use crate::host::{Host, c_type};
 
-/// Name of the variable that is set if a task of a parallel loop fails. The loop's other tasks read it before they make
-/// calls.
+/// Name of the variable that is set if a task of a parallel loop fails. The other tasks of the loop read it
+/// before they make calls.
 pub(super) const FAILED: &str = "anyfn_failed";
 
 impl Body<'_, Host> {
@@ -59,8 +59,9 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates code that ends a task of a parallel loop if another task has failed. It is generated only before
-    /// calls: a call takes long and has visible effects, and one more read of memory hardly slows it down.
+    /// Generates code that ends a task of a parallel loop if another task has failed. It is generated only
+    /// before calls, which take long and have visible effects: one more read of memory hardly makes them
+    /// slower.
     pub(super) fn end_with_others(&mut self) {
         if self.dialect.is_task {
             let end = self.fail("0");
@@ -68,7 +69,7 @@ impl Body<'_, Host> {
         }
     }
 
-    /// Declares a variable that caches the packed function called `name`, and returns the name of the variable.
+    /// Declares a variable that caches the packed function called `name`. Returns the name of the variable.
     fn slot(&mut self, name: &str) -> Result<String> {
         let mut slot = String::from("anyfn_function_");
         for byte in name.bytes() {
@@ -90,8 +91,8 @@ impl Body<'_, Host> {
         Ok(slot)
     }
 
-    /// Returns three parts of the representation of an argument as a value: its type index, the member of the union,
-    /// and the expression for that member.
+    /// Returns the representation of an argument as a value: its type index, the name of the union member,
+    /// and the expression that is assigned to that member.
     fn argument(&mut self, name: &str, place: usize, arg: &Arg) -> Result<(i32, &'static str, String)> {
         let value = match arg {
             Arg::Buffer { buffer, region, .. } => {
@@ -124,7 +125,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Generates a tensor view, `anyfn_t<place>`, of a buffer or a region of it.
+    /// Generates the definition of `anyfn_t<place>`, a tensor view of a buffer or of a region of it.
     fn tensor(&mut self, place: usize, buffer: &Ref<Buffer>, region: Option<&Ref<BufferRegion>>) -> Result<()> {
         let ndim = buffer.shape.len();
         let part: Vec<(Expr, Expr)> = match region {
@@ -170,8 +171,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates the conversion of the call's result to the data type `dtype`, with a check, and its assignment to the
-    /// variable `var`.
+    /// Generates a check of the result of a call, its conversion to the data type `dtype`, and its assignment
+    /// to the variable `var`.
     fn take_result(&mut self, name: &str, var: &str, dtype: DType) -> Result<()> {
         let c_type = c_type(dtype)?;
         let place = Literal::message(&format!("{}: `{name}`", self.symbol));
@@ -199,7 +200,7 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns a call of a C function, as an expression.
+    /// Returns an expression that calls a C function.
     pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
         let Some(name) = Symbol::of(&name) else {
@@ -224,7 +225,7 @@ impl Body<'_, Host> {
                 }
             }
         }
-        // Declared under another name, so that declarations in headers cannot conflict.
+        // The function is declared under another name, so that declarations in headers cannot conflict.
         let types_text = if types.is_empty() { "void".to_owned() } else { types.join(", ") };
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in types_text.bytes().chain(c_type(call.dtype)?.bytes()) {

@@ -1,4 +1,4 @@
-//! Small buffers that are replaced by C variables. All their indices must be constants.
+//! Small buffers that are replaced by C variables, because all their indices are constants.
 
 use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -28,8 +28,8 @@ pub(crate) struct Registers {
     pub(crate) names: Vec<String>,
 }
 
-/// Returns the offset of an element, in elements, or `None` if it is not constant. For a contiguous vector, this is the
-/// offset of its first lane.
+/// Returns the offset of an access in elements, or `None` if it is not constant. For a contiguous vector,
+/// this is the offset of the first lane.
 pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64> {
     let mut place = 0i64;
     for (dim, index) in indices.iter().enumerate() {
@@ -49,8 +49,8 @@ impl Body<'_, Host> {
         self.dialect.registers.get(&buffer.data.as_object().as_handle().addr())
     }
 
-    /// Returns an access of an element of a buffer that variables replace. If the last index is a vector, `lane` is the
-    /// number of one of its lanes.
+    /// Returns an access to an element of a buffer that is replaced by variables. If the last index is a
+    /// vector, `lane` is the number of one of its lanes.
     pub(super) fn register(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -91,7 +91,8 @@ impl Body<'_, Host> {
     }
 }
 
-/// Returns the number of lanes of each variable that can replace a buffer, or `None` if the buffer must be in memory.
+/// Returns the number of lanes of each variable that replaces a buffer, or `None` if the buffer must be in
+/// memory.
 pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) -> Option<u16> {
     let count = known_size(buffer)?;
     let bytes = count.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8)))?;
@@ -104,7 +105,7 @@ pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) 
     (uses.fits && count % i64::from(width) == 0 && count / i64::from(width) <= MOST_VARIABLES).then_some(width)
 }
 
-/// Visitor that collects all uses of a buffer, to decide whether variables can replace it.
+/// Visitor that collects the uses of a buffer and determines whether variables can replace it.
 struct Uses<'a> {
     buffer: &'a Ref<Buffer>,
     options: CodegenOptions,
@@ -131,7 +132,7 @@ impl Uses<'_> {
         if place < 0 || place + i64::from(lanes) > self.count {
             self.fits = false;
         } else if lanes != 1 {
-            // The largest power of two that divides all offsets and lengths.
+            // The width is reduced to the largest power of two that divides all offsets and lengths.
             let mut width = self.width.unwrap_or(self.statement).min(self.statement);
             while width > 1 && (place % i64::from(width) != 0 || !lanes.is_multiple_of(width)) {
                 width /= 2;

@@ -1,6 +1,6 @@
 //! Names that generated code must not define.
 
-/// Keywords of C, and names in the prelude and in headers.
+/// Keywords of C, and names that the prelude and headers define.
 pub(super) const RESERVED: &str = "auto break case char const continue default do double else enum extern float for goto if inline int \
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
                         volatile while bool true false main args num_args result self asm typeof linux unix \
@@ -11,7 +11,7 @@ pub(super) const RESERVED: &str = "auto break case char const continue default d
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
                         floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
-/// Beginnings of macros with lowercase letters that the header `cpuid.h` defines.
+/// Prefixes of macros with lowercase letters that the header `cpuid.h` defines.
 pub(super) const PREFIXES: &[&str] = &["bit_", "signature_"];
 
 /// Returns true if generated code may define an exported function with the given name, which is a C identifier. All names
@@ -33,7 +33,7 @@ mod tests {
         Names::new::<Host>(&Symbol::of("f").expect("a word"))
     }
 
-    /// Tests that names do not collide with macros of the headers that generated code includes.
+    /// Checks that generated names do not collide with macros of the headers that generated code includes.
     #[test]
     fn no_name_is_a_macro_of_the_headers() {
         let source = Host::prelude() + include_str!("stream.c") + include_str!("packed.c");

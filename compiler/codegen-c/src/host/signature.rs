@@ -69,7 +69,7 @@ fn signature(symbol: &Symbol, func: &PrimFunc, interface: &Interface) -> String 
     )
 }
 
-/// Returns a name for an argument that frontends accept and that is not in `taken`. It is similar to `own`.
+/// Returns a name for a parameter, similar to `own`, that frontends accept and that is not in `taken`.
 fn unique(own: &str, taken: &[String]) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut own: String = own.chars().map(|c| if is_word(c) { c } else { '_' }).collect();
@@ -89,7 +89,7 @@ fn list(names: &[String]) -> String {
     format!("[{}]", names.iter().map(|name| json(name)).collect::<Vec<_>>().join(","))
 }
 
-/// Returns a string as a JSON literal.
+/// Returns the JSON literal of a string.
 fn json(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

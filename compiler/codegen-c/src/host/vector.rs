@@ -1,9 +1,9 @@
-//! Vectors: a value with several lanes is computed in pieces that fit the vectors of the target. Longer vectors would
-//! have to be split by the C compiler, which stores them in memory to do so.
+//! Vector expressions. A value with several lanes is computed in pieces that fit the vectors of the target.
+//! If a vector is longer than that, the C compiler splits it by storing it in memory.
 //!
-//! Operations without a vector instruction are computed lane by lane. A boolean vector is represented by a mask: a
-//! vector of integers whose bits are all set or all clear. They have as many bits as the values that the mask is used
-//! with.
+//! Operations without a vector instruction are computed lane by lane. A Boolean vector is represented by a
+//! mask: a vector of integers whose bits are all set or all clear. The integers have as many bits as the
+//! values with which the mask is used.
 
 use anyfn::abi::{kDLBfloat, kDLFloat, kDLInt};
 use anyfn::{Array, DType, Ref, Result, bail};
@@ -20,7 +20,7 @@ use crate::host::options::CodegenOptions;
 use crate::host::registers::{Registers, known_place};
 use crate::host::{Host, c_type};
 
-/// Element type of a mask that is not used together with other values.
+/// Element type of a mask that is not used with other values.
 const INT8: DType = DType::new(kDLInt, 8, 1);
 
 /// Range of adjacent lanes of a vector.
@@ -30,8 +30,8 @@ pub(crate) struct Lanes {
     pub(crate) count: u16,
 }
 
-/// Returns the number of lanes that a statement computes at a time. A vector of the target holds this number of values
-/// of the widest data type in the statement.
+/// Returns the number of lanes that a statement computes at a time: the number of values of the widest data
+/// type in the statement that fit into a vector of the target.
 pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
     struct Longest(u16);
     impl Visitor for Longest {
@@ -63,7 +63,7 @@ impl Body<'_, Host> {
             values.push(self.piece(&node.value, *piece)?);
         }
         if is_late {
-            // All elements are read before any is written.
+            // All elements are read before one is written.
             self.open("{");
             for (piece, value) in pieces.iter().zip(&mut values) {
                 let c_type = match piece.count {
@@ -97,8 +97,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Generates a store of a vector as a loop over its lanes, for compilers without vectors. If `is_late` is true, all
-    /// lanes are computed before the first one is stored.
+    /// Generates a store of a vector as a loop over its lanes, for compilers without vectors. If `is_late` is
+    /// true, all lanes are computed before the first one is stored.
     fn store_in_loop(&mut self, node: &BufferStore, is_late: bool) -> Result<()> {
         let lanes = node.value.dtype.lanes();
         let lane = self.names.fresh("lane");
@@ -118,13 +118,13 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns the given lanes of a value as an expression of the type that is stored in memory.
+    /// Returns an expression for the given lanes of a value, of the type that is stored in memory.
     fn piece(&mut self, value: &Expr, lanes: Lanes) -> Result<String> {
         if lanes.count == 1 {
             return self.lane(value, &lanes.first.to_string());
         }
         if value.dtype.is_bool() {
-            // In memory, true is 1.
+            // In memory, the value true is 1.
             let mask = self.mask(value, INT8, lanes)?;
             let name = self.vector(DType::UINT8, lanes.count)?;
             return Ok(format!("(({name}){mask} & 1)"));
@@ -136,7 +136,7 @@ impl Body<'_, Host> {
     fn pieces(&self, value: &Expr, stored: Option<(&Ref<Buffer>, &Array<Expr>)>) -> Vec<Lanes> {
         let is_contiguous = stored.is_none_or(|(_, indices)| is_contiguous(indices));
         let mut width = if is_contiguous { statement_width(value, self.dialect.options) } else { 1 };
-        // Variables are used as a whole.
+        // A variable that replaces a buffer is always accessed as a whole.
         let registers = self.registers_of(value, stored.map(|(buffer, _)| buffer));
         if let Some(least) = registers.iter().map(|registers| registers.width).min() {
             width =
@@ -155,7 +155,7 @@ impl Body<'_, Host> {
         pieces
     }
 
-    /// Returns the variables that a statement uses instead of buffers.
+    /// Returns the variables that replace buffers in a statement.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
         struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
@@ -176,7 +176,7 @@ impl Body<'_, Host> {
         find.1
     }
 
-    /// Generates an array variable for the lanes of a vector value.
+    /// Generates an array variable that contains the lanes of a vector value.
     pub(super) fn bind_lanes(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         let (element, lanes) = (var.dtype.element(), var.dtype.lanes());
         let (c_type, name) = (c_type(element)?, self.names.var(var));
@@ -198,7 +198,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns an expression for adjacent elements in memory. `first` is an expression for the first element.
+    /// Returns an expression for contiguous elements in memory. `first` is an expression for the first
+    /// element.
     fn part(&mut self, first: &str, element: DType, lanes: Lanes, constness: &str) -> Result<String> {
         if lanes.count == 1 {
             return Ok(first.to_owned());
@@ -207,7 +208,7 @@ impl Body<'_, Host> {
         Ok(format!("*({constness}{name}_in_memory*)&{first}"))
     }
 
-    /// Declares a function that stores a vector and bypasses the caches, and returns its name.
+    /// Declares a function that stores a vector and bypasses the caches. Returns its name.
     fn stream(&mut self, element: DType, lanes: u16) -> Result<String> {
         let name = self.vector(element, lanes)?;
         let (function, c_type) = (format!("{name}_stream"), c_type(element)?);
@@ -229,7 +230,7 @@ impl Body<'_, Host> {
         Ok(name)
     }
 
-    /// Returns an expression for adjacent elements of a buffer.
+    /// Returns an expression for contiguous elements of a buffer.
     fn neighbours(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -248,7 +249,7 @@ impl Body<'_, Host> {
         self.part(&first, buffer.dtype, lanes, constness)
     }
 
-    /// Returns an expression for the given lanes of a value, as a vector.
+    /// Returns a vector expression for the given lanes of a value.
     pub(crate) fn lanes(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| self.lanes_here(expr, lanes))
     }
@@ -295,7 +296,7 @@ impl Body<'_, Host> {
                 let mut value = self.lanes(&node.value, lanes)?;
                 let from = node.value.dtype.element();
                 if from.is_integer() && element.is_float() && from.0.bits < 32 {
-                    // Convert in two steps, for each of which there is an instruction.
+                    // The conversion is done in two steps that each have an instruction.
                     let middle = self.vector(DType::INT32, lanes.count)?;
                     value = format!("__builtin_convertvector({value}, {middle})");
                 }
@@ -325,7 +326,7 @@ impl Body<'_, Host> {
                 let (a, b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
                 let sign = op.text();
                 if element.is_integer() {
-                    // Unsigned, since overflow wraps around.
+                    // The operation is unsigned, since overflow must wrap around.
                     let name = self.vector(element, lanes.count)?;
                     let unsigned = self.vector(uint_of(element), lanes.count)?;
                     format!("(({name})(({unsigned}){a} {sign} ({unsigned}){b}))")
@@ -344,7 +345,7 @@ impl Body<'_, Host> {
                 if op == BinaryOp::ShiftRight {
                     format!("({a} >> {b})")
                 } else {
-                    // Unsigned, since bits may be shifted out.
+                    // The shift is unsigned, since bits may be shifted out.
                     let name = self.vector(element, lanes.count)?;
                     let unsigned = self.vector(uint_of(element), lanes.count)?;
                     format!("(({name})(({unsigned}){a} << ({unsigned}){b}))")
@@ -374,7 +375,7 @@ impl Body<'_, Host> {
         })
     }
 
-    /// Returns an expression for the given lanes of a boolean value, as a mask of integers of type `dtype`.
+    /// Returns an expression for the given lanes of a Boolean value, as a mask of integers of type `dtype`.
     fn mask(&mut self, expr: &Expr, dtype: DType, lanes: Lanes) -> Result<String> {
         on_enough_stack(|| {
             let name = self.vector(dtype, lanes.count)?;
@@ -433,14 +434,14 @@ impl Body<'_, Host> {
         (lanes.first..lanes.first + lanes.count).map(|lane| self.lane(expr, &lane.to_string())).collect()
     }
 
-    /// Returns a vector expression whose lanes are computed one by one.
+    /// Returns a vector expression that computes its lanes one by one.
     fn one_by_one(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         let name = self.vector(expr.dtype.element(), lanes.count)?;
         let values = self.each_lane(expr, lanes)?;
         Ok(format!("({name}){{{}}}", values.join(", ")))
     }
 
-    /// Declares a function that selects between the lanes of two vectors by a mask, and returns its name.
+    /// Declares a function that selects between the lanes of two vectors by a mask. Returns its name.
     pub(crate) fn select(&mut self, element: DType, lanes: u16) -> Result<String> {
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{name}_select");
@@ -454,8 +455,8 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// Declares a function that returns the minimum or maximum of each lane of two vectors, and returns its name. If
-    /// one of two values is NaN, the result is NaN, as for scalars.
+    /// Declares a function that computes the minimum or maximum of each lane of two vectors. Returns its
+    /// name. If one of two values is NaN, the function gives NaN, as for scalars.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
@@ -472,7 +473,7 @@ impl Body<'_, Host> {
     }
 }
 
-/// Returns true if the elements at vector indices are contiguous.
+/// Returns true if the last of the indices is a vector of consecutive values.
 fn is_contiguous(indices: &Array<Expr>) -> bool {
     indices.last().is_ok_and(|index| match ExprKind::of(&index) {
         ExprKind::Ramp(ramp) => is_int(&ramp.stride, 1),
@@ -480,8 +481,8 @@ fn is_contiguous(indices: &Array<Expr>) -> bool {
     })
 }
 
-/// Returns true if a store also reads its buffer's memory at other indices. All lanes must then be read before one is
-/// stored.
+/// Returns true if a store also reads the memory of its buffer at other indices. All lanes must then be read
+/// before one is stored.
 fn reads_elsewhere(node: &BufferStore) -> bool {
     struct Reads<'a>(&'a BufferStore, bool);
     impl Visitor for Reads<'_> {

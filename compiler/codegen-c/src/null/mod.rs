@@ -1,6 +1,7 @@
-//! Dialect of an imaginary device: a template for the dialects of devices, and a test that `family` does not assume C.
+//! Dialect of an imaginary device. It is a template for the dialects of devices, and shows that `family` does
+//! not assume C.
 //!
-//! Its language has the properties in which languages of devices differ from C:
+//! Its language has the properties in which languages of devices typically differ from C:
 //!
 //! - *Types follow names*, and conversions look like calls: `let x: i32 = i32(y);`. There are no vectors, no 16-bit
 //!   floating-point numbers, no strings and no addresses.
@@ -44,7 +45,7 @@ use crate::family::{
 };
 use crate::null::barriers::Barriers;
 
-/// The dialect, with its state within one function.
+/// Dialect of the null device, with its state for one function.
 #[derive(Default)]
 pub(crate) struct Null {
     /// Declarations of the error messages of the function, without their names.
@@ -56,11 +57,9 @@ pub(crate) struct Null {
     axes: Vec<ForKind>,
     /// Thread axes of the enclosing loops.
     open: Vec<ForKind>,
-    /// Number of indices of each thread axis.
+    /// Number of threads along each thread axis.
     extents: Vec<(ForKind, String)>,
-    /// Barriers inside of the outermost loops over the threads of a block.
-    barriers: Barriers,
-    /// Number of parameters, which come first in the scope.
+    /// Number of parameters, which are the first entries of the scope.
     num_params: usize,
 }
 
@@ -81,12 +80,13 @@ impl Visitor for Axes {
     }
 }
 
-/// Returns the function that returns the index of a thread in an axis, such as `thread_index_x` for `threadIdx.x`.
+/// Returns the name of the built-in function for the index of a thread in an axis, such as `thread_index_x`
+/// for `threadIdx.x`.
 fn index_function(axis: ForKind) -> String {
     axis.text().replace("Idx.", "_index_")
 }
 
-/// Returns true if an expression reads no memory and calls no function.
+/// Returns true if an expression neither reads memory nor calls functions.
 fn is_arithmetic(expr: &Expr) -> bool {
     struct Find(bool);
     impl Visitor for Find {
@@ -101,7 +101,8 @@ fn is_arithmetic(expr: &Expr) -> bool {
 }
 
 impl Body<'_, Null> {
-    /// Generates a loop that is bound to a thread axis: the index of the thread, around the body.
+    /// Generates a loop that is bound to a thread axis: defines the index of the thread and generates the
+    /// body.
     fn bound_loop(&mut self, node: &For) -> Result<()> {
         let (axis, var) = (node.kind, &node.loop_var);
         let extent = self.place(&node.extent)?;
@@ -239,7 +240,7 @@ impl Dialect for Null {
         let size = match value.abs() {
             size if size.is_nan() => return Ok(format!("nan_{of}")),
             size if size.is_infinite() => "inf".to_owned(),
-            // The shortest decimal number whose nearest `float32` it is.
+            // The literal is the shortest decimal number whose nearest `float32` is the value.
             size if dtype == DType::FLOAT32 => format!("{:?}", size as f32),
             size => format!("{size:?}"),
         };
@@ -322,7 +323,7 @@ impl Dialect for Null {
                 node.loop_var.name
             );
         }
-        // A parallel loop in another one is executed by the thread of its iteration.
+        // A parallel loop inside another one is executed entirely by the thread of the outer iteration.
         if node.kind != ForKind::Parallel || body.dialect.is_in_thread {
             return body.loop_with(node, Null::loop_head, |body| {
                 body.inner(&node.body)?;
@@ -372,7 +373,7 @@ impl Dialect for Null {
         if !dialect.is_in_thread && dialect.open.iter().any(|axis| !axis.is_over_blocks()) {
             bail!("ValueError", "buffer `{}` is allocated between loops over threads", buffer.name);
         }
-        // Outside of threads, memory is that of a block.
+        // Memory that is not private to a thread belongs to a block.
         if dialect.axes.iter().any(|axis| axis.is_over_blocks() && !dialect.open.contains(axis)) {
             bail!(
                 "ValueError",

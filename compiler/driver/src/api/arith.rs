@@ -1,4 +1,4 @@
-//! `arith.*`: analysis of integer expressions.
+//! Global functions `arith.*`: analysis of integer expressions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,8 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::size;
 
-/// Facts about variables and conditions, from which properties of expressions are derived.
+/// Integer analyzer for other languages. It derives properties of expressions from facts about variables and
+/// conditions.
 #[derive(Object)]
 #[object(key = "arith.Analyzer", init = false)]
 struct Analyzer {
@@ -28,7 +29,8 @@ impl Analyzer {
     }
 }
 
-/// Returns the expression, or an error if it contains itself. Each node is visited once, even if many nodes share it.
+/// Returns the expression of an operand, or an error if the expression contains itself. Each shared node is
+/// visited once.
 fn finite(operand: Operand) -> Result<Expr> {
     size::check_acyclic(&operand.0, "the expression")?;
     Ok(operand.0)
@@ -42,7 +44,8 @@ fn analyzer() -> Ref<Analyzer> {
 
 #[methods]
 impl Analyzer {
-    /// Declares that a variable takes `extent` consecutive values from `min` on. `extent` is assumed to be at least 1.
+    /// Declares that a variable takes `extent` consecutive values, beginning with `min`. `extent` is assumed
+    /// to be at least 1.
     fn bind(&self, var: Ref<Var>, min: Operand, extent: Operand) -> Result<()> {
         self.state().analyzer.bind(&var, &finite(min)?, &finite(extent)?);
         Ok(())
@@ -69,14 +72,14 @@ impl Analyzer {
         Ok(())
     }
 
-    /// Returns two integers: a lower and an upper bound of an expression. A bound is None if it is not known.
+    /// Returns a lower and an upper bound of an expression as integers. A bound is None if it is not known.
     fn const_bound(&self, expr: Operand) -> Result<Vec<Option<i64>>> {
         let Bound { min, max } = self.state().analyzer.const_bound(&finite(expr)?);
         Ok(vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)])
     }
 
-    /// Returns two integers, a factor and a remainder. The value of the expression is a multiple of the factor, plus
-    /// the remainder.
+    /// Returns two integers, a factor and a remainder. The value of the expression is a multiple of the
+    /// factor, plus the remainder.
     fn modular(&self, expr: Operand) -> Result<Vec<i64>> {
         let (factor, rest) = self.state().analyzer.modular(&finite(expr)?);
         Ok(vec![factor, rest])
@@ -87,21 +90,22 @@ impl Analyzer {
         self.state().analyzer.simplify(&finite(expr)?)
     }
 
-    /// Returns true if a condition is proven to hold always.
+    /// Returns true if a condition is proven to hold for all values of its variables.
     fn can_prove(&self, condition: Operand) -> Result<bool> {
         Ok(self.state().analyzer.can_prove(&finite(condition)?))
     }
 
-    /// Returns a lower and an upper bound of an expression, as expressions of the other variables, while the variables
-    /// in `over` take all values of their domains. Returns None if no bounds are known.
+    /// Returns a lower and an upper bound of an expression while the variables in `over` take all values of
+    /// their domains. The bounds are expressions of the other variables. Returns None if no bounds are known.
     fn bounds(&self, expr: Operand, over: Vec<Ref<Var>>) -> Result<Option<Array<Expr>>> {
         size::check_expr(&expr.0, "the expression")?;
         let bounds = self.state().analyzer.bounds(&expr.0, &over);
         Ok(bounds.map(|(low, high)| [low, high].into_iter().collect()))
     }
 
-    /// Returns a region of a buffer that contains all accesses while the variables in `over` take all values of their
-    /// domains: the first index and the extent of each dimension. Returns None if no region is known.
+    /// Returns a region of a buffer that contains all accesses while the variables in `over` take all values
+    /// of their domains. The region consists of the first index and the extent of each dimension. Returns
+    /// None if no region is known.
     fn region(&self, accesses: Vec<Vec<Operand>>, over: Vec<Ref<Var>>) -> Result<Option<Array<Array<Expr>>>> {
         let accesses: Vec<Array<Expr>> = accesses.into_iter().map(exprs).collect();
         for index in accesses.iter().flat_map(|indices| indices.iter()) {

@@ -1,4 +1,4 @@
-//! `compiler.*`: lowering, code generation, and builds.
+//! Global functions `compiler.*`: lowering, code generation, and builds.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use anyfn_passes::Pipeline;
 use crate::BuildOptions;
 use crate::target::{AsTarget, host};
 
-/// Returns the target described by `target`: the kind of a target, a map of options, or a target itself. Without an
-/// argument, returns the target of this machine.
+/// Returns the target that `target` describes. The argument is a target kind, a map of options, or a target.
+/// If it is omitted, returns the target of this machine.
 #[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
     target.map_or_else(host, |target| target.0)
 }
 
-/// Lowers a module to the form that code generators take, by the passes of `pipeline` or of the default pipeline.
-/// `target` replaces the target of the module.
+/// Lowers a module to the form that code generators accept, by the passes of `pipeline` or of the default
+/// pipeline. `target` replaces the target of the module.
 #[register("compiler.lower", blocking)]
 fn lower(
     module: Ref<IRModule>,
@@ -28,8 +28,7 @@ fn lower(
     crate::lower(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// Returns the source of a module in the dialect of its target, such as C, lowered by the passes of `pipeline` or of the
-/// default pipeline.
+/// Returns the C source of a module that is lowered by the passes of `pipeline` or of the default pipeline.
 #[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,

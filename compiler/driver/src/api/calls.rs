@@ -1,4 +1,4 @@
-//! `tir.*`: calls from compiled code to functions outside of it.
+//! Global functions `tir.*`: calls from compiled code to external functions.
 
 use anyfn::{Any, AnyView, DType, FromArg, IntoAny, Mismatch, ObjectRef, Result, Schema, register};
 use anyfn_ir::expr::Expr;
@@ -12,19 +12,19 @@ fn call_packed(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType)
     packed::call_packed(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Creates a call of a C function by its symbol. Arguments have the same forms as those of `call_packed`.
+/// Creates a call of a C function by its symbol. The arguments have the same forms as in `call_packed`.
 #[register("tir.call_extern")]
 fn call_extern(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType) -> Result<Expr> {
     packed::call_extern(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Marks a buffer, or a region of one, as an argument that the called function only reads.
+/// Marks an argument, a buffer or a region of one, as read-only for the called function.
 #[register("tir.read_only")]
 fn read_only(buffer: ObjectRef) -> Result<Expr> {
     packed::read_only(buffer)
 }
 
-/// An argument of a call, converted from a number, a string or an IR node.
+/// Argument of a call, converted from a number, a string or an IR node.
 struct CallArg(ObjectRef);
 
 impl FromArg for CallArg {

@@ -1,4 +1,4 @@
-//! `tir.*`: default schedules.
+//! Global functions `tir.*`: default schedules.
 
 use anyfn::{Ref, Result, register};
 use anyfn_ir::func::PrimFunc;

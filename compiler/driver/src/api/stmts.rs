@@ -1,4 +1,4 @@
-//! `tir.*`: buffers and statements.
+//! Global functions `tir.*`: buffers and statements.
 
 use anyfn::{DType, ObjectRef, PackedFunc, Ref, Result, bail, register};
 use anyfn_arith::Analyzer;
@@ -9,7 +9,7 @@ use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::{make, ops, size};
 
-/// Creates a compact buffer in memory of the scope `global`, `shared` or `local`.
+/// Creates a compact buffer with the memory scope `global`, `shared` or `local`.
 #[register("tir.decl_buffer")]
 fn decl_buffer(
     shape: Vec<Operand>,
@@ -23,8 +23,8 @@ fn decl_buffer(
     Ok(make::buffer_in(scope, name, exprs(shape), dtype))
 }
 
-/// Returns an element or a region of a buffer. `begins` contains an index for each dimension. A dimension of a region
-/// also has an end of the range in `ends`.
+/// Returns an element or a region of a buffer. `begins` contains an index for each dimension. For each
+/// dimension that has a range instead, `ends` contains the end of the range.
 #[register("tir.buffer_at")]
 fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand>>) -> Result<ObjectRef> {
     let begins = exprs(begins);
@@ -78,8 +78,8 @@ fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
     Ok(make::seq(seq))
 }
 
-/// Creates a loop over `0 <= i < extent`. A function that is called with the loop variable `i` returns the body. The
-/// loop is serial by default.
+/// Creates a loop over `0 <= i < extent`. `body` is called with the loop variable `i` and returns the body.
+/// The loop is serial by default.
 #[register("tir.for_loop")]
 fn for_loop(
     extent: Operand,

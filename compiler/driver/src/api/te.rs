@@ -1,4 +1,4 @@
-//! `te.*`: tensor expressions.
+//! Global functions `te.*`: tensor expressions.
 
 use anyfn::{Any, AnyView, Array, DType, Error, ObjectRef, PackedFunc, Ref, Result, bail, register};
 use anyfn_ir::expr::{CommReducer, Expr, IterVar};
@@ -8,7 +8,7 @@ use anyfn_ir::stmt::StmtNode;
 use anyfn_ir::{make, ops};
 use anyfn_te::Tensor;
 
-/// Creates a tensor whose elements are passed to the compiled function as an argument.
+/// Creates an input tensor, whose elements are passed to the compiled function as an argument.
 #[register("te.placeholder")]
 fn placeholder(
     shape: Vec<Operand>,
@@ -18,8 +18,8 @@ fn placeholder(
     anyfn_te::placeholder(exprs(shape), dtype, name)
 }
 
-/// Creates a tensor whose elements are computed by a function of their indices. If the function returns several values,
-/// creates a tensor for each of them and returns an array of tensors.
+/// Creates a tensor and computes each element by a function of its indices. If the function returns several
+/// values, creates a tensor for each of them and returns an array of tensors.
 #[register("te.compute")]
 fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
     let mut is_one = false;
@@ -35,7 +35,7 @@ fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name:
     if is_one { Any::new(tensors.get(0)?) } else { Any::new(tensors) }
 }
 
-/// Creates a reduction axis that takes `extent` consecutive values from `min` on.
+/// Creates a reduction axis that takes `extent` consecutive values, beginning with `min`.
 #[register("te.reduce_axis")]
 fn reduce_axis(min: Operand, extent: Operand, #[default("k")] name: &str) -> Result<Ref<IterVar>> {
     anyfn_te::reduce_axis(min.0, extent.0, name)
@@ -102,8 +102,8 @@ fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReduce
     anyfn_te::reducer(&dtypes, combine, identity)
 }
 
-/// Returns expressions for the values `source` combined by a reducer over reduction axes. If `condition` is given, only
-/// values for which it holds are combined.
+/// Returns expressions for the results of combining the values `source` by a reducer over reduction axes. If
+/// `condition` is given, only values for which it holds are combined.
 #[register("te.reduce")]
 fn reduce(
     reducer: Ref<CommReducer>,
@@ -144,8 +144,8 @@ fn external(
     })
 }
 
-/// Creates a function that computes tensors. `args` contains its arguments: placeholders, variables, and the tensors
-/// that it computes.
+/// Creates a function that computes tensors. `args` contains the arguments of the function: placeholders,
+/// variables, and the computed tensors.
 #[register("te.create_prim_func")]
 fn create_prim_func(args: Vec<ObjectRef>, #[default("main")] name: &str) -> Result<Ref<PrimFunc>> {
     anyfn_te::create_prim_func(&args, name)

@@ -1,4 +1,4 @@
-//! `tir.parse`: parses functions and modules. `tir.interpret`: interprets functions.
+//! Global functions `tir.parse` and `tir.interpret`, which parse and interpret functions.
 
 use anyfn::{Any, Array, ObjectRef, Ref, Result, register};
 use anyfn_ir::func::PrimFunc;
@@ -9,7 +9,7 @@ fn parse(text: &str) -> Result<ObjectRef> {
     anyfn_parser::parse(text)
 }
 
-/// Interprets a function with the given tensors and numbers as arguments, and checks each step.
+/// Interprets a function with the given tensors and numbers as arguments. Each step is checked.
 #[register("tir.interpret", blocking)]
 fn interpret(func: Ref<PrimFunc>, args: Array<Any>) -> Result<()> {
     anyfn_interp::interpret(&func, &args)

@@ -1,4 +1,4 @@
-//! `tir.*`: nodes of the tensor IR.
+//! Global functions `tir.*`: nodes of the tensor IR.
 
 use anyfn::{DType, Map, ObjectRef, Ref, Result, bail, register};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -29,7 +29,7 @@ fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
     }
 }
 
-/// Creates a string, for use as an argument of a call.
+/// Creates a string constant, which is used as an argument of a call.
 #[register("tir.string")]
 fn string(text: &str) -> Expr {
     ops::string(text)
@@ -56,7 +56,7 @@ fn power(a: Operand, b: Operand) -> Result<Expr> {
     ops::power(a.0, b.0)
 }
 
-/// Negates a boolean, or inverts all bits of an integer.
+/// Negates a Boolean, or inverts all bits of an integer.
 #[register("tir.not")]
 fn not(a: Operand) -> Result<Expr> {
     ops::not(a.0)
@@ -68,7 +68,7 @@ fn neg(a: Operand) -> Result<Expr> {
     ops::neg(a.0)
 }
 
-/// Returns true where a floating-point number is NaN, and false for integers.
+/// Returns a Boolean expression that is true where a floating-point number is NaN. It is false for integers.
 #[register("tir.isnan")]
 fn isnan(a: Operand) -> Result<Expr> {
     ops::is_nan(a.0)
@@ -80,8 +80,7 @@ fn truncdiv(a: Operand, b: Operand) -> Result<Expr> {
     ops::trunc_div(a.0, b.0)
 }
 
-/// Returns the largest or smallest value of a data type. For floating-point types, it is the largest or smallest finite
-/// value.
+/// Returns the largest or smallest value of a data type, which is finite for floating-point types.
 #[register("tir.limit")]
 fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     ops::finite_limit(dtype, largest)
@@ -93,15 +92,16 @@ fn cast(value: Operand, dtype: DType) -> Result<Expr> {
     ops::cast(value.0, dtype)
 }
 
-/// Selects one of two values by a condition. Elements that only the other value uses are not read, so their indices may
-/// be out of bounds.
+/// Selects one of two values by a condition. The other value is not evaluated, so its indices may be out of
+/// bounds.
 #[register("tir.select")]
 fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
     ops::select(condition.0, true_value.0, false_value.0)
 }
 
-/// Creates a call of a function that code generators know by name, such as `exp`. If no data type is given, the result
-/// has the data type of the first argument, and two arguments are first converted to a common data type.
+/// Creates a call of a function that code generators know by name, such as `exp`. If no data type is given,
+/// the result has the data type of the first argument; two arguments are first converted to a common data
+/// type.
 #[register("tir.call")]
 fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
     if let ([a, b], None) = (&mut *args, dtype) {
@@ -114,13 +114,13 @@ fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> 
     }
 }
 
-/// Returns an expression, statement, function or module as source code.
+/// Returns the source code of an expression, statement, function or module.
 #[register("tir.text")]
 fn text(node: ObjectRef) -> String {
     printer::text(&node)
 }
 
-/// Creates a module from functions and the names under which they are called.
+/// Creates a module from a map of function names to functions.
 #[register("tir.module")]
 fn module(functions: Map<anyfn::String, Ref<PrimFunc>>) -> Ref<IRModule> {
     Ref::new(IRModule { functions, attrs: Map::new() })

@@ -1,4 +1,4 @@
-//! `tir.transform.*`: the passes of the compiler by name, and the default pipeline.
+//! Global functions `tir.transform.*`: the passes of the compiler by name, and the default pipeline.
 
 use anyfn::{ObjectRef, Ref, Result, register};
 use anyfn_passes::{Pass, Pipeline};
@@ -17,14 +17,14 @@ fn names() -> Vec<&'static str> {
     pipeline::pass_names()
 }
 
-/// Creates the default pipeline: the passes that schedule functions, and those that lower them to the form that code
-/// generators take.
+/// Creates the default pipeline, which schedules functions and lowers them to the form that code generators
+/// accept.
 #[register("tir.transform.default_pipeline")]
 fn default_pipeline() -> Result<Ref<Pipeline>> {
     pipeline::default_pipeline()
 }
 
-/// Inlines cheap stages into their users, in functions that are not scheduled yet.
+/// Inlines cheap stages into the stages that use their results, in functions that are not scheduled yet.
 #[register("tir.transform.inline", blocking)]
 fn inline(node: ObjectRef) -> Result<ObjectRef> {
     pipeline::pass("inline")?.run(node)

@@ -1,4 +1,4 @@
-//! Detection of processors: of this machine, and of the targets of C compilers.
+//! Detection of the processor of this machine and of the processors that C compilers target.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -44,7 +44,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("rvv", "__riscv_vector"),
 ];
 
-/// Architectures, each with the macro that C compilers predefine for it.
+/// Processor architectures, each with the macro that C compilers predefine for it.
 const ARCHS: &[(&str, &str)] = &[
     ("x86_64", "__x86_64__"),
     ("aarch64", "__aarch64__"),
@@ -56,7 +56,7 @@ const ARCHS: &[(&str, &str)] = &[
     ("loongarch64", "__loongarch64"),
 ];
 
-/// Returns the name and the properties of the processor for which a compiler command generates code.
+/// Returns the name and properties of the processor for which a compiler command generates code.
 pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(String, Cpu)> {
     if let Some(bad) =
         mcpu.as_ref().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c)))
@@ -73,7 +73,7 @@ pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(St
     Ok((mcpu, cpu))
 }
 
-/// Returns the compiler arguments that choose a processor.
+/// Returns the compiler arguments that select a processor.
 pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     match (mcpu, arch) {
         ("", _) => Vec::new(),
@@ -82,8 +82,8 @@ pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if a command compiles for this machine, judged by its name and arguments. The name of a cross compiler
-/// contains its target.
+/// Returns true if the name and arguments of a compiler command indicate that it compiles for this machine.
+/// The name of a cross compiler contains its target.
 fn compiles_for_this_machine(cc: &str) -> bool {
     let words = words(cc);
     let name = name(&words);
@@ -95,7 +95,7 @@ fn compiles_for_this_machine(cc: &str) -> bool {
             .any(|word| word.trim_start_matches('-').starts_with("target") || word.starts_with("-m"))
 }
 
-/// Returns true if compilers for this architecture accept `native` as the name of a processor.
+/// Returns true if compilers for the architecture of this machine accept `native` as a processor name.
 const fn has_native() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))
 }
@@ -118,18 +118,20 @@ fn this() -> Cpu {
     Cpu { arch: std::env::consts::ARCH.to_owned(), vector_bytes: vector_bytes(&features, None), features }
 }
 
-/// Returns the size of a vector register in bytes. The default is 16, which compilers can compose from smaller registers.
+/// Returns the size of a vector register in bytes. The default is 16; if necessary, compilers use several
+/// smaller registers.
 fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
     match features {
         _ if features.contains(&"avx512f") => 64,
         _ if features.contains(&"avx") => 32,
-        // Only if its length is specified: the length of SVE vectors is otherwise unknown at compile time.
+        // SVE is used only if its vector length is specified, because the length is otherwise unknown at
+        // compile time.
         _ if sve_bits.is_some_and(|bits| bits >= 128) => sve_bits.unwrap_or(128) / 8,
         _ => 16,
     }
 }
 
-/// Determines the processor that a compiler targets, by means of its predefined macros. The result is cached.
+/// Determines the processor that a compiler targets from its predefined macros. The result is cached.
 fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     type Known = HashMap<(String, String, Vec<String>), Cpu>;
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -153,7 +155,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     Ok(cpu)
 }
 
-/// Runs a compiler so that it lists its predefined macros, and returns this list.
+/// Runs a compiler to list its predefined macros, and returns the list.
 fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     let words = words(cc);
     let mut command = Command::new(words.first().map_or("cc", String::as_str));
@@ -166,8 +168,8 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     }
 }
 
-/// Runs a command and returns its status, output and error output. If the calling thread is interrupted, the process is
-/// killed.
+/// Runs a command and returns its status, its output and its error output. If the calling thread is
+/// interrupted, the process is killed.
 fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {
         std::thread::Builder::new().spawn(move || {
@@ -197,8 +199,8 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
     Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
-/// Splits a command such as `Target::cc` into words like a shell: blanks in quotes are part of a word. The path of an
-/// existing file is one word.
+/// Splits a command such as `Target::cc` into words as a shell does: blanks in quotes are part of a word. A
+/// command that is the path of an existing file is one word.
 pub(crate) fn words(command: &str) -> Vec<String> {
     if command.contains('/') && Path::new(command).is_file() {
         return vec![command.to_owned()];
@@ -235,7 +237,7 @@ pub(crate) fn no_compiler(cc: &str, reason: &str) -> Error {
     Error::new("RuntimeError", &text)
 }
 
-/// Returns the Debian package that contains a compiler, judged by its name.
+/// Returns the name of the Debian package that contains a compiler, derived from the name of the compiler.
 fn package(cc: &str) -> String {
     match name(&words(cc)).split_once("-linux-") {
         Some((arch, rest)) if rest.contains("-gcc") => {
@@ -274,7 +276,7 @@ pub(super) fn this_one() -> &'static str {
     })
 }
 
-/// Derives a processor from the macros that a compiler predefines for it.
+/// Determines the properties of a processor from the macros that a compiler predefines for it.
 fn read(macros: &str) -> Cpu {
     let defined: HashMap<&str, &str> = macros
         .lines()
@@ -350,7 +352,7 @@ mod tests {
         let asked = ask("cc", "native", &[]).unwrap();
         let here = this();
         assert_eq!((asked.arch, asked.vector_bytes), (here.arch, here.vector_bytes));
-        // A compiler that is older than the processor knows only some of its features.
+        // A compiler that is older than the processor may know only some of its features.
         assert!(asked.features.iter().all(|feature| here.features.contains(feature)));
     }
 }

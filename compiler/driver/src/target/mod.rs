@@ -1,4 +1,4 @@
-//! Construction of targets: options are completed by what is detected on this machine or reported by the C compiler.
+//! Construction of targets. Omitted options are detected on this machine or reported by the C compiler.
 
 mod cpu;
 
@@ -109,8 +109,8 @@ pub(crate) fn processor(target: &Target) -> &'static str {
 
 #[methods(of = Target)]
 impl TargetOptions {
-    /// Creates a target: the machine that code is generated for, and the command `cc` that compiles the code. Omitted
-    /// arguments are derived from this machine, or from the machine that the compiler targets.
+    /// Creates a target: the processor for which code is generated, and the command `cc` that compiles the
+    /// code. Omitted arguments are derived from this machine, or from the machine that the compiler targets.
     #[init]
     #[blocking]
     #[name = "new"]
@@ -129,8 +129,8 @@ impl TargetOptions {
     }
 }
 
-/// Target, or a value that converts to one: its kind, or a map of its kind and its options by name. It holds an error if
-/// the target is invalid or if its detection was interrupted.
+/// Target, converted from a target kind or from a map of a kind and options. It holds an error if the target
+/// is invalid or if its detection was interrupted.
 pub(crate) struct AsTarget(pub(crate) Result<Ref<Target>>);
 
 impl FromArg for AsTarget {

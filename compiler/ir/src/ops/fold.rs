@@ -9,8 +9,8 @@ use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt};
 use crate::stack::on_enough_stack;
 
-/// Returns true if `value` is in the range of a scalar data type. For `uint64`, `value` holds the bits, so every `i64`
-/// is in range.
+/// Returns true if `value` is in the range of a scalar data type. For `uint64`, every `i64` is in range,
+/// since `value` holds the bits of the unsigned value.
 pub(crate) fn fits(value: i64, dtype: DType) -> bool {
     let bits = u32::from(dtype.0.bits);
     match dtype.0.code {
@@ -55,8 +55,9 @@ fn float(value: f64, dtype: DType) -> Option<Expr> {
     ops::splat(scalar, dtype.lanes()).ok()
 }
 
-/// Converts a constant to the scalar type `dtype`. Returns `None` if the type cannot hold an integer, which must be at
-/// most 2^53 for a floating-point type. Also returns `None` if a floating-point number would become an integer.
+/// Converts a numeric constant to the scalar type `dtype`. Returns `None` for an integer that the type cannot
+/// represent exactly (beyond 2^53 for floating-point types), and for a floating-point constant if the type is
+/// an integer type.
 pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(expr) {
         ExprKind::IntImm(node) if !node.dtype.is_bool() && node.whole() <= i64::MAX.into() => {
@@ -75,8 +76,8 @@ pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// Folds the conversion of a constant to another data type. Returns `None` for a conversion that is left to the
-/// generated code, such as one to a narrower floating-point type.
+/// Folds the conversion of a constant to another data type. Returns `None` if the conversion must be left to
+/// the generated code, such as a conversion to a narrower floating-point type.
 pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(value) {
         ExprKind::IntImm(node) if node.whole() > i64::MAX.into() => None,
@@ -91,7 +92,8 @@ pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// Folds an operation on constants, and an operation whose result follows from one operand, such as `x * 0`.
+/// Folds an operation on two constants, or one whose result follows from a single constant operand, such as
+/// `x * 0`.
 ///
 /// Returns `None` if nothing can be folded, if an integer result overflows, or if folding would round a floating-point
 /// result differently than the generated code does.
@@ -181,7 +183,7 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     if dtype.0.code != kDLFloat {
         return None;
     }
-    // Rounds once, in the precision of the type, as the hardware does.
+    // Rounds once, in the precision of the data type, as the processor does.
     let narrow = |of32: fn(f32, f32) -> f32, of64: fn(f64, f64) -> f64| match dtype.0.bits {
         32 => float(of32(x as f32, y as f32).into(), dtype),
         64 => float(of64(x, y), dtype),
@@ -196,8 +198,8 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     }
 }
 
-/// Folds an operation whose result follows from a constant operand, as in `x + 0`, or from the operands being the same
-/// node, as in `x - x`.
+/// Folds an operation whose result follows from a constant operand, as in `x + 0`, or from identical
+/// operands, as in `x - x`.
 fn identities(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let (x, y) = (constant(a), constant(b));
     match (op, x, y) {

@@ -130,7 +130,7 @@ pub fn string(text: &str) -> Expr {
     Ref::new(StringImm { base: PrimExpr { dtype: HANDLE }, value: text.into() }).into_parent()
 }
 
-/// Creates an integer or floating-point constant from an integer, depending on the data type.
+/// Creates a constant of an integer or floating-point type from an integer.
 ///
 /// # Errors
 /// Returns the error of [`int`].
@@ -306,7 +306,8 @@ fn splat_if_one(value: Expr, lanes: u16) -> Result<Expr> {
     if value.dtype.lanes() == 1 { splat(value, lanes) } else { Ok(value) }
 }
 
-/// Returns the data type to which operands of two scalar types are converted, or `None` if the types cannot be unified.
+/// Returns the common data type to which operands of two scalar types are converted, or `None` if there is no
+/// implicit conversion.
 fn common(a: DType, b: DType) -> Option<DType> {
     let longer = if a.0.bits >= b.0.bits { a } else { b };
     let is_plain_float = |dtype: DType| dtype.0.code == kDLFloat || dtype.0.code == kDLBfloat;
@@ -322,7 +323,7 @@ fn common(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// Returns the data type of the result of an operation and the operands with unified data types.
+/// Unifies the data types of the operands. Returns the data type of the result, and the converted operands.
 ///
 /// # Errors
 /// Returns `TypeError` if the operation does not accept the data types.
@@ -467,7 +468,8 @@ pub fn neg(a: Expr) -> Result<Expr> {
     sub(zero, a)
 }
 
-/// Creates a test for NaN: a Boolean that is true if a floating-point number is NaN. For integers, it is false.
+/// Creates a Boolean that is true if a floating-point number is NaN. The result is the constant false for
+/// integers.
 ///
 /// # Errors
 /// Returns `TypeError` if the value is not a number.
@@ -515,8 +517,8 @@ pub fn abs(a: Expr) -> Result<Expr> {
     }
 }
 
-/// Raises a value to a power. If the exponent is a small non-negative integer constant, the power is expanded to
-/// products. Otherwise, it is a call of the floating-point function `pow`.
+/// Raises a value to a power. A power with a small non-negative integer constant as its exponent is expanded
+/// to products. Any other power becomes a call of the floating-point function `pow`.
 ///
 /// # Errors
 /// Returns `TypeError` for an integer base unless the exponent is a constant between 0 and 64 or a floating-point number.
@@ -553,7 +555,8 @@ pub fn power(a: Expr, b: Expr) -> Result<Expr> {
     Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
 
-/// Chooses one of two values. The other value is not evaluated, so it may read outside the bounds of a buffer.
+/// Chooses one of two values. The other value is not evaluated, so it may contain an index that is out of
+/// bounds.
 ///
 /// # Errors
 /// Returns `TypeError` if the condition is not Boolean, if its number of lanes does not match, or if the values cannot be
@@ -586,7 +589,7 @@ pub fn load(buffer: &Ref<Buffer>, indices: Array<Expr>) -> Result<Expr> {
     Ok(Ref::new(BufferLoad { base: PrimExpr { dtype }, buffer: buffer.clone(), indices }).into_parent())
 }
 
-/// Creates a load of an element of a tensor of a tensor expression.
+/// Creates a load of an element of a tensor that a tensor expression defines.
 ///
 /// # Errors
 /// Returns the same errors as [`load`].
@@ -614,14 +617,15 @@ pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> R
     Ok(lanes)
 }
 
-/// Names of the mathematical functions of floating-point numbers. The functions are pure and also apply to vectors.
+/// Names of the mathematical functions of floating-point numbers. The functions have no side effects and also
+/// apply to vectors.
 pub const MATH: &[&str] = &[
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
     "round", "erf", "fabs", "pow", "atan2", "fmod", "hypot", "copysign",
 ];
 
-/// Creates a call of a mathematical function. Its data type is that of the first argument.
+/// Creates a call of a mathematical function. The data type of the result is that of the first argument.
 ///
 /// # Errors
 /// Returns `TypeError` if there are no arguments, or if an argument of a function in [`MATH`] is not a floating-point

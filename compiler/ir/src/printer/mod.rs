@@ -26,7 +26,7 @@ pub const KEYWORDS: &[&str] = &[
     "False", "None",
 ];
 
-/// Names that look like functions in the source, but are the syntax of other nodes and statements.
+/// Reserved names of forms that are written like function calls but denote other nodes or statements.
 pub const FORMS: &[&str] = &[
     "alloc",
     "attr",
@@ -128,10 +128,10 @@ struct Printer {
     taken: HashSet<String>,
     /// Name of the first buffer whose field `data` is a given variable, by the address of the variable.
     data: HashMap<usize, String>,
-    /// Buffers that share the memory of another buffer and that no statement defines, by the address of their variable
-    /// `data`.
+    /// Buffers that share the memory of another buffer and are not defined by a statement, grouped by the
+    /// address of their variable `data`.
     aliases: HashMap<usize, Vec<Ref<Buffer>>>,
-    /// True while the shapes of parameters are printed, which define a variable at its first use.
+    /// True while the shapes of parameters are printed. There, the first use of a variable defines it.
     defining: bool,
 }
 

@@ -153,7 +153,7 @@ impl Printer {
             p.put(&name);
         });
         self.put(" in ");
-        // An `int32` constant states its type if the variable has another one.
+        // An `int32` constant is printed with its type if the variable has a different one.
         let bound = |p: &mut Self, expr: &Expr| match ExprKind::of(expr) {
             ExprKind::IntImm(node) if node.dtype == DType::INT32 && dtype != DType::INT32 => {
                 let _ = write!(p.out, "int32({})", node.value);

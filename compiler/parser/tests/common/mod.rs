@@ -1,4 +1,4 @@
-//! Random programs with all kinds of nodes.
+//! Generator of random programs with all kinds of nodes.
 
 use anyfn::{Any, Array, DType, Map, ObjectRef, Ref};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
@@ -14,7 +14,7 @@ const NAMES: &[&str] =
     &["x", "i", "for", "A", "A", "data", "v 1", "", "1st", "größe", "axis", "range", "float32", "sum", "C.D"];
 const TYPES: &[&str] = &["int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool"];
 
-/// Variables and buffers that are defined at a point of the program.
+/// Variables and buffers that are defined at a position of the program.
 #[derive(Clone, Default)]
 struct Known {
     vars: Vec<Ref<Var>>,
@@ -177,7 +177,7 @@ impl Programs {
     fn binary(&mut self, ops: &[BinaryOp], dtype: DType, depth: usize) -> Expr {
         let op = self.random.pick(ops);
         let (a, b) = (self.expr(dtype, depth), self.expr(dtype, depth));
-        // A division by a constant 0 is refused.
+        // A division by a constant 0 is an error.
         node::binary(op, a.clone(), b).unwrap_or(a)
     }
 
@@ -240,7 +240,7 @@ impl Programs {
         })
     }
 
-    /// Adds a buffer to the known ones, and perhaps another buffer on the same memory.
+    /// Adds a buffer to the known buffers, and sometimes another buffer that shares its memory.
     fn add_buffer(&mut self, buffer: &Ref<Buffer>) {
         self.known.buffers.push(buffer.clone());
         self.add_alias(buffer);
