@@ -317,6 +317,8 @@ class Schedule(Object):
         """Fuses perfectly nested loops into one loop, and returns it.
 
         The loops are a list, or separate arguments: ``fuse(i, j)``.
+
+        The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
         return _step("fuse")(self, _loops(loops, more))
 
@@ -324,6 +326,8 @@ class Schedule(Object):
         """Reorders nested loops into the given order, outermost first. Other loops of the nest keep their positions.
 
         The loops are a list, or separate arguments: ``reorder(i, j)``.
+
+        The page ``docs/schedule-steps.md`` shows a function before and after this step.
         """
         return _step("reorder")(self, _loops(loops, more))
     # End of the generated part.

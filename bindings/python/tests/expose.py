@@ -156,6 +156,12 @@ def results(schedule, loops):
     method("tir.Schedule.rfactor", schedule, "C", loops("C")[2])
 
 
+def threads(schedule, loops):
+    method("tir.Schedule.set_scope", schedule, "C", 0, "shared")
+    method("tir.Schedule.bind", schedule, loops("relu")[0], "blockIdx.x")
+
+
+assert 'bind("blockIdx.x", 8)' in scheduled(func, threads)
 assert "parallel" in scheduled(func, tiles) and "note" in scheduled(func, copies) and "C_rf" in scheduled(func, results)
 scheduled(func, lambda schedule, loops: method("tir.Schedule.reverse_compute_at", schedule, "relu", loops("C")[1]))
 for name, block in (("compute_inline", "P"), ("reverse_compute_inline", "Q")):

@@ -223,6 +223,13 @@ def test_the_steps_as_a_program():
         (lambda s, i, j, k: [s.parallel(i), s.parallel(i)], "loop `i0` is parallel already"),
         (lambda s, i, j, k: [s.split(i, [None, 2]), s.unroll(i)], "loop `i0` is no longer there"),
         (lambda s, i, j, k: [s.reorder([k, i]), s.decompose_reduction("C", i)], "loop `k` outside of it is one of axis `v_k`"),
+        (lambda s, i, j, k: s.bind(i, "threadIdx.w"), "there is no thread axis `threadIdx.w`; there are blockIdx.x, "),
+        (lambda s, i, j, k: s.bind(k, "blockIdx.x"), "`k` cannot be bound to blockIdx.x: its repetitions add to the same elements"),
+        (lambda s, i, j, k: [s.bind(i, "blockIdx.x"), s.bind(i, "blockIdx.y")], "loop `i0` is bound to blockIdx.x already"),
+        (lambda s, i, j, k: [s.bind(i, "threadIdx.x"), s.bind(j, "threadIdx.x")], "cannot be inside of loop `i0`, which is bound to"),
+        (lambda s, i, j, k: s.set_scope("C", 0, "shared"), "the memory scope of `C` cannot be changed: it belongs to whoever calls"),
+        (lambda s, i, j, k: s.set_scope("C", 1, "shared"), "block `C` writes no buffer number 1; writes: C"),
+        (lambda s, i, j, k: s.set_scope("C", 0, "local"), "a memory scope is global or shared, but got `local`"),
     ],
 )
 def test_what_is_refused(refused, text):
@@ -645,6 +652,34 @@ def test_what_cannot_be_moved(make, refused, text):
     with pytest.raises(ValueError) as caught:
         refused(schedule)
     assert text in str(caught.value)
+
+
+def test_tiles_are_computed_by_blocks_of_threads():
+    func, shapes, shape, expected, _ = epilogue(20, 70, 30)
+    schedule = tir.Schedule(func)
+    outer, inner = schedule.split(schedule.get_loops("D")[0], [None, 8])
+    schedule.bind(outer, "blockIdx.x")
+    schedule.bind(inner, "threadIdx.x")
+    schedule.compute_at("C", outer)
+    schedule.set_scope("C", 0, "shared")
+    # The rows of a tile, which the threads of a block share.
+    schedule.bind(schedule.get_loops("C")[1], "threadIdx.x")
+    text = str(schedule)
+    assert 'bind("blockIdx.x", 3)' in text and text.count('bind("threadIdx.x", 8)') == 2
+    assert 'C = alloc((20, 70), "float32", scope="shared")' in text
+    arrays, out = ints(shapes), np.full(shape, np.nan, "float32")
+    # The interpreter runs the threads one after the other; code for the host refuses them.
+    tir.interpret(schedule.func(), *arrays, out)
+    assert (out == expected(*arrays)).all()
+    assert 'sch.set_scope("C", 0, "shared")' in str(schedule.trace())
+    saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
+    assert str(tir.Schedule.replay(func, saved)) == text
+    with pytest.raises(ValueError, match="in each thread of loop `i0_1`, but the threads of a block share that buffer"):
+        again = tir.Schedule(func)
+        loop = again.split(again.get_loops("D")[0], [None, 8])[1]
+        again.bind(loop, "threadIdx.x")
+        again.set_scope("C", 0, "shared")
+        again.compute_at("C", loop)
 
 
 def test_a_parallel_loop_uses_the_threads_of_the_runtime():

@@ -1,9 +1,11 @@
 //! Kinds of parameters of schedule steps.
 //!
-//! A kind defines the form in which a method of [`Schedule`] receives an argument (`given!`), how the
-//! argument is recorded in a [`Step`] (`record`), and how it is read from a recorded step before the step is
-//! applied (`read`). The function that applies the step receives the result of `read` by reference. Kinds are
-//! types without values. Their Python types are listed in `xtask/src/codegen/schedule.rs`.
+//! A kind defines in which form a method of [`Schedule`] receives an argument (`given!`), how the argument is recorded
+//! in a [`Step`] (`record`), and how it is read from a recorded step before the step is applied (`read`). The function
+//! that applies the step receives what `read` returns, by reference. Kinds are types without values. [`Kind`] lists them
+//! for code that handles all steps.
+//!
+//! The table `kinds!` is the only list of kinds. `./x codegen` reads the Python types from it.
 
 use anyfn::{Any, Ref, Result, String, bail};
 use anyfn_ir::expr::{Expr, Var};
@@ -13,32 +15,71 @@ use crate::arguments::Arguments;
 use crate::trace::Step;
 use crate::{Schedule, annotate, index_map};
 
-/// Expands to the type in which a method receives an argument of a kind.
-macro_rules! given {
-    (Block) => { &str };
-    (Loop) => { anyfn::Ref<anyfn_ir::expr::Var> };
-    (Loops) => { Vec<anyfn::Ref<anyfn_ir::expr::Var>> };
-    (Numbers) => { Vec<Option<i64>> };
-    (Text) => { &str };
-    (Buffer) => { anyfn::Any };
-    (IndexMap) => { anyfn::Any };
-    (Pad) => { Option<anyfn_ir::operand::Operand> };
-    (Target) => { anyfn::Any };
-    (Value) => { anyfn::Any };
-}
-pub(crate) use given;
+macro_rules! kinds {
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident: [$($given:tt)+] as $python:literal $(-> [$($returned:tt)+] as $result:literal)?;
+    )*) => {
+        /// Kind of a parameter of a schedule step.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
 
-/// Expands to the type of the result of a method, given the kind of the result.
-macro_rules! returned {
-    () => { () };
-    (Block) => { anyfn::String };
-    (Loop) => { anyfn::Ref<anyfn_ir::expr::Var> };
-    (Loops) => { Vec<anyfn::Ref<anyfn_ir::expr::Var>> };
-}
-pub(crate) use returned;
+        $($(#[$doc])* pub(crate) enum $kind {})*
 
-/// Name of a block.
-pub(crate) enum Block {}
+        /// Expands to the type in which a method receives an argument of a kind.
+        macro_rules! given {
+            $(($kind) => { $($given)+ };)*
+        }
+        pub(crate) use given;
+
+        /// Expands to the type of the result of a method, given the kind of the result.
+        macro_rules! returned {
+            () => { () };
+            $($(($kind) => { $($returned)+ };)?)*
+        }
+        pub(crate) use returned;
+    };
+}
+
+// Each entry consists of the name of a kind and the type in which a method receives an argument, in Rust and in Python.
+// The types behind the arrow are those of a result; a kind without them is only a kind of parameters.
+kinds! {
+    /// Name of a block.
+    Block: [&str] as "str" -> [anyfn::String] as "str";
+
+    /// Loop, given by its variable.
+    Loop: [anyfn::Ref<anyfn_ir::expr::Var>] as "Var" -> [anyfn::Ref<anyfn_ir::expr::Var>] as "Var";
+
+    /// Any number of loops. It must be the last parameter of a step, because Python also accepts the loops as separate
+    /// arguments.
+    Loops: [Vec<anyfn::Ref<anyfn_ir::expr::Var>>] as "Union[Var, Sequence[Var]]"
+        -> [Vec<anyfn::Ref<anyfn_ir::expr::Var>>] as "Array[Var]";
+
+    /// Integers, each of which may be `None`.
+    Numbers: [Vec<Option<i64>>] as "Sequence[Union[int, None]]";
+
+    /// String, such as the scope of a buffer.
+    Text: [&str] as "str";
+
+    /// Buffer of a block, given by its name, by its node, or by its index among the buffers of the block.
+    Buffer: [anyfn::Any] as "_BufferName";
+
+    /// Change of the layout of a buffer: a `tir.IndexMap`, or a function of indices. It must follow the block and the
+    /// buffer.
+    IndexMap: [anyfn::Any] as "Union[IndexMap, Callable[..., Sequence[_Operand]]]";
+
+    /// Value of locations that hold no element, if they get one. It must be the last parameter of a step, because a
+    /// trace contains it only if it is given.
+    Pad: [Option<anyfn_ir::operand::Operand>] as "Union[int, float, PrimExpr, None]";
+
+    /// Loop, given by its variable, or block, given by its name.
+    Target: [anyfn::Any] as "Union[Var, str]";
+
+    /// Value of any type.
+    Value: [anyfn::Any] as "Any";
+}
 
 impl Block {
     pub(crate) fn record(given: &str, _: &Schedule, step: &mut Step) -> Result<()> {
@@ -51,9 +92,6 @@ impl Block {
     }
 }
 
-/// Loop, given by its variable.
-pub(crate) enum Loop {}
-
 impl Loop {
     pub(crate) fn record(given: Ref<Var>, schedule: &Schedule, step: &mut Step) -> Result<()> {
         step.loops.push(schedule.number_of(&given)?)
@@ -64,10 +102,6 @@ impl Loop {
     }
 }
 
-/// Any number of loops. It must be the last parameter of a step, because Python also accepts the loops as separate
-/// arguments.
-pub(crate) enum Loops {}
-
 impl Loops {
     pub(crate) fn record(given: Vec<Ref<Var>>, schedule: &Schedule, step: &mut Step) -> Result<()> {
         given.into_iter().try_for_each(|one| Loop::record(one, schedule, step))
@@ -77,9 +111,6 @@ impl Loops {
         arguments.loops(parameter)
     }
 }
-
-/// List of integers, each of which may be `None`.
-pub(crate) enum Numbers {}
 
 impl Numbers {
     pub(crate) fn record(given: Vec<Option<i64>>, _: &Schedule, step: &mut Step) -> Result<()> {
@@ -92,9 +123,6 @@ impl Numbers {
     }
 }
 
-/// String, such as the scope of a buffer.
-pub(crate) enum Text {}
-
 impl Text {
     pub(crate) fn record(given: &str, _: &Schedule, step: &mut Step) -> Result<()> {
         step.args.push(Any::new(given)?)
@@ -105,9 +133,6 @@ impl Text {
     }
 }
 
-/// Buffer of a block, given by its name, by its node, or by its index among the buffers of the block.
-pub(crate) enum Buffer {}
-
 impl Buffer {
     pub(crate) fn record(given: Any, _: &Schedule, step: &mut Step) -> Result<()> {
         step.args.push(given)
@@ -117,10 +142,6 @@ impl Buffer {
         arguments.value(parameter)
     }
 }
-
-/// Change of the layout of a buffer: a `tir.IndexMap`, or a function of indices. It must follow the block and the
-/// buffer.
-pub(crate) enum IndexMap {}
 
 impl IndexMap {
     pub(crate) fn record(given: Any, schedule: &Schedule, step: &mut Step) -> Result<()> {
@@ -140,10 +161,6 @@ impl IndexMap {
     }
 }
 
-/// Value of the padding that a change of layout adds. If it is omitted, the padding is not set. It must be
-/// the last parameter of a step, because a trace contains it only if it is given.
-pub(crate) enum Pad {}
-
 impl Pad {
     pub(crate) fn record(given: Option<Operand>, _: &Schedule, step: &mut Step) -> Result<()> {
         match given {
@@ -156,9 +173,6 @@ impl Pad {
         arguments.optional_value(parameter)
     }
 }
-
-/// Loop, given by its variable, or block, given by its name.
-pub(crate) enum Target {}
 
 impl Target {
     pub(crate) fn record(given: Any, schedule: &Schedule, step: &mut Step) -> Result<()> {
@@ -175,9 +189,6 @@ impl Target {
         arguments.one_loop(parameter).map(annotate::Target::Loop)
     }
 }
-
-/// Value of any type.
-pub(crate) enum Value {}
 
 impl Value {
     pub(crate) fn record(given: Any, _: &Schedule, step: &mut Step) -> Result<()> {

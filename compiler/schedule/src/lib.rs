@@ -25,6 +25,7 @@ mod reverse_inline;
 mod rfactor;
 mod scope;
 mod steps;
+mod threads;
 mod trace;
 mod tree;
 
@@ -36,6 +37,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::size;
 
 pub use index_map::IndexMap;
+pub use kind::Kind;
 pub use steps::{Parameter, STEPS, StepInfo};
 pub use trace::{Step, Trace};
 pub use tree::Place;
@@ -121,6 +123,7 @@ impl Schedule {
     fn step(&self, mut step: Step) -> Result<Applied> {
         let mut state = self.state();
         let applied = steps::apply(&state.func, &step, &state.loops)?;
+        threads::check(&applied.func)?;
         // An argument may be a node that has not been verified.
         let args = step.args.as_slice();
         if args.iter().any(|arg| arg.get::<Ref<IndexMap>>().is_ok() || arg.get::<Expr>().is_ok()) {

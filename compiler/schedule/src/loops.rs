@@ -1,4 +1,4 @@
-//! Steps that transform loops: split, fuse, reorder, parallel, vectorize, unroll.
+//! Steps that transform loops: split, fuse, reorder, parallel, vectorize, unroll. `bind` is in `threads`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -366,61 +366,64 @@ fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
 /// Distributes the iterations of a loop over threads.
 ///
 /// # Errors
-/// Returns the errors of [`set_kind`].
+/// Returns the errors of [`concurrent`].
 pub(crate) fn parallel(func: &Func, var: &Ref<Var>) -> Result<Func> {
-    set_kind(func, var, ForKind::Parallel)
+    concurrent(func, var, ForKind::Parallel)
+}
+
+/// Gives a loop a kind with which several threads execute its iterations at the same time.
+///
+/// # Errors
+/// Returns `ValueError` if an iteration depends on another one, naming the block and its axis. Also returns it if the
+/// loop is already scheduled, or if a vectorized loop would contain a parallel one.
+pub(crate) fn concurrent(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
+    let node = find_serial(func, var)?;
+    // A single iteration is independent.
+    if !is_int(&node.extent, 1) {
+        // Each task has its own memory for what is computed and used in one iteration.
+        check_independent(&node, kind, &private(func, &node))?;
+    }
+    set_kind(func, node, kind)
 }
 
 /// Executes the iterations of a loop with vector instructions.
 ///
 /// # Errors
-/// Returns the errors of [`set_kind`].
+/// Returns `ValueError` if an iteration depends on another one, naming the block and its axis. Also returns it if the
+/// loop is already scheduled, or if it contains another loop.
 pub(crate) fn vectorize(func: &Func, var: &Ref<Var>) -> Result<Func> {
-    set_kind(func, var, ForKind::Vectorized)
+    let node = find_serial(func, var)?;
+    if tree::only_loop(&node).is_some() {
+        bail!("ValueError", "loop `{}` cannot be vectorized: there are loops inside of it", var.name);
+    }
+    if !reduction::is_reassociable(&node) {
+        check_independent(&node, ForKind::Vectorized, &[])?;
+    }
+    set_kind(func, node, ForKind::Vectorized)
 }
 
 /// Unrolls a loop.
 ///
 /// # Errors
-/// Returns the errors of [`set_kind`].
+/// Returns `ValueError` if the loop is already scheduled, or if its trip count is unknown or too large.
 pub(crate) fn unroll(func: &Func, var: &Ref<Var>) -> Result<Func> {
-    set_kind(func, var, ForKind::Unrolled)
+    let node = find_serial(func, var)?;
+    let name = &var.name;
+    match as_int(&node.extent) {
+        Some(extent) if extent <= MOST_UNROLLED => set_kind(func, node, ForKind::Unrolled),
+        Some(extent) => bail!(
+            "ValueError",
+            "loop `{name}` cannot be unrolled: {extent} repetitions are more than {MOST_UNROLLED}"
+        ),
+        None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
+    }
 }
 
-/// Sets the kind of a loop.
+/// Returns the function with the kind of a loop replaced.
 ///
 /// # Errors
-/// Returns `ValueError` if the kind would change the result, naming the block and its axis. Also returns it if the loop
-/// is already scheduled, if a loop to be unrolled has an unknown or too large trip count, or if a loop to be vectorized
-/// contains another loop.
-fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
-    let node = find_loop(func, var)?;
-    check_serial(&node)?;
-    let name = &node.loop_var.name;
-    match kind {
-        ForKind::Unrolled => match as_int(&node.extent) {
-            Some(extent) if extent <= MOST_UNROLLED => {}
-            Some(extent) => bail!(
-                "ValueError",
-                "loop `{name}` cannot be unrolled: {extent} repetitions are more than {MOST_UNROLLED}"
-            ),
-            None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
-        },
-        ForKind::Vectorized => {
-            if tree::only_loop(&node).is_some() {
-                bail!("ValueError", "loop `{name}` cannot be vectorized: there are loops inside of it");
-            }
-            if !reduction::is_reassociable(&node) {
-                check_independent(&node, "vectorized", &[])?;
-            }
-        }
-        // A single iteration is independent.
-        ForKind::Parallel if is_int(&node.extent, 1) => {}
-        // Each task has its own memory for values that are computed and used in the same iteration.
-        ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
-        ForKind::Serial => {}
-        _ => bail!("ValueError", "no step binds loop `{name}` to {}", kind.text()),
-    }
+/// Returns `ValueError` if a vectorized loop would contain a parallel one.
+fn set_kind(func: &Func, node: Ref<For>, kind: ForKind) -> Result<Func> {
     let new = make::for_like(&node, kind, node.body.clone(), node.annotations.clone());
     let func = tree::replace(func, &node.into_parent(), new)?;
     match parallel_in_vectorized(&func) {
@@ -479,9 +482,10 @@ fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
-/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`.
-/// `what` is the requested kind of the loop, for error messages.
-fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Result<()> {
+/// Checks that the iterations of a loop do not depend on each other, except through the buffers in `private`. `kind` is
+/// the kind that the loop is to have.
+fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) -> Result<()> {
+    let what = described(kind);
     let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
     let var = address(&node.loop_var);
     let places = tree::blocks(&node.body);
@@ -524,7 +528,7 @@ fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Re
                     if !read.buffer.data.ptr_eq(&write.buffer.data) || reader.realize.ptr_eq(&writer.realize) {
                         continue;
                     }
-                    if is_private(&write.buffer) || (what == "parallel" && follows(reader.block())) {
+                    if is_private(&write.buffer) || (kind.is_concurrent() && follows(reader.block())) {
                         continue;
                     }
                     let at = |place: &tree::Place,
@@ -557,12 +561,27 @@ fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Re
 
 fn check_serial(node: &For) -> Result<()> {
     if node.kind != ForKind::Serial {
-        bail!("ValueError", "loop `{}` is {} already", node.loop_var.name, node.kind.text());
+        bail!("ValueError", "loop `{}` is {} already", node.loop_var.name, described(node.kind));
     }
     Ok(())
 }
 
-/// Returns a copy of a loop with the given body.
+/// Returns the loop whose variable is `var`, which must be serial.
+///
+/// # Errors
+/// Returns `ValueError` if there is no such loop, or if it is already scheduled.
+fn find_serial(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
+    let node = find_loop(func, var)?;
+    check_serial(&node)?;
+    Ok(node)
+}
+
+/// Returns the kind of a loop as messages state it, such as `parallel` or `bound to threadIdx.x`.
+pub(crate) fn described(kind: ForKind) -> String {
+    if kind.is_bound() { format!("bound to {}", kind.text()) } else { kind.text().to_owned() }
+}
+
+/// Returns a copy of a loop that has the body `body`.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }

@@ -10,6 +10,9 @@
 //! - the record of the step in a trace, and its replay;
 //! - the check of the arguments when a step is replayed;
 //! - the Python stub of the method, which `./x codegen` writes.
+//!
+//! `docs/schedule-steps.md` has an example of each step. `bindings/python/tests/test_schedule_steps.py` runs the examples
+//! and writes the functions that the page shows.
 
 use std::string::String as StdString;
 
@@ -17,11 +20,11 @@ use anyfn::{Error, Ref, Result, String, bail, methods};
 use anyfn_ir::func::PrimFunc;
 
 use crate::arguments::Arguments;
-use crate::kind::{self, given, returned};
+use crate::kind::{self, Kind, given, returned};
 use crate::trace::Step;
 use crate::{
     Loop, Schedule, annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline,
-    rfactor, tree,
+    rfactor, threads, tree,
 };
 
 type Func = Ref<PrimFunc>;
@@ -39,8 +42,8 @@ pub struct StepInfo {
 pub struct Parameter {
     /// Name of the parameter.
     pub name: &'static str,
-    /// Name of the parameter's kind, such as `Block`.
-    pub kind: &'static str,
+    /// Kind of the parameter.
+    pub kind: Kind,
 }
 
 /// Result of a step: the transformed function, and the loops and the block that the step returns.
@@ -132,7 +135,7 @@ macro_rules! steps {
         /// All schedule steps.
         pub const STEPS: &[StepInfo] = &[$(StepInfo {
             name: stringify!($name),
-            parameters: &[$(Parameter { name: plain(stringify!($param)), kind: stringify!($kind) }),*],
+            parameters: &[$(Parameter { name: plain(stringify!($param)), kind: Kind::$kind }),*],
             apply: {
                 fn apply(func: &Func, arguments: &mut Arguments<'_>) -> Result<Applied> {
                     $(let $param = kind::$kind::read(arguments, plain(stringify!($param)))?;)*
@@ -147,6 +150,8 @@ macro_rules! steps {
         impl Schedule {
             $(
                 $(#[$($doc)*])*
+                ///
+                /// The page `docs/schedule-steps.md` shows a function before and after this step.
                 pub fn $name(
                     &self,
                     $($(#[default($default)])? $param: given!($kind)),*
@@ -184,6 +189,11 @@ steps! {
     /// Unrolls a loop: repeats its body once for each iteration.
     fn unroll(r#loop: Loop) = loops::unroll;
 
+    /// Binds a loop to a thread axis of a device, so that each iteration is executed by the thread, or the block of
+    /// threads, with that index. The axes are `blockIdx.x`, `blockIdx.y` and `blockIdx.z` for the blocks of a grid, and
+    /// `threadIdx.x`, `threadIdx.y` and `threadIdx.z` for the threads of a block.
+    fn bind(r#loop: Loop, thread_axis: Text) = threads::bind;
+
     /// Moves the initialisation of a reduction into a new block in front of a loop. Returns the name of the new block.
     fn decompose_reduction(block: Block, r#loop: Loop) -> Block = blocks::decompose_reduction;
 
@@ -197,6 +207,10 @@ steps! {
     /// buffer. The original buffer is given by its name, or by its index among the buffers that the block writes.
     /// Returns the name of the new block, which is also the name of the new buffer.
     fn cache_write(block: Block, buffer: Buffer, scope: Text = "local") -> Block = cache::cache_write;
+
+    /// Sets the memory scope of a buffer that the function allocates. The buffer is given by its name, or by its index
+    /// among the buffers that the block writes. The scope is `global`, or `shared` for memory of a block of threads.
+    fn set_scope(block: Block, buffer_index: Buffer, scope: Text) = threads::set_scope;
 
     /// Changes the memory layout of a buffer that the function allocates. The buffer is given by its name, or by its
     /// index among the buffers that the block writes, followed by those that it reads. `index_map` is a `tir.IndexMap`,

@@ -10,7 +10,7 @@ use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::operand::Operand;
 use anyfn_ir::{ops, printer};
-use anyfn_schedule::{IndexMap, STEPS, Schedule, Step, Trace};
+use anyfn_schedule::{IndexMap, Kind, STEPS, Schedule, Step, StepInfo, Trace};
 use anyfn_te::{Tensor, compute, create_prim_func, element, placeholder, reduce_axis, sum};
 
 fn shape() -> Array<Expr> {
@@ -58,9 +58,11 @@ fn apply(schedule: &Schedule, name: &str) -> Result<()> {
         "parallel" => schedule.parallel(one("P", 0)?),
         "vectorize" => schedule.vectorize(one("P", 1)?),
         "unroll" => schedule.unroll(one("P", 1)?),
+        "bind" => schedule.bind(one("P", 0)?, "threadIdx.x"),
         "decompose_reduction" => schedule.decompose_reduction("C", one("C", 2)?).map(drop),
         "cache_read" => schedule.cache_read("C", Any::new("B")?, "global").map(drop),
         "cache_write" => schedule.cache_write("C", Any::new(0)?, "local").map(drop),
+        "set_scope" => schedule.set_scope("P", Any::new(0)?, "shared"),
         "transform_layout" => {
             let map =
                 IndexMap::from_fn(&[DType::INT32; 2], |i| Ok([i.get(1)?, i.get(0)?].into_iter().collect()))?;
@@ -115,17 +117,17 @@ fn a_wrong_argument_of_a_call_is_named() -> Result<()> {
     for info in STEPS {
         for (number, wrong) in info.parameters.iter().enumerate() {
             // Arguments of these kinds may be values of any type, which the step itself checks.
-            if matches!(wrong.kind, "Buffer" | "IndexMap" | "Target" | "Value") {
+            if matches!(wrong.kind, Kind::Buffer | Kind::IndexMap | Kind::Target | Kind::Value) {
                 continue;
             }
             let mut args = Vec::new();
             for (place, parameter) in info.parameters.iter().enumerate() {
                 args.push(match parameter.kind {
                     _ if place == number => Any::new(Map::<Any, Any>::new())?,
-                    "Block" | "Target" | "Text" => Any::new("C")?,
-                    "Loop" => Any::new(one.clone())?,
-                    "Loops" | "Numbers" => Any::new(Array::<Any>::new())?,
-                    _ => Any::NONE,
+                    Kind::Block | Kind::Target | Kind::Text => Any::new("C")?,
+                    Kind::Loop => Any::new(one.clone())?,
+                    Kind::Loops | Kind::Numbers => Any::new(Array::<Any>::new())?,
+                    Kind::Buffer | Kind::IndexMap | Kind::Pad | Kind::Value => Any::NONE,
                 });
             }
             let error = schedule.as_object().call_method(info.name, &args[..]).unwrap_err();
@@ -139,41 +141,88 @@ fn a_wrong_argument_of_a_call_is_named() -> Result<()> {
     Ok(())
 }
 
+/// Applies the step `info` to a schedule of [`sample`]. Returns the recorded steps before it, and its own record.
+fn recorded(info: &StepInfo) -> Result<(Vec<Ref<Step>>, Ref<Step>)> {
+    let schedule = schedule()?;
+    apply(&schedule, info.name)?;
+    let mut before: Vec<Ref<Step>> = schedule.trace().steps.iter().collect();
+    let last = before.pop().expect("the step itself");
+    Ok((before, last))
+}
+
+/// Replays the steps `before` and a damaged step, which must be refused. Returns the error message.
+fn refused(before: &[Ref<Step>], damaged: Step) -> Result<String> {
+    let steps = before.iter().cloned().chain([Ref::new(damaged)]).collect();
+    let replayed = Schedule::replay(sample()?, Ref::new(Trace { steps }));
+    Ok(replayed.map(drop).unwrap_err().message().to_owned())
+}
+
 #[test]
 fn a_wrong_argument_of_a_replayed_step_is_named() -> Result<()> {
     for info in STEPS {
-        let schedule = schedule()?;
-        apply(&schedule, info.name)?;
-        let mut before: Vec<Ref<Step>> = schedule.trace().steps.iter().collect();
-        let last = before.pop().expect("the step itself");
-        let refused = |damaged: Step| -> Result<String> {
-            let steps = before.iter().cloned().chain([Ref::new(damaged)]).collect();
-            let replayed = Schedule::replay(sample()?, Ref::new(Trace { steps }));
-            Ok(replayed.map(drop).unwrap_err().message().to_owned())
-        };
+        let (before, last) = recorded(info)?;
         let mut place = 0;
         for parameter in info.parameters {
             let mut damaged = Step::clone(&last);
             match parameter.kind {
-                "Block" => damaged.block = None,
-                "Loop" => damaged.loops = Array::new(),
-                "Loops" => damaged.loops = [1_i64 << 20].into_iter().collect(),
-                "Target" => (damaged.block, damaged.loops) = (None, Array::new()),
+                Kind::Block => damaged.block = None,
+                Kind::Loop => damaged.loops = Array::new(),
+                Kind::Loops => damaged.loops = [1_i64 << 20].into_iter().collect(),
+                Kind::Target => (damaged.block, damaged.loops) = (None, Array::new()),
                 // All integers fit; the step itself checks them.
-                "Numbers" => continue,
-                "Buffer" | "Value" => damaged.args.truncate(place)?,
-                _ => damaged.args.set(place, Any::new(Map::<Any, Any>::new())?)?,
+                Kind::Numbers => continue,
+                Kind::Buffer | Kind::Value => damaged.args.truncate(place)?,
+                Kind::Text | Kind::IndexMap | Kind::Pad => {
+                    damaged.args.set(place, Any::new(Map::<Any, Any>::new())?)?;
+                }
             }
-            let message = refused(damaged)?;
+            let message = refused(&before, damaged)?;
             for name in [info.name, parameter.name] {
                 assert!(message.contains(&format!("`{name}`")), "{name} in {message}");
             }
-            place += usize::from(!matches!(parameter.kind, "Block" | "Loop" | "Loops" | "Target"));
+            place +=
+                usize::from(!matches!(parameter.kind, Kind::Block | Kind::Loop | Kind::Loops | Kind::Target));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_surplus_argument_of_a_replayed_step_is_refused() -> Result<()> {
+    let mut counts = [0; 4];
+    for info in STEPS {
+        let (before, last) = recorded(info)?;
+        let takes = |kinds: &[Kind]| info.parameters.iter().any(|parameter| kinds.contains(&parameter.kind));
+        let check = |what: &str, damaged: Step| -> Result<()> {
+            let message = refused(&before, damaged)?;
+            let expected = format!("step `{}` has {what}, which it does not take", info.name);
+            assert_eq!(message, expected);
+            Ok(())
+        };
+        if !takes(&[Kind::Block, Kind::Target]) {
+            let mut damaged = Step::clone(&last);
+            damaged.block = Some("C".into());
+            check("a block", damaged)?;
+            counts[0] += 1;
+        }
+        // The target of the sample is a block, so that a loop is surplus.
+        if !takes(&[Kind::Loop, Kind::Loops]) {
+            let mut damaged = Step::clone(&last);
+            damaged.loops = [0_i64].into_iter().collect();
+            check("loops", damaged)?;
+            counts[1] += 1;
+        }
+        if !takes(&[Kind::Numbers]) {
+            let mut damaged = Step::clone(&last);
+            damaged.numbers = [Some(1_i64)].into_iter().collect();
+            check("numbers", damaged)?;
+            counts[2] += 1;
         }
         let mut damaged = Step::clone(&last);
         damaged.args.push(Any::new(1)?)?;
-        let message = refused(damaged)?;
-        assert!(message.contains(&format!("step `{}` has more arguments", info.name)), "{message}");
+        check("more arguments", damaged)?;
+        counts[3] += 1;
     }
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     Ok(())
 }

@@ -1,21 +1,26 @@
 //! Writes the Python methods of schedule steps.
 //!
-//! The table in `compiler/schedule/src/steps.rs` is the source. The stub of the class `Schedule` gets a method for each
-//! step. The class itself gets a method only for each step on a list of loops, which Python also accepts as separate
-//! arguments; it inherits the methods of the other steps from the native type.
+//! The sources are two tables in `compiler/schedule/src`: the steps in `steps.rs`, and the kinds of their parameters and
+//! results, with the Python types, in `kind.rs`. The stub of the class `Schedule` gets a method for each step. The class
+//! itself gets a method only for each step on a list of loops, which Python also accepts as separate arguments; it
+//! inherits the methods of the other steps from the native type.
 
 use std::fs;
 use std::path::Path;
 
+use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, ExprLit, Ident, Lit, Token};
+use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Token};
 
 use crate::codegen::Generated;
 use crate::codegen::source::doc_lines;
 use crate::result::Result;
 
-const TABLE: &str = "compiler/schedule/src/steps.rs";
+/// Files of the tables `steps!` and `kinds!`.
+const STEPS: &str = "compiler/schedule/src/steps.rs";
+const KINDS: &str = "compiler/schedule/src/kind.rs";
+
 const CLASS: &str = "bindings/python/anyfn/tir.py";
 const STUB: &str = "bindings/python/anyfn/tir.pyi";
 
@@ -29,22 +34,17 @@ const WIDTH: usize = 110;
 /// Kind of parameters whose arguments are loops.
 const LOOPS: &str = "Loops";
 
-/// Python types of parameters, by kind.
-const PARAMETERS: &[(&str, &str)] = &[
-    ("Block", "str"),
-    ("Loop", "Var"),
-    (LOOPS, "Union[Var, Sequence[Var]]"),
-    ("Numbers", "Sequence[Union[int, None]]"),
-    ("Text", "str"),
-    ("Buffer", "_BufferName"),
-    ("IndexMap", "Union[IndexMap, Callable[..., Sequence[_Operand]]]"),
-    ("Pad", "Union[int, float, PrimExpr, None]"),
-    ("Target", "Union[Var, str]"),
-    ("Value", "Any"),
-];
+/// Last paragraph of the documentation of each step. The macro `steps!` adds it to the registered methods.
+const EXAMPLE: &str = "The page ``docs/schedule-steps.md`` shows a function before and after this step.";
 
-/// Python types of results, by kind.
-const RESULTS: &[(&str, &str)] = &[("Block", "str"), ("Loop", "Var"), (LOOPS, "Array[Var]")];
+/// Kind of parameters and results: an entry of the table of kinds.
+struct Kind {
+    name: String,
+    /// Python type of a parameter.
+    parameter: String,
+    /// Python type of a result, if steps may have results of this kind.
+    result: Option<String>,
+}
 
 /// A schedule step: an entry of the table.
 struct Step {
@@ -64,10 +64,11 @@ struct Parameter {
 
 /// Generates the files that contain a part for the steps.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
-    let steps = read(root)?;
+    let steps: Vec<Step> = read(root, STEPS, "steps")?;
+    let kinds: Vec<Kind> = read(root, KINDS, "kinds")?;
     let (mut class, mut stub) = (Vec::new(), Vec::new());
     for step in &steps {
-        stub.push(format!("{}\n{}", step.declaration()?, step.docstring()));
+        stub.push(format!("{}\n{}", step.declaration(&kinds)?, step.docstring()));
         if let Some(definition) = step.definition()? {
             class.push(definition);
         }
@@ -83,25 +84,23 @@ fn with_part(root: &Path, name: &str, part: &str) -> Result<Generated> {
     Ok(Generated { path: name.into(), text: format!("{before}{BEGIN}{part}{END}{after}") })
 }
 
-/// Reads the entries of the table.
-fn read(root: &Path) -> Result<Vec<Step>> {
-    let text = fs::read_to_string(root.join(TABLE)).map_err(|e| format!("{TABLE}: {e}"))?;
-    let file = syn::parse_file(&text).map_err(|e| format!("{TABLE}: {e}"))?;
-    let table = file.items.iter().find_map(|item| match item {
-        syn::Item::Macro(item) if item.mac.path.is_ident("steps") => Some(&item.mac.tokens),
+/// Reads the entries of the table `name!` in the file `path`.
+fn read<T: Parse>(root: &Path, path: &str, name: &str) -> Result<Vec<T>> {
+    let text = fs::read_to_string(root.join(path)).map_err(|e| format!("{path}: {e}"))?;
+    let file = syn::parse_file(&text).map_err(|e| format!("{path}: {e}"))?;
+    let table = file.items.into_iter().find_map(|item| match item {
+        syn::Item::Macro(item) if item.mac.path.is_ident(name) => Some(item.mac.tokens),
         _ => None,
     });
-    let table = table.ok_or_else(|| format!("{TABLE}: no table `steps!`"))?;
-    let Table(steps) = syn::parse2::<Table>(table.clone()).map_err(|e| format!("{TABLE}: {e}"))?;
-    Ok(steps)
+    let table = table.ok_or_else(|| format!("{path}: no table `{name}!`"))?;
+    let Table(entries) = syn::parse2::<Table<T>>(table).map_err(|e| format!("{path}: {e}"))?;
+    Ok(entries)
 }
 
-/// Returns the Python type of a kind.
-fn type_of(types: &[(&str, &'static str)], kind: &str) -> Result<&'static str> {
-    let found = types.iter().find(|(known, _)| *known == kind);
-    found.map(|(_, python)| *python).ok_or_else(|| {
-        format!("kind `{kind}` of schedule steps has no Python type in xtask/src/codegen/schedule.rs").into()
-    })
+/// Returns the kind called `name`.
+fn kind_of<'a>(kinds: &'a [Kind], name: &str) -> Result<&'a Kind> {
+    let found = kinds.iter().find(|kind| kind.name == name);
+    found.ok_or_else(|| format!("kind `{name}` of schedule steps is not in {KINDS}").into())
 }
 
 impl Step {
@@ -111,18 +110,21 @@ impl Step {
     }
 
     /// Returns the first lines of the method in the stub, up to the colon.
-    fn declaration(&self) -> Result<String> {
+    fn declaration(&self, kinds: &[Kind]) -> Result<String> {
         let mut parameters = vec!["self".to_owned()];
         for parameter in &self.parameters {
             let default = parameter.default.as_ref().map(|default| format!(" = {default}"));
-            let ty = type_of(PARAMETERS, &parameter.kind)?;
+            let ty = &kind_of(kinds, &parameter.kind)?.parameter;
             parameters.push(format!("{}: {ty}{}", parameter.name, default.unwrap_or_default()));
         }
         if self.takes_loops() {
             parameters.push("*more: Var".to_owned());
         }
         let result = match &self.result {
-            Some(kind) => type_of(RESULTS, kind)?,
+            Some(name) => {
+                let result = kind_of(kinds, name)?.result.as_deref();
+                result.ok_or_else(|| format!("kind `{name}` of schedule steps is no kind of results"))?
+            }
             None => "None",
         };
         let line = format!("    def {}({}) -> {result}:", self.name, parameters.join(", "));
@@ -139,9 +141,7 @@ impl Step {
             lines.push(String::new());
             lines.push(format!("The loops are a list, or separate arguments: ``{}(i, j)``.", self.name));
         }
-        if let [line] = &lines[..] {
-            return format!("        \"\"\"{line}\"\"\"\n");
-        }
+        lines.extend([String::new(), EXAMPLE.to_owned()]);
         let text = lines.join("\n        ").replace("\n        \n", "\n\n");
         format!("        \"\"\"{text}\n        \"\"\"\n")
     }
@@ -171,19 +171,45 @@ impl Parameter {
     }
 }
 
-/// The entries of the table: `fn name(parameter: kind [= default], ...) [-> kind] = path;`.
-struct Table(Vec<Step>);
+/// The entries of a table, one after the other.
+struct Table<T>(Vec<T>);
 
-impl Parse for Table {
+impl<T: Parse> Parse for Table<T> {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let mut steps = Vec::new();
+        let mut entries = Vec::new();
         while !input.is_empty() {
-            steps.push(input.parse()?);
+            entries.push(input.parse()?);
         }
-        Ok(Table(steps))
+        Ok(Table(entries))
     }
 }
 
+/// An entry has the form `Name: [Rust type] as "Python type" [-> [Rust type] as "Python type"];`.
+impl Parse for Kind {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        input.call(Attribute::parse_outer)?;
+        let name = input.parse::<Ident>()?.to_string();
+        input.parse::<Token![:]>()?;
+        let parameter = python_type(input)?;
+        let result = match input.parse::<Option<Token![->]>>()? {
+            Some(_) => Some(python_type(input)?),
+            None => None,
+        };
+        input.parse::<Token![;]>()?;
+        Ok(Kind { name, parameter, result })
+    }
+}
+
+/// Parses a Rust type in brackets and the Python type that corresponds to it. Returns the Python type.
+fn python_type(input: ParseStream<'_>) -> syn::Result<String> {
+    let rust;
+    syn::bracketed!(rust in input);
+    rust.parse::<TokenStream>()?;
+    input.parse::<Token![as]>()?;
+    Ok(input.parse::<LitStr>()?.value())
+}
+
+/// An entry has the form `fn name(parameter: kind [= default], ...) [-> kind] = path;`.
 impl Parse for Step {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let doc = doc_lines(&input.call(Attribute::parse_outer)?);
@@ -239,23 +265,36 @@ mod tests {
         syn::parse_str(text).expect("an entry of the table")
     }
 
+    fn declaration(step: &Step) -> Result<String> {
+        let kinds: Vec<Kind> = read(&crate::paths::root(), KINDS, "kinds")?;
+        step.declaration(&kinds)
+    }
+
     #[test]
     fn a_step_becomes_a_declaration() {
         let copy = step(
             "/// Copies `x`.\nfn copy(block: Block, r#loop: Loop, scope: Text = \"local\") -> Block = a::b;",
         );
         let expected = "    def copy(self, block: str, loop: Var, scope: str = \"local\") -> str:";
-        assert_eq!(copy.declaration().unwrap(), expected);
-        assert_eq!(copy.docstring(), "        \"\"\"Copies ``x``.\"\"\"\n");
+        assert_eq!(declaration(&copy).unwrap(), expected);
+        assert_eq!(
+            copy.docstring(),
+            format!("        \"\"\"Copies ``x``.\n\n        {EXAMPLE}\n        \"\"\"\n")
+        );
         assert!(copy.definition().unwrap().is_none());
-        let error = step("fn f(a: Strange) = g;").declaration().unwrap_err().to_string();
-        assert!(error.contains("kind `Strange`"), "{error}");
+        for (entry, expected) in [
+            ("fn f(a: Strange) = g;", "kind `Strange` of schedule steps is not in"),
+            ("fn f(a: Block) -> Text = g;", "kind `Text` of schedule steps is no kind of results"),
+        ] {
+            let error = declaration(&step(entry)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn a_long_declaration_has_a_line_for_each_parameter() {
         let long = step("fn long(first: IndexMap, second: IndexMap, pad: Pad = None) = f;");
-        let lines = long.declaration().unwrap();
+        let lines = declaration(&long).unwrap();
         assert_eq!(lines.lines().count(), 6, "{lines}");
         assert!(lines.ends_with("= None,\n    ) -> None:"), "{lines}");
     }
@@ -264,10 +303,12 @@ mod tests {
     fn loops_may_be_separate_arguments() {
         let all = step("/// Moves loops.\n/// Twice.\nfn all(block: Block, loops: Loops) = f;");
         let expected = "    def all(self, block: str, loops: Union[Var, Sequence[Var]], *more: Var) -> None:";
-        assert_eq!(all.declaration().unwrap(), expected);
-        let expected = "    def all(self, block, loops, *more):\n        \"\"\"Moves loops.\n        Twice.\n\n        The loops \
-             are a list, or separate arguments: ``all(i, j)``.\n        \"\"\"\n        return _step(\"all\")(self, block, \
-             _loops(loops, more))\n";
+        assert_eq!(declaration(&all).unwrap(), expected);
+        let expected = format!(
+            "    def all(self, block, loops, *more):\n        \"\"\"Moves loops.\n        Twice.\n\n        The loops are a list, \
+             or separate arguments: ``all(i, j)``.\n\n        {EXAMPLE}\n        \"\"\"\n        return \
+             _step(\"all\")(self, block, _loops(loops, more))\n"
+        );
         assert_eq!(all.definition().unwrap().unwrap(), expected);
     }
 }
