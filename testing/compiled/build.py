@@ -2,7 +2,7 @@
 
     .x/venv-tvm/bin/python testing/compiled/build.py FOLDER
 
-A second run with nothing changed does nothing. Only this program needs apache-tvm; what it builds needs anyfn alone.
+A second run without changes does nothing. Only this program needs apache-tvm; the libraries need anyfn alone.
 """
 
 import fcntl
@@ -10,12 +10,13 @@ import hashlib
 import sys
 from pathlib import Path
 
-# What the folder holds, one `def` each below.
+# Libraries to build, by name: the function that creates the module, and the target. The decorator `library`
+# adds them.
 LIBRARIES = {}
 
 
 def library(target="llvm"):
-    """Registers a function that makes a module, or several by name, as a library of its name."""
+    """Returns a decorator for a function that creates a module. It adds a library with the name of the function."""
 
     def register(make):
         LIBRARIES[make.__name__] = (make, target)
@@ -33,7 +34,7 @@ def stamp():
 
 
 def native():
-    """The widest vectors that this processor has, as a target for llvm."""
+    """Returns a list with the name of the highest x86-64 level that this processor supports, or an empty list."""
     flags = set()
     if Path("/proc/cpuinfo").exists():
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -111,7 +112,7 @@ def reversed_twice():
     from tvm import te
 
     a = te.placeholder((512, 512), name="A")
-    # Too large for the stack.
+    # This buffer is too large for the stack.
     t = te.compute((512, 512), lambda i, j: a[i, j] * 2, name="T")
     s = te.compute((512, 512), lambda i, j: t[511 - i, 511 - j] + 1, name="S")
     return te.create_prim_func([a, s])
@@ -231,7 +232,7 @@ def build(folder):
     for name, (make, target) in LIBRARIES.items():
         target = target() if callable(target) else target
         built = tvm.compile(make(), target=tvm.target.Target(target))
-        # A process may have the old file mapped: another one takes its name.
+        # A process may have mapped the old file, so a new file replaces it.
         built.export_library(str(folder / f"{name}.new.so"))
         (folder / f"{name}.new.so").rename(folder / f"{name}.so")
 
@@ -239,7 +240,7 @@ def build(folder):
 def main():
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    # Tests that run at once may all want them.
+    # Tests that run at the same time may build the libraries, so they take a lock.
     with open(folder / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done, now = folder / "stamp", stamp()

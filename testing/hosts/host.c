@@ -1,11 +1,11 @@
 /*
- * The host in C: loads a plugin, uses all of it, drops the module first and what it gave afterwards.
+ * The host in C: loads a plugin, uses all of its functions, and drops the module before the plugin's values.
  *
- * `host PLUGIN`. Prints one line for each thing done, the same ones as `host.py` and `program/src/main.rs`.
+ * Usage: `host PLUGIN`. Prints one line for each action, the same lines as `host.py` and `program/src/host.rs`.
  */
 #include <anyfn/anyfn.h>
 
-/* Ends the program if something fails that cannot. */
+/* Prints the error and ends the program if a call has failed that must succeed. */
 static void must(int code) {
   if (code == 0) return;
   (void)anyfn_print_error(stdout);
@@ -18,7 +18,7 @@ static TVMFFIAny call_global(const char* name, const TVMFFIAny* args, int32_t nu
   return result;
 }
 
-/* Calls a method of an object: a global function whose first argument it is. */
+/* Calls a global function with two arguments. */
 static TVMFFIAny call1(const char* name, TVMFFIAny a, TVMFFIAny b) {
   TVMFFIAny args[2];
   args[0] = a;
@@ -37,7 +37,7 @@ static void show_text(const char* name, const TVMFFIAny* value) {
 
 static void show_int(const char* name, TVMFFIAny value) { printf("%s %lld\n", name, (long long)value.v_int64); }
 
-/* Prints the error that was raised, its message only if asked for. */
+/* Prints the kind of the raised error and, if `with_message` is not 0, its message. */
 static void show_raised(const char* name, int with_message) {
   TVMFFIObjectHandle error = anyfn_take_error();
   TVMFFIByteArray kind = anyfn_error_kind(error), message = anyfn_error_message(error);
@@ -47,7 +47,7 @@ static void show_raised(const char* name, int with_message) {
   anyfn_release_object(error);
 }
 
-/* A function of a module, owned; None if there is none. */
+/* Returns an owned function of a module, or None if the module has no such function. */
 static TVMFFIAny function(TVMFFIAny module, const char* name) {
   TVMFFIAny args[3];
   args[0] = module;
@@ -87,7 +87,7 @@ static int fail(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* 
   return anyfn_raise("IndexError", "of the host");
 }
 
-/* What is kept after the module is gone; None for what the plugin has not got. */
+/* Values of the plugin that are used after the module is dropped; None if the plugin does not provide the value. */
 static TVMFFIAny adder, tensor, cell, answer;
 static TVMFFIObjectHandle error;
 
@@ -116,7 +116,7 @@ static void containers(TVMFFIAny module) {
   anyfn_release(&result);
 }
 
-/* The field `value` of an object, by what its type tells about it. */
+/* Prints the field `value` of an object, which is found by reflection. */
 static void field(TVMFFIAny object) {
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(object.type_index);
   TVMFFIAny value = anyfn_none();
@@ -210,7 +210,7 @@ static void use_kept(void) {
   }
 }
 
-/* Prints what of the plugin is in use, by the list of libraries that are mapped. */
+/* Prints the leases on the plugin's library, according to the list of mapped libraries. */
 static void leases(const char* path) {
   static const char* const kinds[] = {"functions", "tensors", "opaque objects", "objects", "modules"};
   TVMFFIAny libraries = call_global("ffi.ModuleMapped", NULL, 0);

@@ -1,7 +1,8 @@
-"""The host in Python: loads a plugin, uses all of it, drops the module first and what it gave afterwards.
+"""The host in Python: loads a plugin, uses all of its functions, and drops the module before the plugin's values.
 
-``host.py PLUGIN [never|before|after|peer]``: whether ``tvm_ffi`` is imported, too; with ``peer`` it is what loads the
-plugin. Prints one line for each thing done, the same ones as `host.c` and `program/src/main.rs`.
+Usage: ``host.py PLUGIN [never|before|after|peer]``. The second argument determines if ``tvm_ffi`` is imported, too,
+before or after the plugin is loaded. With ``peer``, ``tvm_ffi`` itself loads the plugin. Prints one line for each
+action, the same lines as `host.c` and `program/src/host.rs`.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ def show(name, value):
 
 
 def error_of(call, *args):
-    """The error that a call raises, as ``kind: message``."""
+    """Returns the error that a call raises as ``kind: message``, or ``nothing`` if it raises none."""
     try:
         call(*args)
     except Exception as error:
@@ -44,7 +45,7 @@ def fail(_):
 
 
 def leases():
-    """What of the plugin is in use."""
+    """Returns the leases on the plugin's library: each kind with its count, or ``none``."""
     for library in runtime.mapped_libraries():
         if library["file"] == PLUGIN:
             return " ".join(f"{what} {number}" for what, number in library["leases"].items()) or "none"
@@ -57,7 +58,7 @@ def is_mapped():
 
 
 def use(module):
-    """Calls everything that the plugin has; gives what is kept of it."""
+    """Calls all functions of the plugin, and returns the values that are used after the module is dropped."""
     kept = {}
 
     def function(name):
@@ -98,7 +99,7 @@ def use(module):
 
 
 def use_kept(kept):
-    """Uses what is kept after the module is gone."""
+    """Uses the values of the plugin after the module is dropped."""
     if "adder" in kept:
         show("function", kept["adder"](1))
     if "tensor" in kept:
@@ -112,7 +113,7 @@ def use_kept(kept):
 
 
 def fill_slots():
-    """What the peer leaves to the runtime above it: the functions that compiled code calls through slots."""
+    """Registers the functions that compiled code calls through context symbols; ``tvm_ffi`` does not do this."""
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
     for name in ("FunctionCall", "EnvModLookupFromImports", "ErrorSetRaisedFromCStr"):
         address = ctypes.cast(getattr(library, "TVMFFI" + name), ctypes.c_void_p)
@@ -131,7 +132,7 @@ def main():
         import tvm_ffi  # noqa: F401
     kept = use(module)
     if OTHER == "peer":
-        # It closes the library with the module, so that goes last.
+        # The peer closes the library together with the module, so the module must be dropped last.
         use_kept(kept)
         kept.clear()
         return

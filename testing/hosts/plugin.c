@@ -1,7 +1,7 @@
-/* The plugin in C: the twin of `plugin/src/lib.rs` and `plugin.cc`, loaded and used by every kind of host. */
+/* The plugin in C, which every host loads. `plugin/src/lib.rs` and `plugin.cc` are its counterparts in Rust and C++. */
 #include <anyfn/anyfn.h>
 
-/* add(a, b) */
+/* add(a, b): returns a + b. */
 ANYFN_EXPORT(add) {
   int64_t a, b;
   if (anyfn_check_num_args(num_args, 2)) return -1;
@@ -16,14 +16,14 @@ ANYFN_EXPORT(fail) {
   return anyfn_raise("ValueError", "%.*s", (int)text.size, text.data);
 }
 
-/* apply(f, x): f(x) */
+/* apply(f, x): returns f(x). */
 ANYFN_EXPORT(apply) {
   TVMFFIObjectHandle f;
   if (anyfn_check_num_args(num_args, 2) || anyfn_arg_function(args, num_args, 0, &f)) return -1;
   return anyfn_call(f, &args[1], 1, result);
 }
 
-/* caught(f, x): the error that f(x) raises, as `kind: message`. */
+/* caught(f, x): returns the error that f(x) raises, as `kind: message`. */
 ANYFN_EXPORT(caught) {
   TVMFFIObjectHandle f, error;
   TVMFFIByteArray kind, message;
@@ -41,7 +41,7 @@ ANYFN_EXPORT(caught) {
   return anyfn_return_str(result, text);
 }
 
-/* reverse(items): the elements of an Array in opposite order, at most 16. */
+/* reverse(items): returns the elements of an Array, at most 16, in reverse order. */
 ANYFN_EXPORT(reverse) {
   TVMFFIAny size, items[16], at[2];
   int64_t i, taken = 0;
@@ -65,10 +65,10 @@ static int add_to(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny
   return anyfn_return_int(result, x + *(int64_t*)self);
 }
 
-/* Not libc's own, so that it is code of this library that runs last. */
+/* This function, and not `free` itself, is the deleter, so that the last code that runs belongs to this library. */
 static void free_number(void* self) { free(self); }
 
-/* adder(n): a function that adds n. */
+/* adder(n): returns a function that adds n. */
 ANYFN_EXPORT(adder) {
   int64_t n;
   int64_t* number;
@@ -92,7 +92,7 @@ typedef struct {
 
 static void free_numbers(DLManagedTensor* managed) { free(managed); }
 
-/* tensor(): the floats 1.5 and 2.5. */
+/* tensor(): returns a float32 tensor with the elements 1.5 and 2.5. */
 ANYFN_EXPORT(tensor) {
   TVMFFIObjectHandle tensor;
   numbers_t* numbers;

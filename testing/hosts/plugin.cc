@@ -1,5 +1,5 @@
-// The plugin in C++, written against the headers of the package apache-tvm-ffi: the twin of `plugin/src/lib.rs` and
-// `plugin.c`, loaded and used by every kind of host.
+// The plugin in C++, compiled with the headers of the package apache-tvm-ffi, which every host loads.
+// `plugin/src/lib.rs` and `plugin.c` are its counterparts in Rust and C.
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <stdexcept>
@@ -11,7 +11,7 @@ namespace refl = tvm::ffi::reflection;
 
 namespace {
 
-// An object of the plugin's own type, with a field that every language sees.
+// An object of a type that the plugin defines, with a reflected field.
 class CellObj : public ffi::Object {
  public:
   int64_t value;
@@ -30,7 +30,7 @@ int64_t Add(int64_t a, int64_t b) { return a + b; }
 
 void Fail(ffi::String message) { TVM_FFI_THROW(ValueError) << message; }
 
-// An exception that the headers know nothing of.
+// Throws an exception of a type that the headers do not define.
 void FailForeign(ffi::String message) { throw std::runtime_error(message); }
 
 ffi::Any Apply(ffi::Function f, ffi::Any x) { return f(x); }

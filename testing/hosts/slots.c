@@ -1,6 +1,6 @@
 /*
- * Compiled code as generators make it: it needs no symbol of a runtime. The loader writes the module and the functions
- * that the code calls into the slots below.
+ * Code of the form that code generators produce, which needs no symbol of a runtime. The loader writes the module and
+ * the functions that the code calls into the context symbols below.
  */
 #include <anyfn/c_api.h>
 
@@ -31,7 +31,7 @@ static int call(const char* name, const TVMFFIAny* args, int32_t num_args, TVMFF
   return __TVMFFIFunctionCall(f, (TVMFFIAny*)args, num_args, result);
 }
 
-/* add(a, b) */
+/* add(a, b): returns a + b. */
 EXPORT(add) {
   (void)self;
   if (num_args != 2) return raise_error("TypeError", "expected 2 arguments");
@@ -44,7 +44,7 @@ EXPORT(add) {
   return 0;
 }
 
-/* fail(message): raises ValueError; the message is a text of any form but the short one. */
+/* fail(message): raises ValueError. The message is a C string or an object of type `ffi.String`, not a small string. */
 EXPORT(fail) {
   (void)self;
   if (num_args == 1 && args[0].type_index == kTVMFFIRawStr) return raise_error("ValueError", args[0].v_c_str);
@@ -56,7 +56,7 @@ EXPORT(fail) {
   return raise_error("TypeError", "expected a text");
 }
 
-/* apply(f, x): f(x) */
+/* apply(f, x): returns f(x). */
 EXPORT(apply) {
   (void)self;
   if (num_args != 2 || args[0].type_index != kTVMFFIFunction) return raise_error("TypeError", "expected a function");
@@ -64,7 +64,7 @@ EXPORT(apply) {
   return __TVMFFIFunctionCall(args[0].v_obj, (TVMFFIAny*)args + 1, 1, result);
 }
 
-/* reverse(items): the elements of an Array of three ints in opposite order, by functions that are looked up each time. */
+/* reverse(items): returns the elements of an Array of three ints in reverse order. Each call looks up its functions. */
 EXPORT(reverse) {
   TVMFFIAny at[2], items[3];
   int i;
@@ -75,7 +75,7 @@ EXPORT(reverse) {
   at[1].type_index = kTVMFFIInt;
   for (i = 0; i < 3; ++i) {
     at[1].v_int64 = 2 - i;
-    /* Ints, which need no release. */
+    /* The elements are ints, which need no release. */
     if (call("ffi.ArrayGetItem", at, 2, &items[i])) return -1;
   }
   return call("ffi.Array", items, 3, result);

@@ -1,6 +1,6 @@
-"""The package ``tvm_ffi`` with our library in place of its own: enumerations, dataclasses, containers, functions, errors.
+"""Tests the package ``tvm_ffi`` with our library: enumerations, dataclasses, containers, functions, errors.
 
-``./x test`` copies the installed package, puts ``libanyfn.so`` in place of its ``libtvm_ffi.so`` and runs this file with the
+``./x test`` copies the installed package, replaces its ``libtvm_ffi.so`` by ``libanyfn.so`` and runs this file with the
 copy first on the path. Every check also holds with the package's own library.
 """
 

@@ -1,4 +1,4 @@
-//! Functions that store, pass on and call callbacks.
+//! Functions that store callbacks and call them, also on other threads.
 
 use std::sync::Mutex;
 use std::thread;
@@ -28,27 +28,28 @@ fn owned(args: Args<'_>, skip: usize) -> Vec<Any> {
     args.as_slice().iter().skip(skip).map(anyfn::AnyView::to_owned).collect()
 }
 
-/// Keeps a function until `testing.keep` is called with another function, or until `testing.drop_kept` is called.
+/// Stores a function until `testing.keep` is called with another function, or until `testing.drop_kept` is
+/// called.
 #[register("testing.keep")]
 fn keep(f: PackedFunc) {
     // Released after the lock, because a release may run arbitrary code.
     drop(replace(Some(f)));
 }
 
-/// Drops the function that `testing.keep` keeps. Returns true if there was one.
+/// Drops the function that `testing.keep` has stored. Returns false if there was no such function.
 #[register("testing.drop_kept")]
 fn drop_kept() -> bool {
     replace(None).is_some()
 }
 
-/// Calls the function that `testing.keep` keeps, with the given arguments.
+/// Calls the function that `testing.keep` has stored, with the given arguments.
 #[register("testing.call_kept")]
 fn call_kept(args: Args<'_>) -> Result<Any> {
     kept()?.call_views(args.as_slice())
 }
 
-/// Registers an exit handler that calls the function that `testing.keep` keeps and prints `called` or the error. It
-/// runs after all exit handlers that are registered later. Returns true on success.
+/// Registers an exit handler that calls the function stored by `testing.keep` and prints `called` or the
+/// error. It runs after all exit handlers that are registered later. Returns true on success.
 #[register("testing.call_kept_at_exit")]
 fn call_kept_at_exit() -> bool {
     unsafe extern "C" {
@@ -66,7 +67,7 @@ fn call_kept_at_exit() -> bool {
     unsafe { atexit(at_exit) == 0 }
 }
 
-/// Calls the function that `testing.keep` keeps, on another thread, and waits for it.
+/// Calls the function that `testing.keep` has stored, on another thread, and waits for it.
 #[register("testing.call_kept_on_thread", blocking)]
 fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&kept()?, &owned(args, 0))

@@ -1,4 +1,4 @@
-//! Functions that fail.
+//! Functions that raise, catch and describe errors.
 
 use anyfn::{Error, Result, register};
 

@@ -1,5 +1,5 @@
-//! A small intermediate representation, with the kinds of node that compilers define, for tests of all operations that work
-//! by reflected fields.
+//! A small intermediate representation, with nodes such as compilers define, for tests of the operations that
+//! work on reflected fields.
 
 use anyfn::{Array, DType, Object, Ref, String};
 
@@ -8,13 +8,13 @@ use anyfn::{Array, DType, Object, Ref, String};
 #[object(key = "testing.Expr", structural = "tree")]
 pub struct Expr {}
 
-/// A variable. Two variables with the same name are different.
+/// A variable. Two variables are different even if they have the same name.
 #[derive(Object, Debug)]
 #[object(key = "testing.Var", parent = Expr, structural = "var")]
 #[repr(C)]
 pub struct Var {
     base: Expr,
-    /// Name of the variable, for readers only.
+    /// Name of the variable, which comparison ignores.
     #[field(structural = "ignore")]
     pub name: String,
 }
@@ -56,7 +56,7 @@ pub struct Let {
     pub body: Ref<Expr>,
 }
 
-/// A function, whose parameters are defined for its body.
+/// A function, whose parameters are variables that may be used in its body.
 #[derive(Object, Debug)]
 #[object(key = "testing.Func", structural = "tree")]
 pub struct Func {
@@ -65,7 +65,7 @@ pub struct Func {
     pub params: Array<Ref<Var>>,
     /// Result of the function.
     pub body: Ref<Expr>,
-    /// Comment that comparison and hash ignore.
+    /// Comment, which comparison and hashing ignore.
     #[field(structural = "ignore", default = "", kw_only, compare = false, hash = false)]
     pub comment: String,
 }

@@ -1,4 +1,4 @@
-//! Functions that call in a loop, for measuring time and watching memory use.
+//! Functions that make calls in a loop, to measure time and memory use.
 
 use std::time::Instant;
 

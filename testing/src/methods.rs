@@ -21,7 +21,7 @@ pub struct Account {
     /// Anything to remember.
     #[field(default = None)]
     pub note: Cell<Option<String>>,
-    /// Accounts that belong to this one.
+    /// Accounts that belong to this account.
     #[field(default)]
     pub others: Cell<Array<Ref<Account>>>,
 }
@@ -97,8 +97,8 @@ impl Savings {
     }
 }
 
-/// Calls a method of an object, whatever language the method is written in. Arguments: the object, the name of the
-/// method, then the arguments of the method.
+/// Calls a method of an object. The method may be written in any language. Arguments: the object, the name of
+/// the method, then the arguments of the method.
 #[register("testing.call_method")]
 fn call_method(args: Args<'_>) -> Result<Any> {
     let (object, name) = (args.get::<ObjectRef>(0)?, args.get::<&str>(1)?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyfn::{Bytes, Module, ModuleKind, PackedFunc, Result, TypedPackedFunc, register};
 
-/// A module that holds bytes.
+/// A module that contains bytes.
 struct Table(Bytes);
 
 impl ModuleKind for Table {
@@ -46,7 +46,8 @@ fn make_table(data: Bytes) -> Result<Module> {
     Module::new(Table(data))
 }
 
-/// Creates a module of kind `testing_table` from its serialised form, when a bundle that contains one is loaded.
+/// Creates a module of kind `testing_table` from its serialised form. It is called when a bundle that
+/// contains such a module is loaded.
 #[register("ffi.Module.load_from_bytes.testing_table")]
 fn load_table(data: Bytes) -> Result<Module> {
     make_table(data)

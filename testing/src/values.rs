@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use anyfn::{Any, Array, Bytes, DType, Device, Map, Result, Shape, String, register};
 
-/// a + b, as 64-bit integers; an overflow wraps.
+/// a + b, as 64-bit integers, with wraparound on overflow.
 #[register("testing.add_i64")]
 fn add_i64(a: i64, b: i64) -> i64 {
     a.wrapping_add(b)
 }
 
-/// a + b + c, as 64-bit integers; an overflow wraps.
+/// Returns a + b + c as a 64-bit integer; overflow wraps around.
 #[register("testing.add3_i64")]
 fn add3_i64(a: i64, b: i64, c: i64) -> i64 {
     a.wrapping_add(b).wrapping_add(c)
 }
 
-/// a + b, as floats.
+/// Returns a + b as a float.
 #[register("testing.add_f64")]
 fn add_f64(a: f64, b: f64) -> f64 {
     a + b

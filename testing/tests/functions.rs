@@ -1,4 +1,4 @@
-//! The sample functions, called from Rust in a program that links them.
+//! Tests that call the sample functions from a Rust program that links them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Builds the `anyfn` command for AArch64, which serves sessions on boards. Without a board it runs in an emulator.
+//! Builds the `anyfn` command for AArch64, which serves sessions on boards. Tests run the command in an
+//! emulator.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,7 @@ pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     )
 }
 
-/// Returns the path of the program that [`build`] makes.
+/// Returns the path of the program that [`build`] creates.
 pub(crate) fn program(profile: &str) -> PathBuf {
     paths::target_dir().join("aarch64").join(TARGET).join(profile).join("anyfn")
 }

@@ -26,8 +26,8 @@ pub(crate) enum Mode {
     AddressSanitizer,
 }
 
-/// Compiles each header by itself, included twice, as C and as C++. Also compiles the layout check and the C samples of some
-/// documentation pages.
+/// Compiles each header separately, included twice, as C and as C++. Also compiles the layout check and the C
+/// samples of some documentation pages.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = scratch("headers")?;
     let include = paths::root().join(INCLUDE).join("anyfn");
@@ -51,7 +51,8 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         .try_for_each(|page| samples(run, &dir, page))
 }
 
-/// Compiles the C samples of the documentation page `page`. Optimisation is on, because some warnings depend on it.
+/// Compiles the C samples of the documentation page `page`. Optimisation is enabled, because some warnings
+/// depend on it.
 fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     let path = paths::root().join(page);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -76,7 +77,8 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the layout check with the headers of tvm-ffi included before ours. It then compares the structs of both.
+/// Compiles the layout check with the headers of tvm-ffi included before ours. The check then compares the
+/// structs of both.
 pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
     let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
     let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
@@ -118,7 +120,7 @@ pub(crate) fn no_address_sanitizer() -> Option<String> {
     (!Path::new(file.trim()).is_absolute()).then(|| "the C compiler has no libasan".to_owned())
 }
 
-/// Returns the test programs: all C files except those that check the layout.
+/// Returns the test programs, that is, all C files except the layout checks.
 fn programs() -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(paths::root().join(TESTS))
         .into_iter()
@@ -132,7 +134,7 @@ fn programs() -> Vec<PathBuf> {
     files
 }
 
-/// Runs all test programs. The error names those that failed.
+/// Runs all test programs. The error names the programs that failed.
 pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
     let mut failed = Vec::new();
     for file in programs() {

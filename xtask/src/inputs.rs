@@ -1,7 +1,8 @@
-//! Inputs: the sources that decide a result.
+//! Inputs of steps: the sources that determine a result.
 //!
-//! A step, or a part of a step, is not repeated as long as the hash of its inputs is the one with which it last passed.
-//! [`Inputs`] names packages and paths, and [`Sources`] finds the files behind these names and computes the hash.
+//! A step, or a part of a step, is not repeated as long as the hash of its inputs is the same as when it last
+//! passed. [`Inputs`] names packages and paths, and [`Sources`] finds the files behind these names and
+//! computes the hash.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -15,7 +16,7 @@ use crate::paths;
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Paths that are inputs of every result.
+/// Paths that determine every result.
 const ALWAYS: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "xtask/src/inputs.rs", "x"];
 
@@ -23,7 +24,7 @@ const ALWAYS: [&str; 6] =
 /// of that name.
 const NO_SOURCES: [&str; 4] = [".git", ".x", "__pycache__", "dist"];
 
-/// Sources that decide a result, in addition to those that decide every result.
+/// Sources that determine a result, in addition to those that determine every result.
 #[derive(Clone, Default)]
 pub(crate) struct Inputs {
     packages: Vec<String>,
@@ -63,16 +64,16 @@ fn is_below(path: &str, folder: &str) -> bool {
 
 /// A file of the project.
 struct File {
-    /// Its path, relative to the project's root.
+    /// Path of the file, relative to the project's root.
     name: Arc<str>,
-    /// Hash of its content.
+    /// Hash of the file's content.
     hash: u64,
 }
 
-/// The files of the project. The files below a path are read once.
+/// The files of the project, with a cache: the files below a path are read once.
 pub(crate) struct Sources {
     root: PathBuf,
-    /// Files below each path that was asked for.
+    /// Files below each path that was requested.
     known: Mutex<BTreeMap<String, Arc<Vec<File>>>>,
 }
 
@@ -83,8 +84,8 @@ impl Sources {
         SOURCES.get_or_init(|| Sources { root: paths::root(), known: Mutex::default() })
     }
 
-    /// Returns a hash of everything that decides a result: names and contents of the files, the versions of the compilers, and
-    /// the environment variables that change builds.
+    /// Returns a hash of everything that determines a result: names and contents of the files, the versions
+    /// of the compilers, and the environment variables that change builds.
     ///
     /// # Errors
     /// Returns an error if the workspace lacks one of the packages.
@@ -109,7 +110,7 @@ impl Sources {
         Ok(format!("{:016x}", hasher.finish()))
     }
 
-    /// Returns the names of the files that decide a result.
+    /// Returns the names of the files that determine a result.
     #[cfg(test)]
     pub(crate) fn files(&self, inputs: &Inputs) -> Result<std::collections::BTreeSet<Arc<str>>> {
         let mut names = std::collections::BTreeSet::new();
@@ -126,7 +127,8 @@ impl Sources {
         contents.map(|content| String::from_utf8_lossy(&content).into_owned()).collect()
     }
 
-    /// Calls a function with each file that decides a result, in a fixed order. A file may occur several times.
+    /// Calls a function with each file that determines a result, in a fixed order. A file may occur several
+    /// times.
     fn visit(&self, inputs: &Inputs, function: &mut dyn FnMut(&File)) -> Result<()> {
         let folders = Packages::of_workspace()?.folders(inputs.packages.iter().map(String::as_str))?;
         for path in folders.iter().chain(&inputs.paths).map(String::as_str).chain(ALWAYS) {
@@ -138,7 +140,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Returns the file of a path, or the files below it.
+    /// Returns the file at a path, or the files below a folder.
     fn below(&self, path: &str) -> Arc<Vec<File>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = known.get(path) {

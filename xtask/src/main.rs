@@ -1,4 +1,4 @@
-//! The project's tasks, behind the script `x`.
+//! Implementation of the project's tasks, which the script `x` runs.
 //!
 //! Reading order: [`steps`] lists the steps of each command, [`runner`] runs such a list, [`inputs`] decides which steps have
 //! to run again, and [`codegen`] and [`tidy`] are the two tasks that are implemented here; the others start programs.
@@ -90,7 +90,7 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     let options = Options {
         all: given.contains(&"--all"),
         verbose: given.contains(&"--verbose"),
-        // Later steps of these commands make no sense without the earlier ones.
+        // Later steps of these commands depend on the earlier ones.
         fail_fast: given.contains(&"--fail-fast") || command != "test" && command != "soak",
         quick,
     };

@@ -1,4 +1,5 @@
-//! The packages of the workspace, and which sources decide what a package does.
+//! The packages of the workspace, their targets, and the folders that determine the behaviour of each
+//! package.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,29 +13,30 @@ use crate::result::Result;
 
 /// One package of the workspace.
 struct Package {
-    /// Its folder, relative to the project's root.
+    /// Folder of the package, relative to the project's root.
     folder: String,
-    /// Names of the workspace's packages that it is built from.
+    /// Names of the workspace's packages that this package is built from.
     dependencies: Vec<String>,
-    /// Names of the workspace's packages that only its tests use.
+    /// Names of the workspace's packages that only this package's tests use.
     test_dependencies: Vec<String>,
-    /// True if it has a library, so that it may have documentation tests.
+    /// True if the package has a library, so that it may have documentation tests.
     has_library: bool,
     targets: Vec<Target>,
 }
 
 /// A library or program of a package.
 pub(crate) struct Target {
-    /// Its root file, relative to the project's root.
+    /// Root file of the target, relative to the project's root.
     pub(crate) file: String,
     /// Option of Cargo that selects the targets of this kind.
     option: &'static str,
-    /// True if Cargo builds it with its unit tests.
+    /// True if Cargo builds the target's unit tests.
     pub(crate) has_unit_tests: bool,
 }
 
 impl Target {
-    /// Returns `None` for a target that is neither a library nor a program, such as a file of tests.
+    /// Reads a target from Cargo's metadata. Returns `None` for a target that is neither a library nor a
+    /// program, such as a file of tests.
     fn parse(target: &Value, root: &Path) -> Option<Target> {
         let kinds = || target["kind"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let option = if kinds().any(|kind| kind == "bin") {
@@ -57,7 +59,7 @@ impl Target {
 pub(crate) struct Packages(BTreeMap<String, Package>);
 
 impl Packages {
-    /// Returns the packages of this workspace. Cargo is asked once.
+    /// Returns the packages of this workspace, which are read from Cargo once.
     ///
     /// # Errors
     /// Returns the error of `cargo metadata`.
@@ -125,15 +127,8 @@ impl Packages {
         Ok(self.0.get(name).map(|package| &*package.folder).ok_or_else(|| absent(name))?)
     }
 
-    /// Returns the names of the packages in the workspace that a package is built from.
-    pub(crate) fn dependencies(&self, name: &str) -> &[String] {
-        match self.0.get(name) {
-            Some(package) => &package.dependencies,
-            None => &[],
-        }
-    }
-
-    /// Returns the folders of packages, of what their tests use, and of everything in the workspace that these are built from.
+    /// Returns the folders of the given packages, of the packages that their tests use, and of all packages
+    /// in the workspace that these are built from.
     ///
     /// # Errors
     /// Returns an error if the workspace has no package of that name.

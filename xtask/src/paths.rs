@@ -20,7 +20,7 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// Returns the folder of the libraries and programs that the tests use.
+/// Returns the folder of the built libraries and programs that the tests use.
 pub(crate) fn build_dir() -> PathBuf {
     target_dir().join("debug")
 }

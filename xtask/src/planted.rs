@@ -1,7 +1,8 @@
-//! Planted faults: a fault in any input is found, although everything passed before.
+//! Tests with planted faults: a fault in any input is found, although everything passed before.
 //!
-//! A step that is skipped because its inputs seem unchanged cannot find a fault. The tests of this module check for every file
-//! of the project that a change of it makes the right steps run again. [`run`] also plants faults, in a copy of the project.
+//! A step that is skipped because its inputs seem unchanged cannot find a fault. The tests of this module
+//! check that a change of any file of the project makes the right steps run again. [`run`] also plants
+//! faults, in a copy of the project.
 
 use std::fs;
 use std::path::Path;
@@ -13,25 +14,19 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::runner::Run;
 
-/// A fault: text that is appended to a file.
+/// A fault, which is planted by appending text to a file.
 struct Fault {
     /// Path of the file, relative to the project's root.
     file: String,
     text: &'static str,
-    /// Name of the step that has to find it.
+    /// Name of the step that has to find the fault.
     step: &'static str,
 }
 
-/// Texts one of which the output of a step contains if it has found a fault, and not something else.
-const EVIDENCE: [&str; 3] = ["planted fault", "planted_fault", "values.json"];
-
-/// Time limit of one run of the tests of the copy.
-const LIMIT: Duration = Duration::from_secs(3600);
-
-/// Text that makes the unit tests of a Rust target fail.
+/// Appended text that makes the unit tests of a Rust target fail.
 const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
 
-/// Returns a fault for each package and for each kind of other source.
+/// Returns a fault for each package and for each kind of source outside of the packages.
 fn faults() -> Result<Vec<Fault>> {
     let packages = Packages::of_workspace()?;
     let mut faults = Vec::new();
@@ -153,7 +148,8 @@ mod tests {
         files("ls-files --cached")
     }
 
-    /// Files that only steps read which always run (`tidy` and `python wheel`), and the command of CI, which starts the steps.
+    /// Files that are read only by steps that always run (`tidy` and `python wheel`), and the CI script,
+    /// which starts the steps.
     const READ_EVERY_TIME: [&str; 7] = [
         ".ci/run",
         ".gitignore",
@@ -164,7 +160,7 @@ mod tests {
         "SECURITY.md",
     ];
 
-    /// Packages from which everything that C programs load is built, and that of Python programs.
+    /// Packages from which the libraries that C programs load are built.
     const FOR_C: [&str; 2] = ["anyfn-lib", "anyfn-testing"];
     const FOR_PYTHON: [&str; 4] = ["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
@@ -175,7 +171,7 @@ mod tests {
         files: BTreeSet<Arc<str>>,
     }
 
-    /// The parts of all steps of `./x test` that do not always run.
+    /// The parts of the steps of `./x test` that run only after changes.
     struct All(Vec<Checked>);
 
     impl All {
@@ -218,7 +214,8 @@ mod tests {
 
     struct Package {
         folder: String,
-        /// Names of the packages on which it depends, each with true if only its tests use it.
+        /// Names of the packages on which this package depends, each with true if only its tests depend on
+        /// it.
         dependencies: Vec<(String, bool)>,
     }
 
@@ -239,7 +236,7 @@ mod tests {
             Graph(metadata["packages"].as_array().unwrap().iter().map(package).collect())
         }
 
-        /// Returns packages and everything that they are built from.
+        /// Returns the given packages and all packages that they are built from.
         fn built_from<'a>(&'a self, packages: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
             let mut found = BTreeSet::new();
             let mut open: Vec<&str> = packages.into_iter().collect();
@@ -252,7 +249,7 @@ mod tests {
             found
         }
 
-        /// Returns the packages whose tests a change of a package can affect.
+        /// Returns the packages whose tests are affected by a change of a package.
         fn tested_with(&self, package: &str) -> BTreeSet<&str> {
             let mut users = BTreeSet::new();
             for (name, user) in &self.0 {
@@ -371,7 +368,8 @@ mod tests {
         assert!(counts.values().all(|count| *count > 0), "{counts:?}");
     }
 
-    /// A file that is missing here is one whose faults only some run with `--all` would find.
+    /// Checks that each file is an input of some step. Otherwise only a run with `--all` would find a fault
+    /// in it.
     #[test]
     fn every_file_is_an_input() {
         let all = All::new();

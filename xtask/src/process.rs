@@ -40,7 +40,7 @@ impl Cmd {
         self
     }
 
-    /// Adds arguments that are separated by blanks.
+    /// Adds arguments, which are separated by spaces in `words`.
     pub(crate) fn words(self, words: &str) -> Self {
         self.args(words.split_whitespace())
     }
@@ -108,7 +108,7 @@ impl Cmd {
     }
 }
 
-/// Returns a Cargo command with arguments that are separated by blanks.
+/// Returns a Cargo command with arguments, which are separated by spaces in `words`.
 pub(crate) fn cargo_cmd(words: &str) -> Cmd {
     Cmd::new("cargo").words(words)
 }
@@ -136,7 +136,7 @@ fn open_log(log: &Path) -> Result<File> {
     Ok(File::options().create(true).append(true).open(log).map_err(|e| format!("{}: {e}", log.display()))?)
 }
 
-/// Returns an argument for display, with paths relative to the project's root.
+/// Formats an argument for display, with paths relative to the project's root.
 fn short(arg: &OsStr) -> String {
     let text = arg.to_string_lossy();
     let root = format!("{}/", crate::paths::root().display());

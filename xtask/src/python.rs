@@ -21,8 +21,8 @@ const PACKAGE_FOLDER: &str = "bindings/python";
 /// File name of the compiler's library in the package.
 const COMPILER: &str = "libanyfn_compiler.so";
 
-/// Arguments that run tests on all processors, with the tests of one file in one process. Skipped tests are listed with the
-/// reason.
+/// Python arguments that run tests on all processors, with the tests of one file in one process. Skipped
+/// tests are listed with the reason.
 const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
 
 /// Tests of the installation, the corpus and the calls.
@@ -45,7 +45,7 @@ pub(crate) const VERSIONS: [(&str, &str); 5] = [
     ("3.13", "python 3.13 with the wheel"),
 ];
 
-/// Names of the built libraries, and their names in the package.
+/// File names of the built libraries, each with its file name in the package.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libanyfn_python.so", "_core.abi3.so"),
     ("libanyfn.so", "lib/libanyfn.so"),
@@ -93,13 +93,13 @@ pub(crate) fn pytest(run: &Run, tests: &str) -> Result<()> {
     run.cmd(command()?.words(PYTEST).arg(tests))
 }
 
-/// Runs test files of the package. Those that do not use the compiler run with a copy of the package that lacks its library, so
-/// a file that loads it in spite of that fails.
+/// Runs test files of the package. Files that do not use the compiler run with a copy of the package that
+/// lacks the compiler's library, so a wrongly classified file fails.
 pub(crate) fn test_files(run: &Run, due: &Due) -> Result<()> {
     test_files_with(run, &paths::python().ok_or("no Python environment")?, due)
 }
 
-/// Does the same as [`test_files`] with the Python of another environment.
+/// Runs test files as [`test_files`] does, with the Python of another environment.
 pub(crate) fn test_files_with(run: &Run, python: &Path, due: &Due) -> Result<()> {
     let (compiling, others): (Vec<&String>, Vec<&String>) =
         due.parts.iter().partition(|name| python_tests::uses_compiler(name));
@@ -132,7 +132,7 @@ fn package_without_compiler() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Copies a folder, except files and folders with some names.
+/// Copies a folder without the files and folders whose names are in `except`.
 fn copy_folder(from: &Path, to: &Path, except: &[&str]) -> Result<()> {
     fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
     for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
@@ -189,7 +189,7 @@ fn command_of(python: PathBuf) -> Cmd {
         .env("ANYFN_ROOT", paths::root())
 }
 
-/// Returns the reason why nothing can run with a version of Python, if any.
+/// Returns the reason why tests cannot run with a version of Python, if any.
 pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     let missing = paths::versioned_python(version).is_none();
     missing.then(|| {

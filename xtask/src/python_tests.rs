@@ -1,8 +1,9 @@
 //! The test files of the Python package, and the inputs of each.
 //!
-//! Which inputs a file has follows from its text and from the texts of the files that it names. Most of all, a file that does
-//! not use the compiler is not run again when the compiler has changed. [`crate::python::test_files`] runs such files without
-//! the compiler's library, so a file in the wrong class fails.
+//! The inputs of a file follow from its text and from the texts of the files that it names. In particular, a
+//! file that does not use the compiler is not run again when the compiler has changed.
+//! [`crate::python::test_files`] runs such files without the compiler's library, so a file that is classified
+//! wrongly fails.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -17,16 +18,17 @@ use crate::runner::Part;
 /// Folder of the test files.
 pub(crate) const FOLDER: &str = "bindings/python/tests";
 
-/// File that runs the conformance corpus, which is a step of its own.
+/// Test file that runs the conformance corpus, which is a separate step.
 pub(crate) const CORPUS: &str = "test_conformance.py";
 
-/// Packages from which the libraries that all test files load, and the command that they start, are built.
+/// Packages from which the libraries that all test files load and the command that they start are built.
 const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
 /// Package from which the compiler's library is built.
 const COMPILER: &str = "anyfn-compiler-lib";
 
-/// Paths that are inputs of all test files. The test files themselves are inputs only of those that use them.
+/// Paths that are inputs of all test files. The test files themselves are inputs only of the files that use
+/// them.
 const BESIDE: &[&str] = &[
     "bindings/python",
     "bindings/c/include",
@@ -36,10 +38,10 @@ const BESIDE: &[&str] = &[
     ".x/setup",
 ];
 
-/// Paths that are inputs of the test files that contain their last component as a word.
+/// Paths that are inputs of a test file only if its text contains the last component of the path as a word.
 const NAMED: &[&str] = &["docs", "README.md", "examples", "conformance", "benches", "xtask/src/c_tests.rs"];
 
-/// Words of files that use the compiler.
+/// Words that occur only in files that use the compiler.
 const COMPILER_WORDS: &[&str] = &[
     "te",
     "tir",
@@ -59,7 +61,7 @@ pub(crate) struct TestFile {
     pub(crate) name: String,
     /// True if the file loads the compiler.
     pub(crate) uses_compiler: bool,
-    /// Paths that are inputs of this file, but not of all.
+    /// Paths that are inputs of this file, but not of all test files.
     paths: Vec<String>,
 }
 
@@ -117,7 +119,7 @@ impl TestFiles {
 }
 
 impl TestFile {
-    /// Finds out what a file uses. `texts` are the Python files in the folder of the tests.
+    /// Determines the inputs of a test file. `texts` are the Python files in the folder of the tests.
     fn new(root: &Path, name: &str, texts: &BTreeMap<&str, Text>) -> Result<TestFile> {
         let used = used_files(name, texts);
         let used_texts = || used.iter().filter_map(|name| texts.get(*name));
@@ -148,7 +150,7 @@ fn read_text(file: &Path) -> Result<String> {
     Ok(fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?)
 }
 
-/// Returns the names of a Python file and of all others that it names, directly or through another one.
+/// Returns the names of a Python file and of all Python files that it names, directly or through other files.
 fn used_files<'a>(name: &'a str, texts: &BTreeMap<&'a str, Text>) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
     let mut open = vec![name];
@@ -163,7 +165,7 @@ fn used_files<'a>(name: &'a str, texts: &BTreeMap<&'a str, Text>) -> BTreeSet<&'
     used
 }
 
-/// Returns the paths of examples in a string.
+/// Returns the paths of the example programs that occur in a string.
 fn programs<'a>(root: &'a Path, text: &'a str) -> impl Iterator<Item = &'a str> {
     let words = text.split(|c: char| !is_letter(c) && !"-./".contains(c));
     words
@@ -181,8 +183,8 @@ impl<'a> Text<'a> {
         Text { text, words: text.split(|c: char| !is_letter(c)).collect() }
     }
 
-    /// Returns true if the text contains a word that no letter, digit or underscore continues. The word may contain other
-    /// characters.
+    /// Returns true if the text contains `word` as a whole word, that is, not as part of a longer sequence of
+    /// letters, digits and underscores. The word itself may also contain other characters.
     fn contains(&self, word: &str) -> bool {
         if word.chars().all(is_letter) {
             return self.words.contains(word);

@@ -4,8 +4,9 @@
 //! inputs: it is not run again while their content is the same as when it last passed, except with `--all`. A step of
 //! several parts, such as the tests of each package, does the same for each part ([`Step::in_parts`]).
 //!
-//! `--quick` runs the steps that are marked [`quick`](Step::quick), and less of those parts that only depend on something that
-//! has changed ([`Due::dependents`]). What passes in a quick run is not repeated by a whole run.
+//! `--quick` runs the steps that are marked [`quick`](Step::quick), and checks less of those parts that
+//! merely depend on changed inputs of other parts ([`Due::dependents`]). A whole run does not repeat checks
+//! that have passed in a quick run.
 //!
 //! Tests report that they were skipped, and why, as lines `test<tab>reason` of the file that `ANYFN_SKIPS` names
 //! (`testing/skip`, `bindings/python/tests/conftest.py`). They are listed below the table.
@@ -56,9 +57,10 @@ enum When {
 /// Part of a step that is not repeated while its own inputs are unchanged.
 pub(crate) struct Part {
     pub(crate) name: String,
-    /// Everything that decides the result.
+    /// All inputs that determine the result.
     pub(crate) inputs: Inputs,
-    /// Those inputs that are not shared with parts on which this one depends. Without them, a change of any input counts.
+    /// Inputs that belong to this part alone and not to parts on which it depends; `None` if all inputs are
+    /// treated alike.
     own: Option<Inputs>,
 }
 
@@ -67,8 +69,8 @@ pub(crate) struct Part {
 pub(crate) struct Due {
     /// Names of the parts.
     pub(crate) parts: Vec<String>,
-    /// In a quick run, names of further parts: their own inputs are unchanged, but something that they depend on has changed.
-    /// The action may check less of them. A whole run runs them as ordinary parts.
+    /// Names of further parts in a quick run, whose own inputs are unchanged, but which depend on inputs that
+    /// have changed. The action may check less of these parts. In a whole run they are in `parts` instead.
     pub(crate) dependents: Vec<String>,
     /// Number of all parts of the step.
     count: usize,
@@ -101,7 +103,7 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
     /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
-    /// True to check less of the parts of a step that only depend on something that has changed.
+    /// True to check less of the parts that merely depend on changed inputs of other parts.
     pub(crate) quick: bool,
 }
 
@@ -142,12 +144,12 @@ impl Step {
         self
     }
 
-    /// Skips the step as long as a path does not exist.
+    /// Skips the step if a path does not exist.
     pub(crate) fn needs(self, path: &'static str) -> Self {
         self.skip_if(move || (!crate::paths::root().join(path).exists()).then(|| format!("no {path}")))
     }
 
-    /// Skips the step as long as a folder is not a member of the workspace.
+    /// Skips the step if a folder is not a member of the workspace.
     pub(crate) fn needs_member(self, folder: &'static str) -> Self {
         self.skip_if(move || {
             let manifest = fs::read_to_string(crate::paths::root().join("Cargo.toml")).unwrap_or_default();
@@ -155,13 +157,14 @@ impl Step {
         })
     }
 
-    /// Runs the step only when one of these files or folders has changed since it last passed.
+    /// Runs the step only when one of these files or folders has changed since the step last passed.
     pub(crate) fn inputs(self, paths: &'static [&'static str]) -> Self {
         self.with_inputs(|inputs| inputs.paths(paths))
     }
 
-    /// Runs the step only when one of these packages, or something that it or its tests are built from, has changed since it
-    /// last passed. Together with [`inputs`](Self::inputs), a change of either is enough.
+    /// Runs the step only when one of these packages, or a package from which it or its tests are built, has
+    /// changed since the step last passed. If [`inputs`](Self::inputs) is called, too, a change of either is
+    /// enough.
     pub(crate) fn packages(self, packages: &'static [&'static str]) -> Self {
         self.with_inputs(|inputs| inputs.packages(packages))
     }
@@ -175,7 +178,7 @@ impl Step {
         self
     }
 
-    /// Makes the step one of those that `./x test --quick` runs.
+    /// Marks the step as quick, so that `./x test --quick` runs it.
     pub(crate) fn quick(mut self) -> Self {
         self.quick = true;
         self
@@ -186,7 +189,8 @@ impl Step {
         self.quick
     }
 
-    /// Returns the parts of the step. A step without parts is one part without a name; a step that always runs has none.
+    /// Returns the parts of the step. A step that was not created in parts has a single part without a name;
+    /// a step that always runs has no parts.
     ///
     /// # Errors
     /// Returns an error if the sources that define the parts cannot be read.
@@ -198,8 +202,8 @@ impl Step {
         }
     }
 
-    /// Allows the step to run at the same time as neighbouring steps that also allow it, one per processor. This is for steps
-    /// that use one processor for a long time and do not measure time.
+    /// Allows the step to run at the same time as neighbouring steps that also allow it, one per processor.
+    /// It is intended for steps that use one processor for a long time and do not measure time.
     pub(crate) fn beside(mut self) -> Self {
         self.beside = true;
         self
@@ -207,25 +211,25 @@ impl Step {
 }
 
 impl Part {
-    /// Creates a part with everything that decides its result.
+    /// Creates a part with all inputs that determine its result.
     pub(crate) fn new(name: &str, inputs: Inputs) -> Self {
         Part { name: name.to_owned(), inputs, own: None }
     }
 
-    /// Sets the inputs that belong to this part alone. If only others have changed, a quick run may check less of the part
-    /// ([`Due::dependents`]).
+    /// Sets the inputs that belong to this part alone. If only other inputs have changed, a quick run may
+    /// check less of the part ([`Due::dependents`]).
     pub(crate) fn own(mut self, inputs: Inputs) -> Self {
         self.own = Some(inputs);
         self
     }
 }
 
-/// Relation of a part to its last pass.
+/// Change of a part's inputs since it last passed.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Unchanged,
     Changed,
-    /// Only inputs have changed that are not the part's own.
+    /// Only inputs that do not belong to the part alone have changed.
     DependsOnChanged,
 }
 
@@ -247,7 +251,7 @@ impl Hashes {
         format!("{}\n{}\n", self.all, self.own.as_deref().unwrap_or_default())
     }
 
-    /// Compares the inputs with those of the stamp of the last pass.
+    /// Compares the hashes with the hashes in the stamp of the last pass.
     fn state(&self, stamp: &str) -> State {
         let mut lines = stamp.lines();
         if lines.next() == Some(&*self.all) {
@@ -261,7 +265,7 @@ impl Hashes {
 }
 
 impl Due {
-    /// Finds the parts of a step that have to run.
+    /// Determines the parts of a step that have to run.
     fn of(step: &Step, file_name: &str, options: Options) -> Result<Due> {
         let mut due = Due::default();
         for part in step.parts()? {
@@ -292,7 +296,7 @@ impl Due {
         self.parts.is_empty() && self.dependents.is_empty()
     }
 
-    /// Returns a note for the table, if not all parts ran.
+    /// Returns a note for the table about the number of parts that ran, or an empty string if all parts ran.
     fn note(&self) -> String {
         match (self.parts.len(), self.dependents.len()) {
             (parts, 0) if parts == self.count => String::new(),
@@ -327,7 +331,8 @@ impl Run {
     }
 }
 
-/// Runs the steps of a command and prints a table, and the steps that a quick run leaves out. Returns an error if a step failed.
+/// Runs the steps of a command, and prints a table of their outcomes and the names of the steps that a quick
+/// run leaves out. Returns an error if a step failed.
 pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: Options) -> Result<()> {
     let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
     for group in steps.chunk_by(|one, next| one.beside && next.beside) {
@@ -353,7 +358,8 @@ pub(crate) fn run(command: &str, steps: &[&Step], left_out: &[&Step], options: O
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
 }
 
-/// Runs steps at the same time, as many as there are processors, and returns their rows in the order of the steps.
+/// Runs steps at the same time, one per processor, and returns their rows of the table in the order of the
+/// steps.
 fn run_group<'a>(
     command: &str,
     steps: &[&'a Step],
@@ -431,12 +437,13 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     }
 }
 
-/// Returns the name of a step for file names.
+/// Returns the name of a step in a form that file names can contain.
 fn file_name(command: &str, step: &str) -> String {
     format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
 }
 
-/// Returns the file that stores the hashes of the inputs with which a step or part last passed.
+/// Returns the path of the stamp, the file that stores the hashes of the inputs with which a step or part
+/// last passed.
 fn stamp_of(file_name: &str) -> PathBuf {
     crate::paths::root().join(".x/passed").join(file_name)
 }
@@ -535,7 +542,8 @@ mod tests {
 
     use super::*;
 
-    /// Steps that wait for each other end only if they run at the same time. The rows keep the order of the steps.
+    /// Checks that steps which wait for each other run at the same time, because they could not end
+    /// otherwise, and that the rows keep the order of the steps.
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -569,7 +577,8 @@ mod tests {
         assert_eq!(hashes("2", None).state(&passed), State::Changed);
     }
 
-    /// A quick run does not repeat what it has checked of a dependent part; a whole run checks all of it.
+    /// Checks that a quick run does not repeat its checks of a dependent part, and that a whole run makes all
+    /// checks.
     #[test]
     fn a_quick_run_checks_less_of_parts_that_depend_on_changes() {
         let name = format!("runner-test-{}", std::process::id());

@@ -1,8 +1,8 @@
 //! Lists of steps, one list for each command of `./x`. To add a step, add a line here.
 //!
-//! `needs(path)` skips a step, and reports that, until the path exists. `inputs(paths)` runs a long step only when
-//! something below these paths has changed since it last passed; `Step::in_parts` does that for each part of a step.
-//! `quick()` makes a step one of those that `./x test --quick` runs.
+//! `needs(path)` skips a step, and reports this, until the path exists. `inputs(paths)` runs a long step only
+//! when something below these paths has changed since it last passed; `Step::in_parts` does that for each
+//! part of a step. `quick()` makes a step one of those that `./x test --quick` runs.
 
 use crate::c_tests::{self, Mode};
 use crate::inputs::{Inputs, Sources};
@@ -12,7 +12,7 @@ use crate::result::Result;
 use crate::runner::{Due, Part, Run, Step};
 use crate::{board, codegen, dist, examples, paths, planted, python, python_tests, tidy};
 
-/// All sources of Rust code.
+/// Paths of all Rust sources.
 const ALL_RUST: &[&str] = &[
     "crates",
     "compiler",
@@ -26,7 +26,8 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths outside of their packages that Rust tests use, each after a string that only the packages contain that use it.
+/// Paths outside of the packages that Rust tests use. Each entry consists of a string that occurs only in the
+/// packages that use the path, and the path.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -42,7 +43,7 @@ const NOT_RUST: &[&str] = &["bindings/python/anyfn", "bindings/python/tests"];
 /// Paths that documentation tests use in addition to their packages.
 const DOCS: &[&str] = &["README.md", "docs"];
 
-/// Packages of the library for C programs, and of the library that its tests load.
+/// Packages of the library for C programs, and of the library that the C tests load.
 const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
@@ -54,18 +55,19 @@ const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xt
 /// Test file that runs the conformance corpus.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
-/// Test files that, like `test_peer*.py`, run in an environment with both packages, to test them beside each other.
+/// Test files that, like `test_peer*.py`, run in an environment with both anyfn and the peer's package, to
+/// test both in one process.
 const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
 
-/// Cargo arguments that build everything except what only tests use.
+/// Cargo arguments that build all packages except the packages that only tests use.
 const RELEASE_BUILD: &str =
     "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
 
 /// Folder of tests that run with the peer's Python package on our library.
 const PEER_PACKAGE: &str = "testing/peer_package";
 
-/// Cargo arguments that build only what the demonstration uses, since optimising each library and program as a whole takes
-/// long.
+/// Cargo arguments that build only the packages that the demonstration uses, since link-time optimisation of
+/// each library and program takes a long time.
 const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
      -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
 
@@ -249,7 +251,7 @@ pub(crate) fn dist() -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of `./x soak`, which take long.
+/// Returns the steps of `./x soak`, which take a long time.
 pub(crate) fn soak() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
@@ -381,12 +383,14 @@ fn cargo(run: &Run, words: &str) -> Result<()> {
     run.cmd(cargo_cmd(words))
 }
 
-/// Returns true if a test file needs the peer. Such files are found by their names, so that none is forgotten.
+/// Returns true if a test file needs the peer's package. The name of the file determines this, so that no
+/// file is forgotten.
 fn is_beside_peer(file: &str) -> bool {
     file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Returns a part for each package. Its own inputs are its folder and what `inputs` returns for its name and its folder.
+/// Returns a part for each package. The part's own inputs are the package's folder and the result of `inputs`
+/// for the package's name and folder.
 fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -407,7 +411,8 @@ fn clippy_parts() -> Result<Vec<Part>> {
     package_parts(|_, _| Inputs::default().except(NOT_RUST))
 }
 
-/// Checks the packages that have changed, or that depend on something that has changed. A quick run checks the former only.
+/// Runs Clippy on the packages that have changed or whose dependencies have changed. A quick run checks only
+/// the packages that have changed.
 fn clippy(run: &Run, due: &Due) -> Result<()> {
     if due.parts.is_empty() {
         return run.say("only packages that depend on changed ones are due");
@@ -415,7 +420,8 @@ fn clippy(run: &Run, due: &Due) -> Result<()> {
     run.cmd(of_packages(cargo_cmd("clippy"), &due.parts).words("--all-targets -- -D warnings"))
 }
 
-/// Returns the packages as parts. The tests of this package look at all files of the project.
+/// Returns the packages as parts. All files of the project are inputs of this package, since its tests read
+/// them.
 fn rust_test_parts() -> Result<Vec<Part>> {
     package_parts(|name, folder| match name {
         "anyfn-xtask" => Inputs::default().paths(["."]),
@@ -423,8 +429,8 @@ fn rust_test_parts() -> Result<Vec<Part>> {
     })
 }
 
-/// Runs the tests of the packages that have changed, or that are built from or tested with something that has changed. Of the
-/// latter, a quick run runs only the unit tests.
+/// Runs the tests of the packages that have changed, or that are built from or tested with packages that have
+/// changed. If only such a dependency has changed, a quick run runs only the unit tests.
 fn rust_tests(run: &Run, due: &Due) -> Result<()> {
     let (runner, all) = match which("cargo-nextest") {
         Some(_) => ("nextest run --no-fail-fast --no-tests=pass", ""),
@@ -499,18 +505,19 @@ fn compiled_libraries(run: &Run) -> Result<()> {
     run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
 }
 
-/// Returns the reason why the libraries cannot be compiled, if any. The tests that load them report it, too.
+/// Returns the reason why the libraries cannot be compiled, if any. The tests that load these libraries
+/// report the reason, too.
 fn no_tvm() -> Option<String> {
     paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
 }
 
-/// Returns the reason why nothing can be compared with the peer, if any.
+/// Returns the reason why comparisons with the peer cannot run, if any.
 fn no_peer() -> Option<String> {
     paths::peer_python().is_none().then(|| "no apache-tvm-ffi; `./x setup --peer`".to_owned())
 }
 
-/// Returns the reason why the nightly toolchain cannot be used, if any. It must not be invoked by name to find out: rustup
-/// would start to download a missing one.
+/// Returns the reason why the nightly toolchain cannot be used, if any. This function does not invoke the
+/// toolchain by name, because rustup would start to download a missing toolchain.
 pub(crate) fn no_nightly() -> Option<String> {
     let installed = Cmd::new("rustup").words("toolchain list").output().unwrap_or_default();
     let has = installed.lines().any(|line| line.starts_with("nightly"));

@@ -1,4 +1,4 @@
-//! Frequently used type attributes: the hooks that a type has registered for an operation.
+//! Type attributes whose values are hooks, that is, functions that a type registers for an operation.
 
 use core::ffi::c_void;
 
@@ -6,14 +6,14 @@ use anyfn::abi::{TVMFFIAny, kTVMFFIError, kTVMFFIOpaquePtr};
 use anyfn::shared::Attribute;
 use anyfn::{Any, AnyView, Error, OpaquePtr, PackedFunc, Result};
 
-/// A type attribute whose values are hooks.
+/// A type attribute whose values are hooks, such as `__ffi_repr__`.
 pub(crate) struct Column(Attribute);
 
 /// A hook that a type has registered for an operation.
 pub(crate) enum Hook {
     /// A packed function of any language.
     Function(PackedFunc),
-    /// The address of a native function, which takes its arguments directly and returns a value in two registers.
+    /// The address of a native function, which takes plain C arguments and returns a value in two registers.
     Native(*mut c_void),
 }
 
@@ -65,7 +65,7 @@ impl Column {
     }
 }
 
-/// Converts the result of a native function, where an error object represents failure.
+/// Converts the result of a native function to a `Result`. An error object represents failure.
 ///
 /// # Errors
 /// Returns the error that the function has returned.

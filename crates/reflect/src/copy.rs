@@ -1,4 +1,4 @@
-//! Copies of an object, shallow or deep.
+//! Shallow and deep copies of values.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -20,9 +20,9 @@ static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
 static HASH: Column = Column::new("__any_hash__");
 static EQUAL: Column = Column::new("__any_equal__");
 
-/// Returns a deep copy of a value. Containers, tensors in main memory and objects are created anew. Immutable values
-/// (numbers, strings, shapes, functions, modules, values of enumerations) are kept. Shared parts and cycles of the
-/// original are shared parts and cycles of the copy.
+/// Returns a deep copy of a value. Containers, tensors in main memory and objects are copied. The copy refers
+/// to the same immutable values (numbers, strings, shapes, functions, modules, enumeration values). Shared
+/// nodes and cycles of the original are shared nodes and cycles of the copy.
 ///
 /// # Errors
 /// Returns `RuntimeError` for an object whose type has no `__ffi_shallow_copy__`; the error of this hook or of a
@@ -150,12 +150,13 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// Location at which a copy is stored later, because its original was still being copied when the location was reached.
+/// Location that receives a copy later, because the original was still being copied when the location was
+/// reached.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// All keys and values of a Dict, alternating. The Dict stays empty until they are inserted, because its order
-    /// depends on the keys.
+    /// A copy of a Dict that stays empty until all of its keys and values are inserted at the end, because
+    /// its order depends on the keys. The part to copy is an Array of alternating keys and values.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -163,14 +164,15 @@ enum Holder {
 // Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
 // reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
 // on a cycle with it), or one of these constants.
-/// Reach of a copy that refers, directly or indirectly, to a part that is filled in only at the end of the operation.
+/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy that is filled in at the
+/// end of the operation.
 const END: u32 = 0;
-/// Reach of a copy all of whose parts are complete and do not change any more.
+/// Value of `Frame::reach` for a copy whose children are all complete and no longer change.
 const COMPLETE: u32 = u32::MAX;
-/// Entry of `Copier::reaches` for a copy that is still being made.
+/// Value in `Copier::reaches` for a copy that is still being made.
 const OPEN: u32 = u32::MAX - 1;
 
-/// State of an object during a copy.
+/// State of an original object during a deep copy.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
@@ -185,7 +187,7 @@ enum Known {
 enum Content {
     Array(Array, Vec<Any>),
     List(Vec<Any>, List),
-    /// Pairs of the original, and the copies of their keys and values so far, alternating.
+    /// Pairs of the original Map, and the keys and values copied so far, alternating.
     Map(Vec<(Any, Any)>, Vec<Any>),
     Dict(Vec<(Any, Any)>, Dict, Option<Any>),
     Object {
@@ -200,18 +202,20 @@ struct Frame {
     content: Content,
     next: usize,
     original: ObjectRef,
-    /// True if the original may be encountered again, so that its copy is remembered.
+    /// True if the original may be encountered again, so that its copy is recorded in `Copier::known`.
     shared: bool,
-    /// True if an element (in a Dict: a key) is still the original, so that all elements must be copied again later.
+    /// True if an element of an Array or Map, or a key of a Dict, is still the original, so that all elements
+    /// must be copied again later.
     unfinished: bool,
-    /// One more than the number of copies that had been remembered when this copy was begun. If this copy is remembered
-    /// at its beginning, its index in `Copier::copies` is `number - 1`.
+    /// Length of `Copier::copies` when this copy was begun, plus 1. If the copy was added to that list at
+    /// once, its index there is `number - 1`.
     number: u32,
-    /// Lowest `number` among the incomplete copies that the parts copied so far reach (the low-link of Tarjan's
-    /// algorithm), [`END`] for one that is filled last, or [`COMPLETE`] if they reach none.
+    /// Lowest `number` among the incomplete copies that can be reached from the children copied so far (the
+    /// low-link of Tarjan's algorithm); [`END`] if one of them is filled in at the end of the operation;
+    /// [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
-    /// Reach of only those parts that were passed to foreign code, as keys or to setters of fields. That code may know
-    /// the copies of all frames from this number on.
+    /// Value of `reach` restricted to the children that were passed to foreign code: keys, and values passed
+    /// to setters of fields. This code may know the copies of all frames from this number on.
     seen: u32,
 }
 
@@ -223,13 +227,13 @@ struct Copier {
     copies: Vec<(ObjectRef, Any)>,
     /// Indices in `copies` of copies to which other references exist, because a hook returned an existing object.
     foreign: Vec<usize>,
-    /// Reach of each copy in `copies`: [`END`], [`OPEN`], [`COMPLETE`], or one more than the index of the copy up to
-    /// which it reaches.
+    /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being made. A
+    /// value other than these constants is the index of a copy plus 1.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// Reach of the copy that was made or found most recently; see `Frame::reach`.
+    /// Value of `Frame::reach` for the copy that was made or found most recently.
     reach: u32,
-    /// True if foreign code may refer to copies that are filled in only at the end.
+    /// True if foreign code may refer to copies that are filled in at the end of the operation.
     seen: bool,
 }
 
@@ -274,8 +278,8 @@ impl Copier {
         Ok(copy)
     }
 
-    /// Separates the copies from each other after an error, so that no unreachable cycle remains. Further errors are
-    /// ignored in favour of the first one.
+    /// Removes the references between the copies after an error, so that no unreachable cycle remains.
+    /// Further errors are ignored in favour of the first one.
     fn take_apart(&mut self) {
         for (at, (original, copy)) in core::mem::take(&mut self.copies).into_iter().enumerate() {
             if let Ok(list) = copy.get::<List>() {
@@ -311,8 +315,8 @@ impl Copier {
         }
     }
 
-    /// Copies a value without parts, or begins to copy a value that has parts. `own` is the number of references to the
-    /// value that no other code holds.
+    /// Copies a value without children, or begins to copy a value with children. `own` is the reference count
+    /// of the value if no other code refers to it.
     fn open(&mut self, value: Any, own: usize) -> Result<Look> {
         self.reach = COMPLETE;
         let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
@@ -384,8 +388,8 @@ impl Copier {
         }
     }
 
-    /// Returns the reach of the remembered copy at index `at`: the smallest number of a copy that is being made,
-    /// [`END`] or [`COMPLETE`].
+    /// Returns the value of `Frame::reach` for the copy at index `at` of `Copier::copies`: the lowest
+    /// `Frame::number` of a copy that is still being made, [`END`] or [`COMPLETE`].
     fn reach_of(&mut self, at: usize) -> u32 {
         let mut last = at;
         let reach = loop {
@@ -403,7 +407,7 @@ impl Copier {
         reach
     }
 
-    /// Continues the innermost copy.
+    /// Continues the copy on top of the stack.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Copy(Any::NONE)) };
         let at = frame.next;
@@ -430,7 +434,8 @@ impl Copier {
         }
     }
 
-    /// Adds a part to the innermost copy. If `hole` is true, `part` is an original whose copy follows later.
+    /// Adds the child `part` to the copy on top of the stack. If `hole` is true, `part` is an original whose
+    /// copy does not exist yet.
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
@@ -496,7 +501,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Stores the copy `part` at the location at which it was missing.
+    /// Stores the copy `part` at the location `holder`, where it was missing.
     fn fill(&mut self, holder: Holder, part: Any) -> Result<()> {
         match holder {
             Holder::Element(list, at) => list.set(at, part),
@@ -517,7 +522,7 @@ impl Copier {
         }
     }
 
-    /// Completes the innermost copy.
+    /// Completes the copy on top of the stack.
     fn close(&mut self) -> Result<Look> {
         let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
         let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));

@@ -14,15 +14,15 @@ use anyfn::{Any, AnyView, Error, FromArg, ObjectRef, PackedFunc, Result, String,
 /// Getter and setter of a field.
 pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter);
 
-/// Getter and setter of a field that holds any value.
+/// Getter and setter of a field that contains an [`Any`].
 pub(crate) const VALUE: Access = (get_any, set_any);
-/// Getter and setter of a field that holds a string as an [`Any`].
+/// Getter and setter of a field that contains a string as an [`Any`].
 pub(crate) const TEXT: Access = (get_any, set_text);
-/// Getter of a field that is an object or null, with a setter that always fails.
+/// Getter of a field that contains an object reference or null, with a setter that always fails.
 pub(crate) const OBJECT: Access = (get_object, refuse);
-/// Getter and setter of a field that is a 32-bit integer.
+/// Getter and setter of a field that contains a 32-bit integer.
 pub(crate) const I32: Access = (get_i32, set_i32);
-/// Getter and setter of a field that is a 64-bit integer.
+/// Getter and setter of a field that contains a 64-bit integer.
 pub(crate) const I64: Access = (get_i64, set_i64);
 
 /// A type that is being registered.
@@ -33,7 +33,7 @@ fn check(code: c_int) -> Result<()> {
 }
 
 impl Type {
-    /// Adds a read-only field. It has a setter nevertheless, through which fields are set while an object is
+    /// Adds a read-only field. The field also has a setter, which is used only while an object is
     /// constructed.
     ///
     /// # Safety
@@ -50,7 +50,7 @@ impl Type {
         unsafe { self.field_with_flags(texts, place, access, static_type, 0) }
     }
 
-    /// Adds a read-only field with these flags; see [`Type::field`].
+    /// Adds a read-only field with the given flags; see [`Type::field`].
     ///
     /// # Safety
     /// The requirements of [`Type::field`] apply.
@@ -128,12 +128,12 @@ impl Type {
     }
 }
 
-/// Static type of a field that is an integer.
+/// Static type of an integer field.
 pub(crate) const INT: i32 = kTVMFFIInt;
 /// Static type of a field that may hold any value.
 pub(crate) const ANY: i32 = kTVMFFIAny;
 
-/// Reads a field that is a value.
+/// Getter of a field that contains an [`Any`].
 ///
 /// # Safety
 /// `field` must point to a value, `out` must be writable.
@@ -145,7 +145,7 @@ unsafe extern "C" fn get_any(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
     0
 }
 
-/// Reads a field that is an object or null.
+/// Getter of a field that contains an object reference or null.
 ///
 /// # Safety
 /// `field` must point to an object reference or null, `out` must be writable.
@@ -158,10 +158,10 @@ unsafe extern "C" fn get_object(field: *mut c_void, out: *mut TVMFFIAny) -> c_in
     0
 }
 
-/// Reads a field of 32 bits.
+/// Getter of a field that contains a 32-bit integer.
 ///
 /// # Safety
-/// `field` must point to a number of 32 bits, `out` must be writable.
+/// `field` must point to a 32-bit integer, `out` must be writable.
 unsafe extern "C" fn get_i32(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
     // SAFETY: the field holds such a number, as registered.
     let value = i64::from(unsafe { *field.cast::<i32>() });
@@ -170,10 +170,10 @@ unsafe extern "C" fn get_i32(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
     0
 }
 
-/// Reads a field of 64 bits.
+/// Getter of a field that contains a 64-bit integer.
 ///
 /// # Safety
-/// `field` must point to a number of 64 bits, `out` must be writable.
+/// `field` must point to a 64-bit integer, `out` must be writable.
 unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
     // SAFETY: the field holds such a number, as registered.
     let value = unsafe { *field.cast::<i64>() };
@@ -182,7 +182,7 @@ unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
     0
 }
 
-/// Converts a value to the type of a field.
+/// Converts a value to the Rust type `T` of a field.
 ///
 /// # Safety
 /// `value` must be a valid view.
@@ -193,7 +193,7 @@ unsafe fn converted<T: for<'a> FromArg<Arg<'a> = T>>(value: *const TVMFFIAny) ->
     unsafe { AnyView::from_raw(value) }.get::<T>()
 }
 
-/// Replaces the value of a field.
+/// Replaces the [`Any`] in a field and drops the old one.
 ///
 /// # Safety
 /// `field` must hold a value, and no other code may use it meanwhile.
@@ -202,7 +202,7 @@ unsafe fn replace(field: *mut c_void, value: Any) {
     drop(unsafe { field.cast::<Any>().replace(value) });
 }
 
-/// Sets a field that is a value.
+/// Setter of a field that contains an [`Any`].
 ///
 /// # Safety
 /// `field` must hold a value that no other code uses, `value` must be a valid view.
@@ -216,7 +216,7 @@ unsafe extern "C" fn set_any(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Sets a field that is a string.
+/// Setter of a field that contains a string as an [`Any`].
 ///
 /// # Safety
 /// `field` must hold a value that no other code uses, `value` must be a valid view.
@@ -230,10 +230,10 @@ unsafe extern "C" fn set_text(field: *mut c_void, value: *const TVMFFIAny) -> c_
     })
 }
 
-/// Sets a field of 32 bits.
+/// Setter of a field that contains a 32-bit integer.
 ///
 /// # Safety
-/// `field` must hold a number of 32 bits that no other code uses, `value` must be a valid view.
+/// `field` must point to a 32-bit integer that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_i32(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -244,10 +244,10 @@ unsafe extern "C" fn set_i32(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Sets a field of 64 bits.
+/// Setter of a field that contains a 64-bit integer.
 ///
 /// # Safety
-/// `field` must hold a number of 64 bits that no other code uses, `value` must be a valid view.
+/// `field` must point to a 64-bit integer that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -258,8 +258,8 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Setter that always fails, for a field that only the code of its type sets. This code relies on the type of the
-/// object in the field.
+/// Setter that always fails, for fields that only the code of their type may set. That code relies on the
+/// type of the object in the field.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(|| bail!("TypeError", "cannot set the field: only its own type makes objects that have it"))
 }

@@ -1,9 +1,10 @@
-//! Base types of enumerations: `ffi.Enum`, `ffi.IntEnum`, `ffi.StrEnum`, and `ffi.EnumState`, which lists the objects
-//! of an enumeration.
+//! Base types of enumerations: `ffi.Enum`, `ffi.IntEnum` and `ffi.StrEnum`, and the type `ffi.EnumState`,
+//! which lists the values of an enumeration.
 //!
-//! C++ code defines enumerations through the headers of the ABI: it creates the objects and lists them in an
-//! `ffi.EnumState`, which is the attribute `__ffi_enum__` of the type. The common base types are registered here, with
-//! the memory layout that the ABI defines. Saving and printing recognise enumerations by these types.
+//! C++ code defines enumerations through the headers of the ABI: it creates an object for each value and
+//! lists the objects in an `ffi.EnumState`, which is the attribute `__ffi_enum__` of the type. The common
+//! base types are registered here, with the memory layout that the ABI defines. Saving and printing recognise
+//! enumerations by these types.
 
 use core::mem::offset_of;
 
@@ -16,23 +17,23 @@ use anyfn::{Any, Dict, List, ObjectRef, Result, String};
 
 use crate::define::{self, Type};
 
-/// State of an enumeration, which lists its objects.
+/// State of an enumeration, which lists the values of the enumeration.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
 struct State {
-    /// All objects, in order.
+    /// All values of the enumeration, in order.
     #[field(default)]
     entries: List<ObjectRef>,
-    /// Objects by number and by name; each object has both keys.
+    /// Values by number and by name: each value is found under both keys.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
-    /// Further attributes of objects, by the name of the attribute and the object.
+    /// Additional attributes of values, by the name of the attribute and the value.
     #[field(default)]
     attrs: Dict<Any, Any>,
 }
 
-/// Content of an object of an enumeration.
+/// Content of an object that represents an enumeration value.
 #[repr(C)]
 struct Entry {
     number: i64,
@@ -41,8 +42,8 @@ struct Entry {
 
 /// Flag of the field `_int_index`, which structural comparison ignores.
 const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
-/// Flags of the field `value`, an alias. Structural comparison ignores it, and the constructor takes no argument for
-/// it.
+/// Flags of the field `value`, which is an alias of another field. Structural comparison ignores the field,
+/// and the constructor has no parameter for it.
 const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
 /// Registers the type `key`, whose objects have the content [`Entry`].

@@ -1,7 +1,8 @@
-//! Limit of the nesting depth of hooks, and access of hooks to the operation that calls them.
+//! Limit on the nesting depth of hooks, and the callbacks through which hooks continue the operation that
+//! calls them.
 //!
-//! An operation itself does not recurse. However, a hook receives a callback that continues the operation for its
-//! argument, and the operation may then call a further hook.
+//! An operation itself does not recurse. However, a hook receives a callback that continues the operation
+//! with the callback's argument, and the operation may then call a further hook.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -34,7 +35,7 @@ mod base {
 
 #[cfg(not(feature = "std"))]
 mod base {
-    //! Without thread-local storage, stack use cannot be tracked.
+    //! Replacement for builds without thread-local storage, in which stack use cannot be tracked.
     pub(super) fn get() -> usize {
         0
     }
@@ -42,7 +43,8 @@ mod base {
     pub(super) fn set(_at: usize) {}
 }
 
-/// Guard that exists while a hook runs.
+/// Guard that exists while a hook runs. The outermost guard of a thread determines the address from which
+/// stack use is measured.
 pub(crate) struct Nested {
     outermost: bool,
 }

@@ -12,13 +12,13 @@ use crate::table::Table;
 /// Information about a type for one operation.
 pub(crate) struct Plan {
     pub(crate) info: TypeInfo,
-    /// One of the constants `kTVMFFISEqHashKind*`.
+    /// Structural kind of the type: one of the constants `kTVMFFISEqHashKind*`.
     pub(crate) kind: i64,
     /// True if the objects of the type are the values of an enumeration.
     pub(crate) is_enum: bool,
     /// True if the type has a hook for the operation.
     pub(crate) hooked: bool,
-    /// Fields that take part in the operation, those of the parent first.
+    /// Fields that take part in the operation, beginning with the fields of the parent type.
     pub(crate) fields: Vec<Field>,
 }
 

@@ -1,4 +1,5 @@
-//! A hash table by address for information about objects, or pairs of objects, during one operation.
+//! A hash table that maps addresses of objects, or pairs of addresses, to information that one operation
+//! records.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,11 +8,11 @@ use alloc::vec::Vec;
 pub(crate) trait Key: Copy + PartialEq {
     /// Key of an empty slot.
     const NONE: Self;
-    /// Spreads the key over all bits.
+    /// Returns a hash that distributes the key over all bits.
     fn mix(self) -> u64;
 }
 
-/// An odd number with random-looking bits, as used by hash tables of addresses.
+/// Odd multiplier that distributes addresses over all bits: 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Key for usize {

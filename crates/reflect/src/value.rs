@@ -73,7 +73,7 @@ pub(crate) fn extents(value: &Any) -> Result<anyfn::Shape> {
     value.get::<anyfn::Shape>()
 }
 
-/// Parts of an object.
+/// Children of an object.
 pub(crate) enum Node {
     Array(Array),
     /// Snapshot of the elements of a List.
@@ -83,7 +83,7 @@ pub(crate) enum Node {
     Object(ObjectRef),
 }
 
-/// Returns the parts of an object. The parts of a List, Map or Dict are a snapshot.
+/// Returns the children of an object. Those of a List, Map or Dict are a snapshot.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -176,21 +176,22 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorR
     tensor.read_bytes()
 }
 
-/// Returns true if values at this depth are remembered whatever their reference counts are. This is so for every 256th
-/// level from level 1024 on, so that an operation on a cycle ends even if the reference counts do not show the cycle.
+/// Returns true if values at this depth are recorded regardless of their reference counts. This applies to
+/// every 256th level from level 1024 on, so that an operation on a cycle ends even if the reference counts do
+/// not show the cycle.
 #[inline]
 pub(crate) fn is_watched(depth: usize) -> bool {
     depth >= 1024 && depth.is_multiple_of(256)
 }
 
-/// An object that is being processed, either with an owned reference, or through the reference in an Array that is
-/// being processed.
+/// An object that is being processed, either with an owned reference or with a reference borrowed from its
+/// parent, which is being processed too.
 ///
 /// Borrowing matters because reference counting dominates the run time of operations that do little else.
 pub(crate) struct Held {
     object: ManuallyDrop<ObjectRef>,
-    /// 1 if the reference is owned, otherwise 0. A whole word, so that a moved value is not read back across several
-    /// smaller stores.
+    /// 1 if the reference is owned, otherwise 0. The field is a whole word, so that a moved value is not read
+    /// back across several smaller stores.
     owned: usize,
 }
 
@@ -211,8 +212,8 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 0 }
     }
 
-    /// Returns the number of references to the object that no other code holds: that of its container and, if it is
-    /// owned, that of this value.
+    /// Returns the reference count of the object if no other code refers to it: one reference of its parent
+    /// and, if this value owns a reference, one of this value.
     #[inline]
     pub(crate) fn own(&self) -> usize {
         1 + self.owned

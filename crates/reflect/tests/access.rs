@@ -1,4 +1,4 @@
-//! Functions that read the elements of tensors claim access to them.
+//! Tests that functions which read the elements of tensors claim access to them.
 
 use anyfn::{Error, Result, Tensor, registry};
 use anyfn_core as _;

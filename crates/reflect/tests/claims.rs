@@ -1,4 +1,4 @@
-//! A derived type cannot take the key of a type that other code has registered.
+//! Tests that a derived type cannot claim the key of a type that other code has registered.
 
 use std::panic::catch_unwind;
 
@@ -7,7 +7,7 @@ use anyfn::{Any, Object, Ref, registry};
 use anyfn_core as _;
 use anyfn_reflect as _;
 
-/// A type with a number where visitors have the address of a function table.
+/// A type whose objects contain a number where visitors contain the address of a function table.
 #[derive(Object)]
 #[object(key = "ffi.StructuralVisitor")]
 #[allow(dead_code, reason = "only made")]

@@ -1,5 +1,5 @@
-//! A very deep graph and a cyclic graph of Rust objects, objects of a type that is defined at run time as in Python, and
-//! containers. All objects are released again.
+//! Tests all operations on a very deep graph and on a cyclic graph, made of Rust objects, objects of a type
+//! that is defined at run time as in Python, and containers. Afterwards all objects have been released.
 
 use anyfn::{Any, Array, Dict, List, Map, Object, ObjectRef, Ref, live_objects, registry};
 use anyfn_core as _;
@@ -32,7 +32,8 @@ fn defined(content: impl Into<Any>) -> ObjectRef {
     made.into_object().unwrap()
 }
 
-/// Returns a graph of `depth` levels, in turn a Rust node, a container and a node of the defined type.
+/// Returns a graph of `depth` levels, which alternate between a Rust node, a container and a node of the
+/// defined type.
 fn build(depth: usize, leaf: i64) -> Any {
     let mut made = defined(Any::new(leaf).unwrap());
     for level in 0..depth / 3 {

@@ -1,4 +1,5 @@
-//! Hooks that do not return a new object although they should, and hooks that could observe incomplete copies.
+//! Tests hooks that return an existing object where a new one is required, and hooks that could observe
+//! incomplete copies.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -27,7 +28,7 @@ fn hook<T: Object>(name: &str, function: impl Fn(Args<'_>) -> anyfn::Result<Any>
 struct Itself {
     items: List<Any>,
     number: i64,
-    /// Skipped field. Without one, the type would have a generated copy function.
+    /// Field that is not reflected. Without such a field, the type would have a generated copy function.
     #[field(skip)]
     _untold: (),
 }
@@ -146,7 +147,7 @@ struct Settable {
     first: Cell<Option<ObjectRef>>,
 }
 
-/// A value type with a custom conversion, which looks at its argument and could keep it.
+/// A value type with a custom conversion, which inspects its argument and could store it.
 #[derive(Clone)]
 struct Looked(Any);
 
@@ -186,9 +187,9 @@ fn converted(first: Any, settable: Any, rest: Any, last: Any) -> Ref<Converted> 
 }
 
 thread_local! {
-    /// Keys whose hash was computed, which the hook keeps.
+    /// Keys that the hash hook has stored.
     static KEPT: RefCell<Vec<Ref<Key>>> = const { RefCell::new(Vec::new()) };
-    /// Objects that hooks and conversions could see, if the test records them.
+    /// Objects to which hooks and conversions had access; `None` unless the test records them.
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
@@ -506,7 +507,7 @@ fn nothing_is_left_of_a_copy_that_fails() {
     list.clear();
 }
 
-/// Objects that a hook could see, with their read-only fields.
+/// Objects to which a hook had access, with their read-only fields.
 #[derive(Default)]
 struct Seen {
     objects: HashMap<usize, (Any, Vec<Any>)>,
@@ -533,8 +534,9 @@ impl Seen {
     }
 }
 
-/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys. The numbers that
-/// [`no_graph_changes_before_the_eyes_of_a_hook`] expects belong to this sequence, so it has its own generator.
+/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys.
+/// [`no_graph_changes_before_the_eyes_of_a_hook`] expects numbers that depend on the generated graphs, so
+/// this function uses a separate generator.
 fn graph(state: &mut u64) -> Vec<Any> {
     let mut next = |below: usize| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

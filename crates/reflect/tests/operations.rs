@@ -1,4 +1,5 @@
-//! Compares operations on random values with naive recursive ones, and tests hooks of types in both forms and deep values.
+//! Compares operations on random values with naive recursive implementations. Also tests both forms of hooks,
+//! and deep values.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicI64, Ordering as Atomic};
@@ -15,7 +16,7 @@ use anyfn_reflect::{
 };
 use proptest::prelude::*;
 
-/// A value in the form that the naive functions use.
+/// Representation of a value that the naive functions use.
 #[derive(Clone, Debug)]
 enum Tree {
     None,

@@ -347,7 +347,8 @@ fn deep_chains_of_such_types_are_an_error() {
     }
 }
 
-/// A visitor as in C++ code, which uses only the hooks in the type table.
+/// Visits a container with a visitor of another library, which uses only the hooks in the type table, as C++
+/// code does.
 #[test]
 fn visitors_of_others_find_the_functions_of_containers() {
     thread_local!(static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) });
@@ -410,7 +411,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// Index of a value that was built before.
+    /// Index of a value that was built earlier, which occurs again.
     Again(usize),
 }
 

@@ -63,7 +63,7 @@ fn files() -> Vec<(String, String)> {
     files
 }
 
-/// Defines a type with fields given as `(name, schema, default)`.
+/// Defines a type. Each entry of `fields` consists of name, schema and default of a field.
 fn define(key: &str, fields: &[(&str, &str, Option<f64>)]) {
     let fields = fields.iter().map(|(name, schema, default)| {
         let mut pairs = vec![
@@ -158,7 +158,7 @@ fn unknown_fields_go_when_their_object_goes() {
     );
 }
 
-/// Types register hooks that save and load their objects, in both forms of hooks.
+/// Saves and loads objects by hooks of their types, in both forms of hooks.
 #[test]
 fn functions_of_types() {
     define("saved.Hooked", &[("x", r#"{"type":"Any"}"#, None)]);
@@ -217,7 +217,7 @@ fn a_type_can_refuse_unknown_fields() {
     );
 }
 
-/// Damages a text: changes bytes, numbers or words, or removes or duplicates parts.
+/// Damages JSON: changes bytes, numbers or words, or removes or duplicates parts.
 fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
     const WORDS: [&str; 24] = [
         "0",
@@ -306,8 +306,9 @@ fn release(value: Any) {
     }
 }
 
-/// Loads 2,000 damaged files, and more for `ANYFN_FUZZ_SECONDS`. Each gives a value or an error with a position, in memory
-/// that is bounded by the length of the file. A loaded value can be saved and loaded again.
+/// Loads 2,000 damaged files, and further ones until `ANYFN_FUZZ_SECONDS` have passed. Each yields a value or
+/// an error with a position, and takes memory that is bounded by the length of the file. A loaded value can
+/// be saved and loaded again.
 #[test]
 fn reads_any_file() {
     define_all();

@@ -60,7 +60,7 @@ impl Sealer {
     /// Appends the encoding of `bytes` to `out`.
     ///
     /// # Errors
-    /// Returns [`Forged`] if the connection has carried as many records as one key allows.
+    /// Returns [`Forged`] if the connection has reached the maximum number of records for one key.
     pub fn seal(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
         match self {
             Sealer::Plain => out.extend_from_slice(bytes),
@@ -102,7 +102,7 @@ impl Opener {
         }
     }
 
-    /// Decodes received bytes and passes their content to `frames`.
+    /// Decodes bytes that were received outside of [`Opener::room`] and passes their content to `frames`.
     ///
     /// # Errors
     /// Returns the error of [`Opener::received`].
@@ -123,7 +123,7 @@ impl NoiseOpener {
         if self.arrived.is_empty() {
             self.arrived.resize(2 * SEALED_MAX, 0);
         }
-        // The remaining bytes are less than a record, so there is room for another one after them.
+        // Less than one record remains, so there is room for another record after it.
         if self.arrived.len() - self.end < SEALED_MAX {
             self.arrived.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);

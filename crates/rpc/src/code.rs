@@ -3,7 +3,8 @@
 /// Request for a global function. Argument: name. Result: the function and its signature. Both are None if the function does
 /// not exist.
 pub(crate) const GLOBAL: u16 = 1;
-/// Request for a function of a module. Arguments: handle of the module, name of the function. Result: as for [`GLOBAL`].
+/// Request for a function of a module. Arguments: handle of the module, name of the function. The result is
+/// that of [`GLOBAL`].
 pub(crate) const MODULE_FUNCTION: u16 = 2;
 /// Request for the names of a module's functions. Argument: handle of the module.
 pub(crate) const MODULE_NAMES: u16 = 3;
@@ -15,8 +16,8 @@ pub(crate) const WRITE: u16 = 5;
 /// Request to read from a tensor. Arguments: handle of the tensor, offset of the first byte, number of bytes. The bytes
 /// precede the result.
 pub(crate) const READ: u16 = 6;
-/// Request to find out which files exist. Argument: array of digests. Result: an array with true for each digest whose file
-/// exists, and false for each other digest.
+/// Request to check which files exist. Argument: array of digests. Result: an array of booleans, which are
+/// true for the digests whose files exist.
 pub(crate) const HAS: u16 = 7;
 /// Request to upload a file. Arguments: digest, number of bytes. The bytes follow the arguments.
 pub(crate) const PUT: u16 = 8;

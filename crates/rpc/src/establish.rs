@@ -1,5 +1,5 @@
-//! Establishing a connection: the handshake, then one greeting from each end. The greeting is the first thing that a client with
-//! a key sends encrypted, so a client that sends it has proved its key.
+//! Establishing a connection: the handshake, then one greeting from each end. The greeting of a client with a
+//! key is its first encrypted message, so a client that sends it has proved its key.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,10 +20,10 @@ use crate::service::Services;
 use crate::socket::{LOOK, Socket};
 use crate::value::Wire;
 
-/// Functions for the proxies of all connections.
+/// Functions that create and recognise the proxies of all connections.
 const PROXIES: Proxies = Proxies { create: remote::proxy, find: remote::stands_for };
 
-/// Connection whose handshake is complete and on which calls have not begun.
+/// Connection whose handshake is complete, before the first call.
 struct Line {
     socket: Socket,
     sealer: Sealer,
@@ -36,7 +36,7 @@ fn late(peer: &str) -> Error {
     error!("TimeoutError", "{peer}: no answer within the time allowed")
 }
 
-/// Reads bytes that have arrived, waiting for them until the deadline.
+/// Reads bytes, waiting until some have arrived or the deadline has passed.
 fn read(socket: &Socket, peer: &str, deadline: Instant, into: &mut [u8]) -> Result<usize> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -178,8 +178,8 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
     Ok(Connection::new(line.socket, directions, wire, policy, None, PROXIES, peer.to_owned()))
 }
 
-/// Returns the maximum length of a message that this end sends, in bytes: what the server accepts according to its `Welcome`, but
-/// at most `own`.
+/// Returns the maximum length of a message that this end sends, in bytes: the maximum in the server's
+/// `Welcome`, limited to `own`.
 fn longest(welcome: &[u8], own: usize) -> usize {
     let taken = welcome.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     usize::try_from(taken).map_or(own, |taken| taken.min(own))

@@ -1,4 +1,4 @@
-//! Frames: splitting a byte stream into messages. Pure: this module does no input or output.
+//! Frames, which split a byte stream into messages. This module does no I/O.
 //!
 //! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message longer
 //! than one frame continues in further frames of the same kind and id; all but the last have the flag `MORE`.
@@ -72,7 +72,7 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reason why a byte stream does not consist of frames. The connection cannot continue.
+/// Reason why received bytes cannot be split into frames. The connection cannot continue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Unknown message kind.
@@ -181,14 +181,15 @@ impl Frames {
         self.message_max = message_max;
     }
 
-    /// Returns buffer space to read bytes into. Report with [`Frames::filled`] how many were read.
+    /// Returns buffer space to read bytes into. The caller reports the number of bytes read with
+    /// [`Frames::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         // Less space would take too many system calls.
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns buffer space for at least `count` bytes, otherwise like [`Frames::room`]. The bytes must have arrived already,
-    /// since the buffer may grow for them.
+    /// Returns buffer space for at least `count` bytes, as [`Frames::room`] does. The bytes must have arrived
+    /// already, since the buffer may grow for them.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

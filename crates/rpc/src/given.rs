@@ -36,8 +36,9 @@ fn number(fd: RawFd) -> io::Result<u64> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.st_ino) }
 }
 
-/// Takes ownership of the sockets that the parent placed at the descriptor numbers `places`, and marks them close-on-exec. It
-/// succeeds once per process. `parents` describes in the error message what starts such processes.
+/// Takes ownership of the sockets that the parent placed at the descriptor numbers `places`, and marks them
+/// close-on-exec. It succeeds once per process. `parents` names, for the error message, the code that starts
+/// such processes.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this process was not started to serve a session, if `places` hold other descriptors, or if they were

@@ -29,7 +29,7 @@ struct Place {
 /// peer may release it before or after that.
 const LOAN: u64 = 1 << 62;
 
-/// Mask of the generation's bits.
+/// Bit mask of a generation, which has 30 bits.
 const GENERATIONS: u32 = (1 << 30) - 1;
 
 /// Table of the objects that the peer may refer to.
@@ -130,7 +130,7 @@ impl Handles {
         Ok(if left == 0 { self.remove(place) } else { None })
     }
 
-    /// Removes a borrowed tensor and returns it.
+    /// Removes the handle of a borrowed tensor at the end of the call, and returns the tensor.
     pub(crate) fn end_loan(&mut self, handle: u64) -> Option<Any> {
         let place = self.find(handle)?;
         self.remove(place)
@@ -147,7 +147,7 @@ impl Handles {
         Some(entry.object)
     }
 
-    /// Removes and returns all objects, so that they can be dropped without the lock.
+    /// Removes and returns all objects, so that the caller can drop them after unlocking the table.
     pub(crate) fn clear(&mut self) -> Vec<Any> {
         self.known.clear();
         self.free.clear();

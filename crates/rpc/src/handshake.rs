@@ -1,4 +1,5 @@
-//! Beginning of a connection: protocol versions, and proof of the key. Pure: bytes in, bytes out.
+//! Handshake at the beginning of a connection: choice of the protocol version, and proof of the key. This
+//! module does no I/O.
 //!
 //! ```text
 //! client  "anyfnRPC" | u8 first version | u8 last version | u8 length | name of the key (none: length 0)
@@ -30,7 +31,7 @@ pub const SHARING: u8 = 2;
 const MAGIC: &[u8; 8] = b"anyfnRPC";
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// Maximum length of the reason for which a server refuses a client, in bytes.
+/// Maximum length of the reason that a server sends when it refuses a client, in bytes.
 const REASON_MAX: usize = 1024;
 
 /// Maximum length of a message of the key exchange, in bytes.
@@ -50,7 +51,7 @@ pub enum Refused {
     KeyNotTaken,
     /// Peer that does not have the same key.
     WrongKey,
-    /// Reason given by the server.
+    /// Other reason, as the server has sent it.
     Because(String),
 }
 
@@ -93,7 +94,7 @@ pub enum Step {
     Done(Sealer, Opener),
 }
 
-/// Received bytes that the handshake has not processed yet.
+/// Buffer of received bytes that the handshake has not processed yet.
 #[derive(Debug, Default)]
 struct Arrived(Vec<u8>);
 
@@ -146,7 +147,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins a handshake. Returns it and the bytes to send first.
+    /// Begins a handshake. Returns its state and the bytes to send first.
     pub fn new(key: Option<Key>) -> (Client, Vec<u8>) {
         let name = key.as_ref().map_or("", Key::name);
         let mut first = MAGIC.to_vec();
@@ -293,8 +294,8 @@ impl Server {
         self.version
     }
 
-    /// Returns the encoder and the decoder of the connection, and the bytes that have already arrived, not yet decrypted. Must be
-    /// called after the last message of the handshake was sent.
+    /// Returns the encoder and the decoder of the connection, and the bytes that have already arrived, not
+    /// yet decrypted. It must be called after the last message of the handshake was sent.
     ///
     /// # Errors
     /// Returns an error if the key exchange is not complete.

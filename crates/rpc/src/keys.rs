@@ -1,4 +1,4 @@
-//! Keys, and what each of them grants.
+//! Keys, and the permissions and limits that each key grants.
 //!
 //! A key is the string `NAME:SECRET`: the name is sent in plain text, the secret (32 random bytes, in base64url without padding)
 //! is never sent. A client has one key; a server has a file of keys, each with its grant.
@@ -24,7 +24,8 @@ pub const NAME_MAX: usize = 64;
 /// Minimum memory limit of a session process in bytes; no program starts with less.
 const PROCESS_MIN: u64 = 16 << 20;
 
-/// Minimum limit on the open files of a session process: its connections, what it loads, and a few more that it needs.
+/// Minimum limit on the number of open files of a session process, which needs descriptors for its
+/// connections, the libraries that it loads, and a few other files.
 const FILES_MIN: u64 = 64;
 
 /// Maximum size of a file of keys, in bytes.
@@ -146,7 +147,8 @@ impl FromStr for Key {
 pub struct Limits {
     /// Maximum number of sessions with this key at one time; further sessions wait in a queue.
     pub sessions: u32,
-    /// Maximum size of the address space of a session process, in bytes. A process that needs more dies.
+    /// Maximum size of the address space of a session process, in bytes. A process that needs more memory
+    /// fails to allocate it and ends.
     pub process_bytes: u64,
     /// Maximum processor time of a session process, in seconds.
     pub cpu_seconds: u64,
@@ -188,10 +190,10 @@ impl Limits {
     }
 }
 
-/// Entry of a server for one key: the secret, and what the key allows.
+/// Grant of a server for one key: the secret, and the permissions and limits of the key.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Secret that the client has to prove it knows; `None` if the server accepts clients without a key.
+    /// Secret whose possession the client must prove; `None` if the server accepts clients without a key.
     pub secret: Option<Secret>,
     /// Permissions and limits of sessions with this key.
     pub policy: Policy,
@@ -199,7 +201,7 @@ pub struct Grant {
     pub limits: Limits,
 }
 
-/// All keys of a server.
+/// All keys of a server, each with its grant.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
     grants: BTreeMap<String, Grant>,
@@ -307,7 +309,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
 
 /// Sets the entry called `name` of a grant, which is a field of [`Limits`] or of [`Policy`].
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
-    // The name of the key cannot be chosen here.
+    // A grant cannot change the name of its key.
     if name == "key" {
         bail!("ValueError", "there is no entry `key` in what a key grants");
     }

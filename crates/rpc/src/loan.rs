@@ -8,7 +8,7 @@ use anyfn::abi::{
 };
 use anyfn::{Result, Tensor, TensorView};
 
-/// DLPack description of the borrowed memory, with its own copy of shape and strides.
+/// DLPack description of borrowed memory, with a copy of its shape and strides.
 struct Loan {
     managed: DLManagedTensorVersioned,
     shape: Box<[i64]>,

@@ -1,4 +1,4 @@
-//! Features of this processor, reported so that the peer can compile for it.
+//! Detection of this processor's features, so that the peer can compile code for it.
 
 use anyfn::register;
 

@@ -13,7 +13,8 @@ use crate::code;
 use crate::connection::{Connection, Target, Transfer};
 use crate::value::{Class, Given, TensorInfo};
 
-/// Minimum size in bytes of a remote tensor whose release is sent immediately, and not with the next message.
+/// Minimum size in bytes of a remote tensor whose release is sent immediately instead of with the next
+/// message.
 const LARGE: usize = 1 << 20;
 
 /// Connection and handle of each proxy in this process, by the address of the proxy.
@@ -187,13 +188,13 @@ impl ModuleKind for RemoteModule {
     }
 
     fn functions(&self) -> Vec<std::string::String> {
-        // Without a connection no function can be called.
+        // Without a connection, the module has no functions that can be called.
         let names = self.handle.ask(code::MODULE_NAMES, ());
         names.and_then(|names| names.get::<Vec<std::string::String>>()).unwrap_or_default()
     }
 }
 
-/// Returns a proxy for a handle that the peer has given.
+/// Returns a proxy for a handle that was received from the peer.
 pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
     let handle = Arc::new(Handle::new(connection, given.handle, large));
@@ -231,7 +232,8 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// Proxy for a remote function that reports the function's signature. It shares the handle of a proxy without a signature.
+/// Additional proxy for a remote function, which has the function's signature. It shares the handle of a
+/// proxy without a signature.
 struct Alias {
     /// Proxy without a signature, which owns the handle.
     _plain: PackedFunc,

@@ -22,7 +22,8 @@ use crate::value::TensorInfo;
 /// Maximum length of a function's name, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Number of bytes that count towards the memory limit for each tensor, in addition to its elements.
+/// Number of bytes that count towards the memory limit for each tensor in addition to the size of its
+/// elements.
 const TENSOR: u64 = 512;
 
 /// Callback for the events of a session. Arguments: name of the event, and its subject, such as the name of a function.
@@ -113,7 +114,7 @@ impl Services {
         Ok(tensor)
     }
 
-    /// Checks that the number of bytes which a measurement writes to empty the caches is within the memory limit.
+    /// Checks that the buffer with which a measurement flushes the caches is within the memory limit.
     fn check_flush(&self, args: &[AnyView<'_>]) -> Result<()> {
         let bytes = args.get(code::TIME_FLUSH).map_or(Ok(0), |bytes| bytes.get::<u64>())?;
         if bytes > self.policy.memory_bytes {
@@ -126,8 +127,8 @@ impl Services {
         Ok(())
     }
 
-    /// Registers a global function for uploaded code, which calls it by name. Other code of the server can call it as well, so
-    /// this is reserved for clients that may run any code.
+    /// Registers a global function for uploaded code, which calls it by name. Other code of the server can
+    /// call it as well, so only clients that may run any code can register functions.
     fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
         let [name, function, replace] = args else { return wrong_args() };
         let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
@@ -331,7 +332,7 @@ impl Service for Services {
     }
 }
 
-/// Maximum time in milliseconds that received bytes wait for calls which use their destination tensor.
+/// Maximum time in milliseconds for which received bytes wait while calls use their destination tensor.
 const SINK_WAIT_MS: u32 = 10_000;
 
 /// Sink that writes received bytes to a tensor.
@@ -377,7 +378,8 @@ impl Sink for TensorSink {
     }
 }
 
-/// Returns a description of this process for the peer: version, platform, processor, devices, and what the policy allows.
+/// Returns a description of this process for the peer: version, platform, processor, devices, and the
+/// permissions of the policy.
 fn info(policy: &Policy) -> Result<Any> {
     let devices = match registry::find("anyfn.devices") {
         Some(devices) => devices.call(())?,

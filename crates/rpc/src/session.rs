@@ -35,7 +35,8 @@ pub struct Session {
     child: Option<Child>,
 }
 
-/// Child process that serves a session and ends with it. Its folder is removed afterwards, however the process has ended.
+/// Child process that serves a session and ends with it. The folder of the process is removed afterwards,
+/// even if the process has crashed.
 struct Child {
     process: std::sync::Mutex<std::process::Child>,
     _folder: Folder,
@@ -89,8 +90,8 @@ impl Session {
         self.ask(code::NAMES, ())
     }
 
-    /// Returns a description of the peer: version, os, arch, triple, features of its processor, cores, devices, and what it
-    /// allows.
+    /// Returns a description of the peer: version, os, arch, triple, features of its processor, cores,
+    /// devices, and its permissions.
     #[blocking]
     pub fn info(&self) -> Result<Any> {
         self.ask(code::INFO, ())
@@ -141,8 +142,9 @@ impl Session {
         self.ask(code::LOAD, (digest,))?.get::<Module>()
     }
 
-    /// Registers a function as a global function of the peer, which code that is loaded there calls by this name. It stays
-    /// registered until the peer's process ends. With `replace`, it replaces an existing function.
+    /// Registers a function as a global function of the peer, which code that is loaded there calls by this
+    /// name. It stays registered until the peer's process ends. If `replace` is true, it replaces an existing
+    /// function.
     #[blocking]
     pub fn set_function(
         &self,
@@ -159,7 +161,7 @@ impl Session {
         self.ask(code::SYNC, (device.unwrap_or(Device::CPU),)).map(drop)
     }
 
-    /// Ends the session. From then on, using its proxies raises `ConnectionError`.
+    /// Ends the session. After that, using its proxies raises `ConnectionError`.
     #[blocking]
     pub fn close(&self) {
         self.connection.close();
@@ -287,7 +289,7 @@ impl Folder {
             let path = std::env::temp_dir().join(format!("anyfn-rpc-{}-{number}", std::process::id()));
             match own_folder(&path) {
                 Ok(()) => return Ok(Folder(path)),
-                // Left behind by a killed process that had the same process id.
+                // A killed process that had the same process id left this folder behind.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
                 Err(error) => {
                     bail!("OSError", "no folder for the session's files in {}: {error}", path.display())
@@ -342,8 +344,8 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 
-/// Makes `socket` file descriptor 3, and makes this process end with its parent. Runs in the new process, before it executes its
-/// program.
+/// Makes `socket` available as file descriptor 3, and makes this process end with its parent. Runs in the new
+/// process, before it executes its program.
 fn take_place(socket: i32) -> std::io::Result<()> {
     // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

@@ -16,8 +16,8 @@ pub(crate) struct Socket {
 /// Time for which a read waits before it returns, so that its thread can check for other events.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// State that decides if the next read polls for bytes before its thread sleeps. Polling saves waking the thread, which takes
-/// longer than most calls if the ends of the connection run on different processors.
+/// State that decides whether the next read polls for bytes before its thread sleeps. Polling saves waking
+/// the thread, which takes longer than most calls if the ends of the connection run on different processors.
 ///
 /// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
 /// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads
@@ -28,7 +28,7 @@ pub(crate) struct Patience {
     rest: u32,
     /// Value to which the most recent futile poll set `rest`; halved by each successful poll.
     last: u32,
-    /// Number of successful polls in a row.
+    /// Number of consecutive successful polls.
     paid: u32,
 }
 
@@ -65,8 +65,9 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
-/// System calls for short messages, without the wrappers of the C library. Those are thread cancellation points: each call
-/// changes the state of its thread atomically twice, although no thread is cancelled here.
+/// System calls for short messages, without the wrappers of the C library. The wrappers are thread
+/// cancellation points: each call changes the state of its thread atomically twice, although no thread is
+/// cancelled here.
 #[cfg(target_os = "linux")]
 mod direct {
     use std::ffi::{c_int, c_long};
@@ -268,7 +269,7 @@ mod tests {
         let mut patience = Patience::default();
         let seen: Vec<u32> = (0..12).map(|_| rests(&mut patience)).collect();
         assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-        // Where polling succeeds, it soon resumes.
+        // If polling succeeds again, it soon resumes fully.
         for _ in 0..11 {
             patience.has_paid();
         }

@@ -1,4 +1,5 @@
-//! Files that a session has uploaded, by the digest of their content. The client never specifies a path.
+//! Store of the files that a session has uploaded, by the digest of their content. The client never specifies
+//! a path.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +17,7 @@ use crate::sink::Sink;
 /// Number of characters of a digest: 32 bytes in hexadecimal.
 const DIGITS: usize = 64;
 
-/// Number of bytes of a file that are read at once.
+/// Number of bytes of a file that are read at a time.
 const PART: usize = 1 << 20;
 
 /// Returns the digest of a file's content.
@@ -65,7 +66,7 @@ fn check(digest: &str) -> Result<()> {
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Number of bytes of uploads in progress that count towards the limit.
+    /// Total size of the uploads in progress that counts towards the limit, in bytes.
     coming: Arc<AtomicU64>,
     /// Sequence number of the next upload. It is part of the name of a temporary file, so that two uploads of the same content do
     /// not interfere.
@@ -112,8 +113,8 @@ impl Store {
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
 
-    /// Begins the upload of a file of `count` bytes. The file exists for the session once all bytes have arrived and the digest
-    /// of its content is correct.
+    /// Begins the upload of a file of `count` bytes. The file becomes available to the session when all bytes
+    /// have arrived and the digest of its content is correct.
     pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
         check(digest)?;
         let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();

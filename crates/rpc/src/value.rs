@@ -1,4 +1,4 @@
-//! Serialisation of values. Pure, except for the table of handles, which the caller passes as [`Names`].
+//! Serialisation of values. This module does no I/O; the caller passes the table of handles as [`Names`].
 //!
 //! A value is a tag followed by its content; numbers are little-endian, lengths are `u32`. Containers, and objects whose fields
 //! are values, are sent by value. Functions, modules, tensors and everything else that cannot be serialised are sent as handles
@@ -77,7 +77,7 @@ pub struct TensorInfo {
 /// Handle received from the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Handle as the peer has assigned it.
+    /// Number that the peer assigned to the handle.
     pub handle: u64,
     /// Class of the object.
     pub class: Class,
@@ -89,7 +89,7 @@ pub struct Given {
 
 /// Conversion between objects and the handles of a session.
 pub trait Names {
-    /// Returns the handle of a local object, and counts that it is sent once more.
+    /// Returns the handle of a local object, and increments the number of times that the handle was sent.
     fn give(&self, class: Class, object: Any) -> Result<u64>;
     /// Returns the peer's handle that `object` represents, or `None` if `object` is not a proxy.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
@@ -106,7 +106,7 @@ pub trait Names {
     }
 }
 
-/// Format of values that both ends have agreed on.
+/// Format of values on which both ends have agreed.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
     /// True if values may refer to earlier values of their message.
@@ -141,7 +141,7 @@ mod tag {
 /// Number of values between two checks for signals and cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// Form in which an object was written.
+/// Representation in which an object was written to the message.
 enum Written {
     /// Object written by value, to which later values of the message refer by `number`. `height` is the nesting depth of its
     /// content.
@@ -163,7 +163,7 @@ pub struct Writer<'a> {
     patience: u32,
     /// Objects that may occur again in the message, by address. The references keep the addresses from being reused.
     written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
-    /// Number of values so far to which later values of the message may refer.
+    /// Number of values written so far to which later values of the message may refer.
     kept: u32,
 }
 
@@ -620,7 +620,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Reads a value that later values of the message may refer to.
+    /// Reads a value to which later values of the message may refer, and records it.
     fn keep(&mut self) -> Result<Any> {
         let outer = std::mem::replace(&mut self.reached, self.depth);
         let value = match self.u8()? {
@@ -693,8 +693,8 @@ impl<'a> Reader<'a> {
         handles
     }
 
-    /// Skips one value and appends its handle to `handles`, if it has one. Of a container, only the beginning is skipped, so that
-    /// the next call skips its first element.
+    /// Skips one value and appends its handle, if it has one, to `handles`. For a container, skips only the
+    /// beginning, so that the next call skips the first element.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {
             tag::NONE | tag::FALSE | tag::TRUE | tag::KEPT => {}

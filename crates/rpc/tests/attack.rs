@@ -1,4 +1,5 @@
-//! Hostile clients and servers: each attack ends in an error or has no effect, and the next client is served.
+//! Tests with hostile clients and servers: each attack ends in an error or has no effect, and the next client
+//! is served.
 
 mod hand;
 
@@ -84,13 +85,13 @@ fn register_all() {
     );
 }
 
-/// Starts a session and greets.
+/// Starts a server and returns a client that has performed the handshake and the greeting.
 fn session() -> (Line, Server) {
     register_all();
     greeted(policy())
 }
 
-/// Ends a session, which must still work.
+/// Checks that a session still works, and ends it.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
@@ -123,7 +124,7 @@ fn without_the_key_there_is_no_session() {
     let _ = stream.read_to_end(&mut rest);
     assert_eq!(rest, b"");
     assert!(server.join().unwrap().contains("key"));
-    // The client omits encryption.
+    // The client sends its greeting without encryption.
     let (mut stream, server) = serve(policy(), Some(ALICE));
     stream.write_all(&first).unwrap();
     stream.read_exact(&mut answer).unwrap();
@@ -453,7 +454,8 @@ fn a_client_of_version_1_gets_a_tree_within_the_limit() {
 fn hostile_graphs_are_errors() {
     let (mut line, server) = session();
     let echo = line.global(1, "test.attack.echo");
-    // A chain of a hundred thousand nested arrays is a value like any other: it is built and released without a deep stack.
+    // A chain of a hundred thousand nested arrays is a valid value, which is built and released without a
+    // deep stack.
     let mut chain = String::from(r#"{"root_index":100000,"nodes":[{"type":"None"}"#);
     for index in 0..100_000 {
         chain.push_str(&format!(r#",{{"type":"ffi.Array","data":[{index}]}}"#));
@@ -573,8 +575,8 @@ fn lent_memory_is_not_used_after_the_call() {
     let (kind, _, id, payload) = line.receive().unwrap();
     assert_eq!((kind, id), (CALL, 1));
     let lent = u64::from_le_bytes(payload[24..32].try_into().unwrap());
-    // The client releases the lent tensor, but may use it until the call ends. Passing it on is refused, and a transfer into it
-    // is left unfinished.
+    // The client releases the borrowed tensor, but may use it until the call ends. Passing it on is refused,
+    // and a transfer into it is left unfinished.
     line.send(&release(lent, 1));
     line.send(&release(lent, 1));
     line.send(&ask(3, READ, &[int(lent as i64), int(4095), int(1)]));
@@ -674,7 +676,8 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
-/// Even a session with grants for everything, by pattern or by name, gets no function that trusts addresses.
+/// Checks that even a session with grants for everything, by pattern or by name, cannot look up a function
+/// that trusts addresses.
 #[test]
 fn functions_that_trust_addresses_are_never_granted() {
     const OURS: &str = "test.attack.poke";
@@ -800,7 +803,7 @@ fn texts_show_no_addresses_and_give_no_orders() {
     assert_eq!(line.answer(5).unwrap_err().0, "PermissionError");
     line.send(&ask(6, GLOBAL, &[text(&"x".repeat(1 << 16))]));
     assert!(line.answer(6).unwrap_err().1.len() < 200);
-    // Here the server shows a text: it returns the error that its function got from the client.
+    // Here the server returns a string from the client: the error that its function received from the client.
     let apply = line.global(7, "test.attack.apply");
     line.send(&call(8, 0, 0, apply, &[mine(1, 1, "ffi.Function")]));
     assert_eq!(line.receive().unwrap().0, CALL);
@@ -850,7 +853,7 @@ fn there_is_only_so_much() {
 
 // Everything else
 
-/// Runs the tests above that begin with a greeted session again in an encrypted session.
+/// Repeats, in an encrypted session, the tests above that begin with a greeted session.
 #[test]
 fn all_of_it_with_a_key() {
     again_with_a_key("all_of_it_with_a_key", 20);

@@ -1,4 +1,4 @@
-//! Signals and cancellation while a message is written or read, which may take a long time.
+//! Tests signals and cancellation while a long message is written or read.
 
 mod hand;
 
@@ -20,7 +20,7 @@ use hand::*;
 /// Number of elements of a list that takes some time to write and read. Signals are checked every few thousand elements.
 const MANY: usize = 1 << 20;
 
-/// Function that a thread calls whenever it checks for signals.
+/// Function that is called whenever a thread checks for signals, and returns true to simulate a signal.
 type AtLook = Box<dyn FnMut() -> bool>;
 
 thread_local! {
@@ -170,7 +170,7 @@ fn a_cancellation_is_heard_while_a_result_is_written() {
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// A message that is not sent transfers no handles: they are taken back.
+/// Checks that the handles in a message that is not sent are released again.
 #[test]
 fn handles_of_a_message_that_is_not_sent_are_taken_back() {
     let long = "x".repeat(Policy::closed().message_bytes);

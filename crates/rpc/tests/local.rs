@@ -1,4 +1,4 @@
-//! A session of this process with itself: everything that a session does, over a pair of sockets.
+//! Tests everything that a session does, in a session of this process with itself over a pair of sockets.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! An attacker between client and server changes each byte of a handshake, and whole records of a session. With a key, no
-//! other client is admitted, no wrong value arrives, and each session with a change ends.
+//! Tests with an attacker between client and server, who changes each byte of a handshake, and whole records
+//! of a session. With a key, no other client is admitted, no wrong value arrives, and each session with a
+//! change ends.
 
 mod hand;
 
@@ -42,7 +43,7 @@ enum Way {
     ToClient,
 }
 
-/// Function that takes the bytes that arrive in one direction, and returns the bytes that are passed on instead.
+/// Function that receives the bytes of one direction and returns the bytes that are passed on in their place.
 type Meddle = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
 
 /// Passes on bytes until one end closes.
@@ -132,7 +133,8 @@ const BEFORE_PROOF: usize = 12 + 2 + 48;
 /// Number of bytes that a client with the key `alice` sends before its greeting.
 const BEFORE_GREETING: usize = 11 + 5 + 2 + 48;
 
-/// Checks that a changed handshake is an error for the client. Returns the number of bytes that the server has sent.
+/// Checks that a changed handshake causes an error at the client. Returns the number of bytes that the server
+/// has sent.
 fn fails(way: Way, at: usize, meddle: Meddle) -> usize {
     let middle = Middle::new(Some(ALICE), SHORT, way, meddle);
     let error = connect(middle.port, Some(ALICE), SHORT.as_secs_f64())
@@ -215,7 +217,7 @@ fn keys_where_there_are_none_and_none_where_there_are() {
     }
 }
 
-/// Change that is made to a record.
+/// Change that the attacker makes to a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Twice,
@@ -224,9 +226,9 @@ enum Fate {
     Late,
     /// The record is one byte shorter, with a matching length.
     Shorter,
-    /// The record is one of an earlier session with the same key.
+    /// The record is replaced by a record of an earlier session with the same key.
     OfAnother,
-    /// The record is the one with the same number of the other direction.
+    /// The record is replaced by the record with the same number of the opposite direction.
     Reflected,
 }
 
@@ -279,7 +281,8 @@ fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     })
 }
 
-/// Copies bytes to the remote end and back and calls a function, until something fails. Data that arrives must be right.
+/// Copies bytes to the remote end and back and calls a function until an operation fails. Data that arrives
+/// must be correct.
 fn use_session(port: u16) -> Result<(), Error> {
     let session = connect(port, Some(ALICE), 30.0)?;
     let content: Vec<u8> = (0..600_000_u32).map(|index| (index % 251) as u8).collect();
@@ -327,8 +330,8 @@ fn records_come_once_and_in_their_order() {
     }
 }
 
-/// Without a key nothing proves who has sent a frame. But a frame that is repeated, late or missing does no harm to the
-/// server, and a transfer writes its bytes to no other offsets.
+/// Checks that in a session without a key, whose frames are not authenticated, a frame that is repeated, late
+/// or missing does not harm the server, and that a transfer writes its bytes to no other offsets.
 #[test]
 fn plain_frames_again_and_in_another_order() {
     register_all();

@@ -1,5 +1,5 @@
-//! Services that each session offers besides its granted functions (measurements and files), with hostile requests written by
-//! hand.
+//! Tests the services that each session offers besides its granted functions (measurements and files), with
+//! hostile requests that the tests encode themselves.
 
 mod hand;
 
@@ -26,7 +26,7 @@ fn register_all() {
     registry::register("test.services.count").overriding().set(&count).unwrap();
 }
 
-/// Ends a session, which must still work.
+/// Checks that a session still works, and ends it.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));

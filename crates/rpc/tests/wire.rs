@@ -1,4 +1,4 @@
-//! The protocol of `docs/rpc.md`, byte by byte: exchanges written out by hand.
+//! Tests of the protocol that `docs/rpc.md` specifies, with the bytes of each exchange written out.
 
 mod hand;
 
@@ -44,7 +44,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// A session without a key: bytes that the client sends, and bytes that it receives then.
+/// Steps of a session without a key: the bytes that the client sends, and the bytes that it then receives.
 const SESSION: [(&str, &str); 6] = [
     ("616e79666e525043 01 01 00", "616e79666e525043 01 00 0000"),
     ("05000000 01 00 0000 0000000000000000  6d696e6521", "00000000 02 00 0000 0000000000000000"),

@@ -1,4 +1,4 @@
-//! Makes one of the two programs export its runtime.
+//! Build script that makes one of the two host programs export its runtime.
 
 fn main() {
     anyfn_host::build::export_functions_of("host_exporting");

@@ -1,4 +1,4 @@
-//! Pseudo-random numbers for tests, and the settings of tests that use them.
+//! Pseudo-random numbers for tests, and environment variables that configure tests with random inputs.
 //!
 //! A test that generates its inputs uses [`Random`], whose numbers are the same in every run for the same seed. Tests of
 //! damaged or otherwise random inputs take their seed from the environment variable `ANYFN_FUZZ_SEED` ([`seed`]) and
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 pub struct Random(u64);
 
 impl Random {
-    /// Creates a generator.
+    /// Creates a generator with the given seed.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -32,7 +32,7 @@ impl Random {
         Random::new(seed())
     }
 
-    /// Returns the next number.
+    /// Returns the next pseudo-random number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -41,22 +41,22 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// Returns a byte.
+    /// Returns a random byte.
     pub fn byte(&mut self) -> u8 {
         self.number() as u8
     }
 
-    /// Returns a number that is less than `end`; 0 if `end` is 0.
+    /// Returns a random number that is less than `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end.max(1) as u64) as usize
     }
 
-    /// Returns true with a probability of `percent` in a hundred.
+    /// Returns true with a probability of `percent` percent.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns one of several items.
+    /// Returns a random element of `items`.
     ///
     /// # Panics
     /// Panics if `items` is empty.
@@ -92,7 +92,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Returns the duration for which tests of random inputs have been requested to run; `None` if it is not set.
+/// Returns the duration in `ANYFN_FUZZ_SECONDS` for which tests with random inputs run; `None` if the
+/// variable is not set.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.
@@ -100,8 +101,8 @@ pub fn time() -> Option<Duration> {
     read("ANYFN_FUZZ_SECONDS").map(Duration::from_secs)
 }
 
-/// Iterates over the rounds of a test, counted from 0: at least `least` rounds, and further ones until the duration that
-/// [`time`] returns has passed, which is `seconds` by default.
+/// Iterates over the rounds of a test, counted from 0: at least `least` rounds, and further rounds until the
+/// duration from [`time`], by default `seconds`, has passed.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.

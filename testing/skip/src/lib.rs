@@ -1,4 +1,4 @@
-//! Reporting of skipped tests, with the reason.
+//! Reports of skipped tests, with the reasons.
 //!
 //! The test harness of Rust counts a test that returns early as passed and hides its output. [`skip!`](crate::skip)
 //! therefore also appends a line to the file that `ANYFN_SKIPS` names; `./x test` lists these lines below its table. The
@@ -7,7 +7,7 @@
 use std::io::Write as _;
 use std::panic::Location;
 
-/// Reports that the running test cannot run here, and returns from it.
+/// Reports that the current test is skipped, and returns from the test. The arguments format the reason.
 ///
 /// ```
 /// fn test() {
@@ -26,11 +26,11 @@ macro_rules! skip {
     }};
 }
 
-/// Reports that the running test cannot run here. Helper functions of tests call it; the test must then return.
+/// Reports that the current test is skipped. Helper functions of tests call it; the test must then return.
 #[track_caller]
 pub fn report(reason: &str) {
     let thread = std::thread::current();
-    // The harness names threads after their tests, except where it runs them on the main thread.
+    // The harness names each thread after its test, unless it runs tests on the main thread.
     let test = match thread.name() {
         Some(name) if name != "main" => name.to_owned(),
         _ => Location::caller().to_string(),

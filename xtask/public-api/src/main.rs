@@ -29,7 +29,7 @@ fn run(check: bool) -> Result<(), Box<dyn Error>> {
     let mut rustdoc = Command::new("cargo");
     rustdoc.current_dir(&root).args(["+nightly", "rustdoc", "-q", "-p", "anyfn", "--lib", "--"]);
     rustdoc.args(["-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"]);
-    // Cargo set these variables of this program for the stable toolchain.
+    // Cargo set these variables for the stable toolchain when it started this program.
     for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         rustdoc.env_remove(variable);
     }

@@ -1,4 +1,4 @@
-//! Writes the C header.
+//! Generates the C header from the declarations of the ABI.
 //!
 //! The declarations have three main parts: those that DLPack's own header also contains, those that the header of tvm-ffi
 //! also contains, and those that only anyfn contains. The first two are omitted if the other header was included before.
@@ -12,7 +12,8 @@ use crate::codegen::ctype::{declare, named};
 use crate::codegen::source::{Abi, Alias, Constant, Field, Function, Record};
 use crate::result::Result;
 
-/// Constants that form an enum in C: name of the enum, group or name prefix of its constants, and description.
+/// Constants that form an enum in C. Each entry consists of the name of the enum, the group or name prefix of
+/// its constants, and a description.
 const ENUMS: &[(&str, Members, &str)] = &[
     ("DLDeviceType", Members::Group("DEVICE_TYPES"), "Kind of a device."),
     ("DLDataTypeCode", Members::Group("DTYPE_CODES"), "Code of a data type."),
@@ -40,7 +41,8 @@ enum Members {
     Prefix(&'static str),
 }
 
-/// Structs and unions that tvm-ffi's C header does not declare, besides those whose name begins with `Anyfn`.
+/// Structs and unions that tvm-ffi's C header does not declare, in addition to those whose names begin with
+/// `Anyfn`.
 const OWN_RECORDS: &[&str] =
     &["TVMFFIMapCell", "TVMFFIDenseMapTail", "TVMFFIMapItem", "TVMFFIMapBlock", "TVMFFIBigIntCell"];
 
@@ -58,7 +60,8 @@ enum Part {
     Shared,
     /// Declarations that no other header contains.
     Own,
-    /// Declarations for compiled code. The header that the peer's compiler provides for its C code contains them as well.
+    /// Declarations for compiled code. The header that the peer's compiler provides for its C code also
+    /// contains these declarations.
     Backend,
 }
 
@@ -118,7 +121,7 @@ const TAIL: &str = r#"
 #endif /* ANYFN_C_API_H_ */
 "#;
 
-/// Returns the whole header.
+/// Returns the complete text of the header.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = Out::default();
     out.raw(&HEAD.replace("@CONVENTIONS@", &conventions(abi)?));
@@ -239,7 +242,8 @@ fn record_part(record: &Record) -> Part {
     }
 }
 
-/// Sorts records so that a record comes after those that it contains by value. Otherwise the order of the sources is kept.
+/// Sorts records so that a record comes after the records that it contains by value. Otherwise the order of
+/// the sources is kept.
 fn by_dependency<'a>(records: &[&'a Record]) -> Result<Vec<&'a Record>> {
     let by_name: BTreeMap<&str, &Record> = records.iter().map(|r| (r.name.as_str(), *r)).collect();
     let mut done = BTreeSet::new();
@@ -247,7 +251,7 @@ fn by_dependency<'a>(records: &[&'a Record]) -> Result<Vec<&'a Record>> {
     for record in records {
         visit(record, &by_name, &mut done, &mut sorted, 0)?;
     }
-    // The union of `TVMFFIAny` is written inside of it.
+    // The union is written inside of `TVMFFIAny`, not as a separate record.
     sorted.retain(|r| r.name != "TVMFFIAnyValue");
     Ok(sorted)
 }
@@ -290,7 +294,7 @@ fn c_text(line: &str) -> String {
     text
 }
 
-/// Text of the header while it is written.
+/// Text of the header that is being written.
 #[derive(Default)]
 struct Out(String);
 
@@ -331,7 +335,8 @@ impl Out {
         self.line("", &format!("}} {name};"));
     }
 
-    /// Writes a constant outside of enums. Object flags get the prefix `ANYFN_`, because their names are not part of the ABI.
+    /// Writes a constant that does not belong to an enum. Object flags get the prefix `ANYFN_`, because their
+    /// names are not part of the ABI.
     fn define(&mut self, constant: &Constant) {
         let prefix = if constant.name.starts_with("OBJECT_FLAG") { "ANYFN_" } else { "" };
         let text = if constant.name.contains("BITMASK") || constant.value.contains('<') {
@@ -410,7 +415,8 @@ impl Out {
         Ok(())
     }
 
-    /// Writes a function's head and its parameters, one per line if they do not fit on a single line.
+    /// Writes the beginning `head` of a declaration and the parameters, one per line if they do not fit on a
+    /// single line.
     fn signature(&mut self, indent: &str, head: &str, params: &[String]) {
         const WIDTH: usize = 110;
         let one_line = format!("{head}({});", params.join(", "));

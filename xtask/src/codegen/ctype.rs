@@ -1,4 +1,4 @@
-//! Writes Rust types as C declarations.
+//! Conversion of Rust types to C declarations.
 
 use syn::{GenericArgument, PathArguments, ReturnType, Type};
 
@@ -66,7 +66,7 @@ pub(crate) fn named(ty: &Type) -> Result<String> {
     }
 }
 
-/// Returns `T` of `Option<T>`. In C, each pointer may be NULL.
+/// Returns the type `T` of an `Option<T>`, which is written as `T` because each pointer may be NULL in C.
 fn option_inner(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;

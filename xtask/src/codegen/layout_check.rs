@@ -1,4 +1,4 @@
-//! Writes C and C++ versions of the layout checks that `crates/abi` makes in Rust.
+//! Generates C and C++ versions of the layout checks that `crates/abi` makes in Rust.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
@@ -35,7 +35,7 @@ const HEAD: &str = "\
 
 ";
 
-/// Returns the content of the file.
+/// Returns the content of the generated file.
 pub(crate) fn write() -> String {
     let mut out = String::from(HEAD);
     out.push_str("#if UINTPTR_MAX == 0xffffffffffffffffu\n");

@@ -1,4 +1,4 @@
-//! Writes the structs of the ABI that the C code of the compiler uses.
+//! Generates the structs of the ABI that the compiler's generated C code uses.
 //!
 //! A generated source includes no header of anyfn, so that it can be compiled anywhere. It declares these structs itself.
 //! A nested struct is replaced by its members, whose layout is the same.
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::codegen::ctype::declare;
 use crate::codegen::source::{Abi, Field, Record};
 
-/// Structs: the name in generated code, and the name in the ABI.
+/// Structs that are generated: the name in generated code, and the name in the ABI.
 const RECORDS: [(&str, &str); 4] = [
     ("anyfn_value", "TVMFFIAny"),
     ("anyfn_tensor", "DLTensor"),
@@ -19,10 +19,11 @@ const RECORDS: [(&str, &str); 4] = [
     ("anyfn_text", "TVMFFIByteArray"),
 ];
 
-/// The union of a value, and the members of it that generated code uses. All members have the same address.
+/// The union in a value, and the members of the union that generated code uses. All members have the same
+/// address.
 const PAYLOAD: (&str, [&str; 3]) = ("TVMFFIAnyValue", ["v_int64", "v_float64", "v_ptr"]);
 
-/// Members with a shorter name in generated code.
+/// Members that have a shorter name in generated code: the name in the ABI, and the shorter name.
 const SHORT: [(&str, &str); 2] = [("small_str_len", "small_len"), ("sync_handle", "sync")];
 
 const HEAD: &str = "\
@@ -31,7 +32,7 @@ const HEAD: &str = "\
 #include <stdint.h>
 ";
 
-/// Returns the content of the file.
+/// Returns the content of the generated file.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = HEAD.to_owned();
     for (name, record) in RECORDS {

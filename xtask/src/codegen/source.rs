@@ -174,7 +174,7 @@ fn is_repr_c(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|a| a.path().is_ident("repr") && a.parse_args::<Ident>().is_ok_and(|ident| ident == "C"))
 }
 
-/// Returns the lines of a doc comment, without their leading blank.
+/// Returns the lines of a doc comment, without their leading space.
 pub(crate) fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     let mut lines = Vec::new();
     for attr in attrs {
@@ -208,7 +208,7 @@ fn constant_expr(expr: &Expr) -> Result<String> {
     }
 }
 
-/// List of constants `NAME = value ["key"];`.
+/// Parsed list of constants of the form `NAME = value ["key"];`.
 struct ConstantList(Vec<(Vec<Attribute>, Ident, Expr)>);
 
 impl Parse for ConstantList {
@@ -227,7 +227,7 @@ impl Parse for ConstantList {
     }
 }
 
-/// Named group of constants: `GROUP [: type] { constants }`.
+/// Parsed group of constants of the form `GROUP [: type] { constants }`.
 struct ConstantGroup {
     name: Ident,
     list: ConstantList,
@@ -245,7 +245,7 @@ impl Parse for ConstantGroup {
     }
 }
 
-/// List of functions `fn name(arg: type, ...) [-> type];`.
+/// Parsed list of functions of the form `fn name(arg: type, ...) [-> type];`.
 struct FunctionList(Vec<Function>);
 
 impl Parse for FunctionList {

@@ -1,4 +1,4 @@
-//! Checks which crates depend on which.
+//! Checks the dependencies between crates.
 //!
 //! Direction: `abi <- anyfn <- {core <- loader, reflect, runtime <- doctor, rpc, bundle} <- host/lib`. A plugin depends
 //! on `anyfn` alone, so that the functions it calls are resolved where it is loaded. A program adds `anyfn-host`. Tests may
@@ -11,13 +11,14 @@ use serde_json::Value;
 
 use crate::result::Result;
 
-/// Crates, and the crates of the workspace that each may depend on. A commit that adds an edge gives the reason.
+/// Crates, each with the crates of the workspace on which it may depend. The message of a commit that adds an
+/// edge states the reason.
 const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-abi", &[]),
     ("anyfn-macros", &[]),
     ("anyfn", &["anyfn-abi", "anyfn-macros"]),
     ("anyfn-core", &["anyfn-abi", "anyfn"]),
-    // The loader implements a trait of the core, which calls it where a program contains it.
+    // The loader implements a trait of the core. The core calls the loader in programs that contain it.
     ("anyfn-loader", &["anyfn", "anyfn-core"]),
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
@@ -103,7 +104,8 @@ const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
 const PROGRAM_WITH_COMPILER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-compiler"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
-/// Crates that no crate may depend on, not even for tests: the libraries that they build contain the ABI's functions again.
+/// Crates that no crate may depend on, not even for tests, because the libraries that they build contain the
+/// ABI's functions a second time.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
 
 /// Checks all packages of `cargo metadata`.
@@ -138,7 +140,8 @@ pub(crate) fn check(root: &Path, metadata: &Value) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the crates that a crate may depend on. An example that builds a shared library is a plugin, others are programs.
+/// Returns the crates on which a crate may depend. An example that builds a shared library is a plugin; other
+/// examples are programs.
 fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&'static [&'static str]> {
     if let Some((_, to)) = EDGES.iter().find(|(crate_name, _)| *crate_name == name) {
         return Some(to);

@@ -12,7 +12,7 @@ use crate::codegen;
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Returns the violations of the rules for sources, one line each.
+/// Returns a line for each violation of the rules for sources.
 fn in_sources(root: &Path) -> Result<Vec<String>> {
     let metadata = metadata()?;
     let mut found = edges::check(root, &metadata)?;
@@ -25,7 +25,7 @@ fn in_sources(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the violations of the rules for the libraries that have been built, one line each.
+/// Returns a line for each violation of the rules for the libraries that have been built.
 fn in_libraries() -> Result<Vec<String>> {
     symbols::check(&metadata()?)
 }

@@ -1,9 +1,10 @@
-//! Checks that the modules of a crate do not use each other in circles.
+//! Checks that the modules of a crate do not depend on each other in cycles.
 //!
-//! The modules directly below the root of a crate, each with its submodules, are the nodes of a graph. A module uses another
-//! one if a path in its code leads there from the root, as `crate::other::Item` does. For a name that the root imports or
-//! exports, as in `crate::Item`, it is the module from which the root has it. The root is not a node, since it declares all
-//! modules. Tests and the expansions of macros do not count.
+//! The modules directly below the root of a crate, each with its submodules, are the nodes of a graph. A
+//! module uses another one if a path in its code leads there from the root, as `crate::other::Item` does. If
+//! the path leads to a name that the root imports or exports, as in `crate::Item`, the module from which the
+//! root imports it is used. The root is not a node, since it declares all modules. Tests and the expansions
+//! of macros do not count.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::result::Result;
 
-/// Permitted circles: the crate, the modules, and the reason why they are not separated.
+/// Permitted cycles: the crate, the modules, and the reason why they are not separated.
 const PERMITTED: &[(&str, &[&str], &str)] = &[
     (
         "anyfn",
@@ -73,7 +74,7 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Compares the circles of a crate with the list of exceptions.
+/// Compares the cycles of a crate with the list of exceptions.
 fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
     let permitted: Vec<&[&str]> =
         PERMITTED.iter().filter(|(name, ..)| *name == package).map(|(_, modules, _)| *modules).collect();
@@ -100,11 +101,12 @@ fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
     found
 }
 
-/// Modules each of which uses every other one, directly or indirectly.
+/// Cycle of dependencies: modules each of which uses all the others, directly or indirectly.
 #[derive(Debug, PartialEq)]
 struct Circle {
     modules: BTreeSet<String>,
-    /// Modules each of which uses the next one directly; the last is the first again.
+    /// Example of a path along the cycle: each module uses the next one directly, and the last module is the
+    /// first again.
     example: Vec<String>,
 }
 
@@ -115,7 +117,7 @@ impl Circle {
     }
 }
 
-/// Modules directly below the root of a crate, each with those that it uses.
+/// Modules directly below the root of a crate, each with the modules that it uses.
 #[derive(Default)]
 struct Graph {
     uses: BTreeMap<String, BTreeSet<String>>,
@@ -181,7 +183,7 @@ impl Graph {
         reached
     }
 
-    /// Returns the shortest way from a module over the modules that it uses back to it. It must be in a circle.
+    /// Returns the shortest path of dependencies from a module back to itself. The module must be in a cycle.
     fn way_back(&self, start: &str) -> Vec<String> {
         let mut before: BTreeMap<&str, &str> = BTreeMap::new();
         let mut waiting = VecDeque::from([start]);
@@ -207,7 +209,7 @@ impl Graph {
     }
 }
 
-/// Code of a module directly below the root, together with that of its submodules.
+/// Code of a module directly below the root, together with the code of its submodules.
 #[derive(Default)]
 struct Module {
     /// First names, below the root of the crate, of the paths in the code.
@@ -337,7 +339,8 @@ impl Names {
     }
 }
 
-/// Returns the name of the module that is declared at the beginning of `tokens`, and its body if it has one there.
+/// Returns the name of the module that is declared at the beginning of `tokens`, and the body of the module
+/// unless it is in another file.
 fn declared(tokens: &[TokenTree]) -> Option<(String, Option<&Group>)> {
     match tokens {
         [TokenTree::Ident(word), TokenTree::Ident(name), end, ..] if word == "mod" => match end {
@@ -364,13 +367,13 @@ fn items(tokens: &[TokenTree]) -> BTreeSet<String> {
     items
 }
 
-/// Returns the tokens of a file without those of tests.
+/// Returns the tokens of a file without the items that are compiled only for tests.
 fn parsed(file: &Path, text: &str) -> Result<Vec<TokenTree>> {
     let tokens = text.parse::<TokenStream>().map_err(|error| format!("{}: {error}", file.display()))?;
     Ok(without_tests(tokens))
 }
 
-/// Returns tokens without the items, fields and statements that only tests have.
+/// Returns the tokens without the items, fields and statements that are compiled only for tests.
 fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
     let all: Vec<TokenTree> = tokens.into_iter().collect();
     let mut kept = Vec::with_capacity(all.len());
@@ -412,7 +415,7 @@ fn is_of_tests(attribute: &Group) -> bool {
     }
 }
 
-/// Returns the tokens after the item at the beginning of `tokens`, or after the field, variant or statement there.
+/// Returns the tokens after the item, field, variant or statement at the beginning of `tokens`.
 fn after_item(mut tokens: &[TokenTree]) -> &[TokenTree] {
     const BEGINNINGS: [&str; 17] = [
         "async",
@@ -477,7 +480,7 @@ fn is_punct(token: &TokenTree, wanted: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the circles of a crate that consists of these files.
+    /// Returns the cycles of a crate that consists of the given files.
     fn circles(files: &[(&str, &str)]) -> Vec<Circle> {
         let open = |path: &Path| {
             let found = files.iter().find(|(name, _)| Path::new("src").join(name) == path);

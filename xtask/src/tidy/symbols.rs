@@ -10,7 +10,7 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::tidy::edges;
 
-/// Checks the libraries that have been built and ignores the others.
+/// Checks the libraries that have been built and ignores libraries that have not.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let dir = paths::build_dir();

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Files that may be longer than [`LINES_MAX`], with the reason why they are not split.
+/// Files that may be longer than [`LINES_MAX`], each with the reason why it is not split.
 const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Maximum number of lines of a file. A longer file must be split or listed. Generated files may be longer.
@@ -77,7 +77,7 @@ impl Reasons {
     fn problems(self) -> Vec<String> {
         let mut found = self.found;
         for (known, (_, most)) in self.known.into_iter().zip(WITHOUT_ARGUMENT) {
-            // It is not known which of them is new, so all are listed.
+            // The check cannot determine which of these comments is new, so all are listed.
             if known.len() > most {
                 found.extend(known);
             }
@@ -128,7 +128,7 @@ fn check_file(name: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Structs that begin with the header of an object, or are one.
+/// Structs that begin with the header of an object or are a header.
 const WITH_HEADER: [&str; 9] = [
     "TVMFFIObject",
     "ObjectBox",

@@ -1,5 +1,4 @@
-//! Rules for the words of documentation: see *Words we do not use* in `docs/glossary.md`, whose tables are the data of this
-//! check.
+//! Checks the words of documentation against the tables of *Words we do not use* in `docs/glossary.md`.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +8,11 @@ use crate::result::Result;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Headings of the glossary's tables whose first columns are refused.
+/// Heading of the glossary's table of phrases that are refused at the beginning of a summary.
 const BEGINNINGS: &str = "### Beginnings of summaries";
 const ANYWHERE: &str = "### Words and phrases";
 
-/// Paths whose words have not been rewritten yet. The list only gets shorter.
+/// Paths that are exempt from the check. The list must not grow.
 const NOT_REWRITTEN: &[&str] = &[];
 
 /// Minimum number of words in the summary of a public item.
@@ -71,7 +70,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let list = Cmd::new("git").words("ls-files --cached --others --exclude-standard").output()?;
     let mut found = Vec::new();
     for name in list.lines().filter(|name| !NOT_REWRITTEN.iter().any(|path| name.starts_with(path))) {
-        // A file that git knows may be absent from the working tree.
+        // A file that git tracks may be absent from the working tree.
         let Ok(text) = fs::read_to_string(root.join(name)) else { continue };
         if name.ends_with(".rs") {
             found.extend(check_rust(&refused, name, &text));

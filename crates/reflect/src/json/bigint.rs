@@ -8,14 +8,15 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, Result};
 
-/// Maximum number of digits. Reading and writing take quadratic time.
+/// Maximum number of decimal digits, because reading and writing take quadratic time.
 pub(super) const DIGITS_MAX: usize = 1 << 17;
 
-/// Ten to the power of nineteen, the value of one chunk of digits.
+/// Ten to the power of 19. Digits are converted in chunks of 19, the largest number of digits that fit 64
+/// bits.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 
-/// Returns a BigInt as a decimal number.
+/// Formats a BigInt as a decimal number.
 ///
 /// # Errors
 /// Returns `ValueError` if the number has too many digits.
@@ -72,7 +73,8 @@ fn negate(words: &mut [u64]) {
     }
 }
 
-/// Parses digits as an int, or a BigInt if the number is larger; `None` if the string is not a decimal number.
+/// Parses a decimal number as an int, or as a BigInt if it exceeds 64 bits. Returns `None` if the string is
+/// not a decimal number.
 pub(super) fn from_text(text: &str) -> Option<Result<Any>> {
     let (negative, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (true, digits),

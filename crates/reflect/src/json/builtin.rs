@@ -1,4 +1,4 @@
-//! Built-in types: those whose values are saved as nodes with data that the format itself defines.
+//! Built-in types. Their values are saved as nodes whose data the format itself defines.
 
 use anyfn::abi::{
     kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
@@ -17,8 +17,8 @@ macro_rules! builtins {
             /// Type indices of the built-in types, in the order of the variants.
             pub(super) const TYPE_INDICES: &[i32] = &[$($type_index),*];
 
-            /// Returns the built-in type with this type index; `None` for other types, which include those of small
-            /// strings and small bytes values.
+            /// Returns the built-in type with this type index; `None` for other types, including the types of
+            /// small strings and small bytes values.
             #[inline]
             pub(super) fn of(type_index: i32) -> Option<Builtin> {
                 match type_index {

@@ -1,9 +1,10 @@
-//! Values of enumerations: objects of types derived from `ffi.Enum`, whichever library registered them.
+//! Saving and loading of enumeration values, that is, objects of types derived from `ffi.Enum`. The types may
+//! come from any library.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Dict, Result};
 
-/// The index by which an enumeration value is saved.
+/// Kind of the index that identifies an enumeration value in a file: its number or its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
@@ -19,7 +20,7 @@ pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     })
 }
 
-/// Returns the value of an enumeration that has the index `index`, an int or a name.
+/// Returns the enumeration value that `index`, a number or a name, identifies.
 pub(super) fn find(info: TypeInfo, index: &Any) -> Result<Any> {
     let state = info.attribute("__ffi_enum__").and_then(Any::into_object);
     let found = match state {

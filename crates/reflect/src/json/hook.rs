@@ -9,10 +9,10 @@ use anyfn::{Any, Result};
 use crate::column::{Hook, expected};
 use crate::guard::Nested;
 
-/// A native hook, which takes and returns a value in registers.
+/// Signature of a native hook, which takes and returns a value in registers.
 type Native = unsafe extern "C" fn(value: TVMFFIAny) -> TVMFFIAny;
 
-/// Returns the hook that a type has registered under a name.
+/// Returns the hook that a type has registered under `name`.
 pub(super) fn of(info: TypeInfo, name: &str) -> Option<Hook> {
     Hook::from_value(&info.attribute(name)?.as_view())
 }

@@ -1,8 +1,8 @@
-//! Values that are stored inline in a field instead of in a node.
+//! Values that are stored inline in a field instead of in a separate node.
 
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone};
 
-/// Type of the values that are stored inline in a field whose static type is this type.
+/// Inline kind: the static type of a field that stores its values inline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
     None,
@@ -21,17 +21,17 @@ impl Inline {
         (Inline::DType, kTVMFFIDataType, "DataType"),
     ];
 
-    /// Returns the inline kind of a type; `None` for a type whose values are stored in nodes.
+    /// Returns the inline kind for a type; `None` for a type whose values are stored in nodes.
     pub(super) fn of_type(type_index: i32) -> Option<Inline> {
         Self::ALL.iter().find(|(_, index, _)| *index == type_index).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the inline kind of the type with this key.
+    /// Returns the inline kind for the type with the key `key`.
     pub(super) fn of_key(key: &str) -> Option<Inline> {
         Self::ALL.iter().find(|(.., name)| *name == key).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the key of the type.
+    /// Returns the key of the type to which this inline kind belongs.
     pub(super) fn key(self) -> &'static str {
         Self::ALL.iter().find(|(inline, ..)| *inline == self).map_or("", |(.., key)| key)
     }

@@ -1,5 +1,5 @@
-//! Process-wide data for saving and loading: fields that were read but that types do not have, and former names of
-//! types and fields.
+//! Process-wide data for saving and loading: fields of files that their types do not have, and former names
+//! of types and fields.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -47,7 +47,7 @@ impl Shared {
 
 // ---- Fields that a type does not have
 
-/// A field that was read although the type does not have it.
+/// A field that was read from a file although the object's type does not have it.
 pub(super) struct KeptField {
     pub(super) name: StdString,
     /// Inline kind of the value in the file.
@@ -55,7 +55,7 @@ pub(super) struct KeptField {
     pub(super) value: Any,
 }
 
-/// Fields that were read for an object in addition to those of its type.
+/// Fields that were read from a file for one object, but that its type does not have.
 #[derive(anyfn::Object)]
 #[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct Kept {
@@ -66,10 +66,10 @@ pub(super) struct Kept {
 
 /// Kept fields by address of the object.
 static KEPT: Shared = Shared::new();
-/// Number of entries of `KEPT` after the most recent removal of entries of dead objects.
+/// Number of entries in `KEPT` after the entries of dead objects were last removed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps `fields`, which the type of `object` does not have, for as long as the object lives.
+/// Stores `fields`, which the type of `object` does not have, until the object is destroyed.
 pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     let kept = KEPT.make();
     if kept.len() > 64 + 2 * LIVE.load(Ordering::Relaxed) {
@@ -99,7 +99,7 @@ pub(super) fn kept(object: &ObjectRef) -> Option<Ref<Kept>> {
     Ref::<Kept>::try_from_object(entry.into_object()?).ok()
 }
 
-/// Returns true if any fields are kept.
+/// Returns true if fields are kept for any object.
 pub(super) fn any_kept() -> bool {
     KEPT.get().is_some_and(|kept| !kept.is_empty())
 }
@@ -111,7 +111,7 @@ static TYPES: Shared = Shared::new();
 /// Former field names and their current names, with keys of the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// Maximum number of successive renamings that are followed.
+/// Maximum number of successive renamings of a type or field that are followed.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {
@@ -128,7 +128,7 @@ pub(super) fn alias_field(type_key: &str, old: &str, new: &str) -> Result<()> {
     FIELDS.make().insert(Any::new(field_key(type_key, old))?, Any::new(new)?).map(drop)
 }
 
-/// Returns the type whose key, or whose former key, is `key`.
+/// Returns the type whose current or former key is `key`.
 pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     let mut key = StdString::from(key);
     for _ in 0..CHANGES {

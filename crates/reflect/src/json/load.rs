@@ -32,10 +32,11 @@ struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Kinds of the values that the file stores inline (numbers and strings in place of nodes) for fields of the type, by
-    /// the name of the field in the file.
+    /// Inline kinds that the file records for fields of the type, by the name of the field in the file.
+    /// Values of such fields are numbers or strings in place of nodes.
     told: Told<'t>,
-    /// Names in the file that no field of the type has: former names of fields, and fields that the type does not have.
+    /// Field names in the file that are not names of the type's fields, each with its meaning: a former name
+    /// of a field, or an unknown field.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
@@ -63,11 +64,12 @@ enum Other {
     Unknown,
 }
 
-/// Record that a file contains about itself, under the key `anyfn` of its metadata.
+/// Record of the format and of the inline kinds, which a file contains under the key `anyfn` of its metadata.
 struct Tag {
-    /// Token of the inline kinds of fields, which are listed by type key and field name.
+    /// Token of the object that lists the inline kinds of fields, by type key and field name.
     inline: Option<At>,
-    /// Tokens of the inline kinds of fields that the writer's type did not have, by the index of the node.
+    /// Tokens of the objects that list the inline kinds of fields that the writer's types did not have, by
+    /// the index of the node.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
@@ -111,7 +113,7 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the record that a file contains about itself; `None` if it contains none.
+/// Reads the record under the key `anyfn` of the metadata; returns `None` if the file has no such record.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
@@ -143,9 +145,9 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// Everything that must exist before the value is shared.
+    /// The parts that must exist before the value is shared.
     First,
-    /// Everything that can be filled later.
+    /// The parts that can be filled in later.
     Second,
 }
 
@@ -173,12 +175,12 @@ struct Loader<'t> {
     plans: Vec<Plan<'t>>,
     /// Indices in `plans`, by type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Fields of the current object, as they occur in the file.
+    /// Fields of the current object that the file contains.
     places: Places,
     unknown: UnknownFields,
 }
 
-/// Fields of an object, as they occur in a file.
+/// Fields of an object that a file contains, each as the token of its value.
 #[derive(Default)]
 struct Places {
     /// For each field of the type, the token of its value, or 0 if the file does not contain the field, and its inline
@@ -198,7 +200,7 @@ struct Node {
 }
 
 impl<'t> Loader<'t> {
-    /// Creates the nodes up to the root in the order of the file.
+    /// Creates the values of the nodes up to the root in the order of the file.
     fn in_order(&mut self, root: usize) -> Result<()> {
         for index in 0..=root {
             let node = self.node(index)?;
@@ -209,7 +211,7 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
-    /// Creates the nodes that the root needs.
+    /// Creates the values of the nodes on which the root depends.
     fn needed(&mut self, root: usize) -> Result<()> {
         let mut entered = alloc::vec![false; self.nodes.len()];
         let (mut stack, mut later) = (alloc::vec![(root, self.nodes[root] as At)], Vec::new());
@@ -261,7 +263,7 @@ impl<'t> Loader<'t> {
         )
     }
 
-    /// Returns the index of a node that the token at `at` contains.
+    /// Returns the node index that the token at `at` contains.
     #[inline]
     fn index(&self, at: At) -> Result<usize> {
         let Some(index) = self.tape.int(at) else { return Err(self.mismatch(at, "int")) };
@@ -277,7 +279,7 @@ impl<'t> Loader<'t> {
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
         if !self.ready[index] {
-            // Only occurs in the first pass; the error is discarded.
+            // This happens only in the first pass, which discards the error.
             return Err(Error::untraced("ValueError", "a node comes later"));
         }
         Ok(self.made[index].clone())
@@ -319,7 +321,8 @@ impl<'t> Loader<'t> {
         Ok(Node { index, at, plan, data })
     }
 
-    /// Creates the plan of the type whose key is at `at`, and returns its index in `plans`.
+    /// Creates the plan for the type whose key is the token at `at`, and returns the index of the plan in
+    /// `plans`.
     #[cold]
     fn plan(&mut self, at: At) -> Result<usize> {
         let tape = self.tape;
@@ -357,7 +360,7 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns the inline kind of a field. `name` is its name in the file.
+    /// Returns the inline kind of a field. `name` is the name of the field in the file.
     fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
@@ -523,7 +526,7 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// Creates a List or Dict, with its elements or empty, or fills one that was created empty, depending on `part`.
+    /// Creates a List or Dict with its elements, creates it empty, or fills it, depending on `part`.
     fn mutable(&self, node: Node, part: Part, builtin: Builtin) -> Result<Any> {
         if part == Part::First {
             return if builtin == Builtin::List {

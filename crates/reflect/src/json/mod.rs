@@ -1,4 +1,4 @@
-//! Saving and loading: any graph of values as JSON, in the format of the ABI.
+//! Saving and loading of graphs of values as JSON, in the format that the ABI defines.
 //!
 //! A graph is a list of *nodes*, one for each value in it, each with a type key and data. A node refers to other nodes
 //! by their indices in the list. A value that is reached twice is therefore saved once, and is a single value again

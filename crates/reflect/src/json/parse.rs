@@ -1,4 +1,4 @@
-//! Parser of JSON.
+//! JSON parser, which produces a tape of tokens.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use anyfn::{Error, Result};
 
 use super::tape::{Kind, Tape, Token, pack, position};
 
-/// Parses JSON. The numbers NaN, Infinity and -Infinity are accepted as well, because they are also written.
+/// Parses JSON. The numbers NaN, Infinity and -Infinity are accepted, because the writer produces them, too.
 ///
 /// # Errors
 /// Returns `ValueError` with line and column if the input is not JSON.
@@ -29,7 +29,7 @@ fn fail(text: &[u8], what: &str, at: usize) -> Error {
     Error::new("ValueError", &format!("{what}: {}", position(text, at)))
 }
 
-/// Message and offset of an error.
+/// Message of a syntax error, and its offset in the input.
 type Fault = (&'static str, usize);
 
 const EXPECTING_VALUE: &str = "Expecting value";
@@ -41,7 +41,8 @@ const BAD_SURROGATES: &str = "Invalid surrogate pair of \\uXXXX escapes";
 struct Parser<'t> {
     text: &'t [u8],
     at: usize,
-    /// Arrays and objects that are not complete: token and number of elements so far.
+    /// Arrays and objects that are not complete, each as the index of its token and the number of elements
+    /// parsed so far.
     open: Vec<(u32, u32)>,
     tape: Tape<'t>,
 }
@@ -281,7 +282,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses an escape, after the backslash.
+    /// Parses an escape sequence, beginning after the backslash.
     fn escape(&mut self) -> Result<char, Fault> {
         let at = self.at;
         self.at += 1;
@@ -313,7 +314,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses the four hexadecimal digits of an escape `\u`.
+    /// Parses the four hexadecimal digits of a `\u` escape.
     fn hex(&mut self, at: usize) -> Result<u32, Fault> {
         let fault = ("Invalid \\uXXXX escape", at);
         let digits = self.text.get(self.at..self.at + 4).ok_or(fault)?;

@@ -1,4 +1,4 @@
-//! Objects to JSON: every value that is reached becomes one node.
+//! Saving: each value that is reached becomes one node.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Plan {
         for field in info.fields() {
             let name = Quoted::new(field.name())?;
             let saved = SavedField { field, inline: Inline::of_type(field.static_type_index()), name };
-            // The field of a derived type hides one of the same name.
+            // A field of a derived type hides a field of its parent with the same name.
             match fields.iter().position(|other| other.field.name() == field.name()) {
                 Some(place) => fields[place] = saved,
                 None => fields.push(saved),
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// A value that was reached. The value is kept alive, so that its address is not reused.
+/// A value that was reached. The entry keeps the value alive, so that its address is not reused.
 struct Entry {
     value: Any,
     hash: u64,
@@ -152,7 +152,7 @@ pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<S
     }
 }
 
-/// Keys of built-in types, and the names of the fields of a tensor.
+/// Constant strings in the output: keys of built-in types, and names of the fields of a tensor.
 struct Constants {
     /// Keys in the order of the variants of [`Builtin`].
     keys: Vec<Quoted>,
@@ -211,7 +211,7 @@ impl<S: Sink> Saver<'_, S> {
                     match self.finish(&top) {
                         Ok(node) => self.slots.push(node),
                         Err(error) => {
-                            // For the path in the message.
+                            // The path in the message ends with this value.
                             self.open.push(top);
                             return Err(error);
                         }
@@ -473,7 +473,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(node)
     }
 
-    /// Adds the path in the graph to an error.
+    /// Adds to an error the path in the graph at which it occurred.
     #[cold]
     fn located(&self, error: Error) -> Error {
         /// Number of steps shown at each end of a deep path.

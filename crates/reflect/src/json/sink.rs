@@ -28,7 +28,7 @@ pub(super) const PENDING: u32 = 1 << 31;
 
 /// Receiver of a graph, node by node.
 pub(super) trait Sink {
-    /// True if the index of a node may be supplied after its use.
+    /// True if references to a node may be written before its index is known.
     const TAKES_PENDING: bool;
 
     /// Begins a node of a type.
@@ -97,7 +97,7 @@ impl Text {
         Ok((self.out, from))
     }
 
-    /// Separates a value from the preceding one in the same array or object.
+    /// Writes a comma unless the next value is the first in its array or object.
     #[inline]
     fn comma(&mut self) {
         if !matches!(self.out.last(), Some(b'[' | b'{')) {
@@ -105,7 +105,7 @@ impl Text {
         }
     }
 
-    /// Writes a value after its key.
+    /// Writes the JSON of a value, preceded by the key `"data"` where it is needed.
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.data();
@@ -113,7 +113,7 @@ impl Text {
         Ok(())
     }
 
-    /// Writes the key `"data"` for the value of a node. The value of a field follows its own name.
+    /// Writes the key `"data"` unless the name of a field, whose value follows, has just been written.
     #[inline]
     fn data(&mut self) {
         if self.out.last() != Some(&b':') {
@@ -246,7 +246,7 @@ impl Sink for Text {
 /// Receiver that builds the graph as a value, from Maps and Arrays.
 pub(super) struct Value {
     nodes: ArrayBuilder,
-    /// Pairs of the current node; `fields` contains the pairs of its data.
+    /// Key-value pairs of the current node; `fields` contains the key-value pairs of its data.
     node: Vec<(Any, Any)>,
     fields: Vec<(Any, Any)>,
     /// Name of the field whose value follows, or `None` if the data of the node follows.

@@ -1,8 +1,8 @@
 //! A JSON value as a flat list of tokens, which is read without recursion.
 //!
-//! JSON is parsed completely first. A token takes 16 bytes and represents at least two bytes of input, so the memory
-//! that an input can occupy is bounded by its length. Each token records its position in the input, so that later
-//! errors report it as well as syntax errors do.
+//! JSON is parsed completely first. A token takes 16 bytes and represents at least two bytes of input, so the
+//! memory that an input can occupy is bounded by its length. Each token records its position in the input, so
+//! that errors which are found later report it, as syntax errors do.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A token of 16 bytes.
+/// A token of the tape, which takes 16 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub(super) data: u64,
@@ -79,7 +79,7 @@ impl Tape<'_> {
         (self.tokens[at].data >> 32) as usize
     }
 
-    /// Returns the bytes of a string; empty for other values.
+    /// Returns the bytes of a string, or an empty slice for other values.
     pub(super) fn bytes(&self, at: At) -> &[u8] {
         let Token { kind, data, at } = self.tokens[at];
         match kind {
@@ -151,7 +151,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Converts a value to the form in which functions receive it: arrays as Array, objects as Map.
+    /// Converts a JSON value to a value of the ABI: arrays become Arrays, objects become Maps.
     pub(super) fn to_any(&self, at: At) -> Result<Any> {
         struct Open {
             is_object: bool,
@@ -279,7 +279,8 @@ pub(super) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
 }
 
-/// Cache of recently created strings. Keys and type keys occur again and again, and strings are immutable.
+/// Cache of recently created strings. Keys and type keys occur repeatedly, and strings are immutable, so they
+/// can be shared.
 #[derive(Default)]
 struct Recent([Any; Recent::SIZE]);
 

@@ -1,4 +1,4 @@
-//! Content of tensors: their elements in row-major order, as they are in memory, least significant byte first.
+//! Content of tensors: the bytes of their elements in row-major order, little-endian as in memory.
 
 use alloc::vec::Vec;
 

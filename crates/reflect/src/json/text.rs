@@ -1,4 +1,4 @@
-//! Scalars of JSON: strings, numbers, bytes.
+//! Scalar values in JSON: strings, numbers and bytes.
 
 use core::fmt::{self, Write};
 
@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Escape of each byte of a string: 0 for none, `u` for `\u00..`, otherwise the character after the backslash.
+/// Escape for each byte of a string: 0 if the byte is not escaped, `u` for `\u00..`, otherwise the character
+/// after the backslash.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -69,8 +70,8 @@ impl Write for Buffer {
     }
 }
 
-/// Writes a float such that reading it restores the value: with at most 17 digits, as C's `%.17g`, and with `.0` if it
-/// is an integer below 2^53.
+/// Writes a float with at most 17 significant digits, as C's `%.17g` does, so that reading it restores the
+/// value. An integer below 2^53 is written with `.0`.
 pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     const EXACT: f64 = (1u64 << 53) as f64;
     if value.is_nan() {
@@ -147,7 +148,7 @@ pub(super) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Decodes base64; `None` if it is invalid.
+/// Decodes base64. Returns `None` if the input is invalid.
 pub(super) fn read_base64(text: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -57,10 +57,10 @@ struct Open {
     address: usize,
 }
 
-/// Receiver of the parts of a JSON value, in order.
+/// Visitor of a JSON value, whose methods are called for containers, elements, keys and values in order.
 trait Visitor {
     fn leaf(&mut self, value: &Any) -> Result<()>;
-    /// Called before each element, each key and each value.
+    /// Prepares for the next element, key or value. It is called before each of them.
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
@@ -207,8 +207,8 @@ impl Visitor for Writer<'_> {
 /// Returns `ValueError` for values that JSON cannot represent, keys that are not strings, a List or Dict that contains
 /// itself, an indent of more than 64, and output of more than 1 GiB.
 pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
-    /// Maximum indent in spaces. A larger one is a mistake, and takes memory proportional to the indent times the
-    /// depth.
+    /// Maximum indent in spaces. A larger indent is a mistake, and takes memory proportional to the indent
+    /// times the depth.
     const WIDEST: i64 = 64;
     if indent > WIDEST {
         anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
@@ -216,7 +216,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
     walk(value, &mut Writer { out, indent })
 }
 
-/// Visitor that records the parts of a JSON value as a tape, a flat array of tokens.
+/// Visitor that records a JSON value as a tape, a flat array of tokens.
 struct Taper {
     tape: Tape<'static>,
     open: Vec<At>,

@@ -1,4 +1,4 @@
-//! Printing: `ffi.ReprPrint`.
+//! Conversion of values to readable strings (`ffi.ReprPrint`).
 //!
 //! Everything is written into one string, from left to right. The text of an object that is encountered again is copied
 //! from its first occurrence, as long as the string is short: a graph of 60 levels in which each node is used twice has
@@ -28,14 +28,14 @@ static REPR: Column = Column::new("__ffi_repr__");
 /// Maximum length of the output in bytes. The rest is omitted.
 const LENGTH_MAX: usize = 1 << 28;
 
-/// Length of the output in bytes up to which objects that are encountered again are written again, unless the caller
-/// sets a limit for the length.
+/// Length of the output in bytes beyond which objects that are encountered again are shown as `...`, unless
+/// the caller sets a limit for the length.
 const REPEATED_MAX: usize = 1 << 20;
 
 /// Number of steps between two checks for signals; a power of two.
 const LOOK: u32 = 1 << 14;
 
-/// Limits of the output.
+/// Limits on the length and the nesting depth of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of bytes; the rest is shown as `...`.
@@ -51,8 +51,8 @@ impl Default for Limits {
     }
 }
 
-/// Returns a value as a string, such as `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and so are
-/// repeated values once the string has 1 MiB.
+/// Formats a value as a string, such as `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and
+/// so are repeated values once the string is longer than 1 MiB.
 ///
 /// # Errors
 /// Returns the error of a hook `__ffi_repr__` or of a getter; `RecursionError` if hooks are nested too deeply; the
@@ -61,7 +61,7 @@ pub fn repr(value: &Any) -> Result<String> {
     repr_within(value, Limits::default())
 }
 
-/// Returns a value as a string as [`repr`] does, within limits.
+/// Formats a value as [`repr`] does, within the given limits.
 ///
 /// # Errors
 /// Returns the errors of [`repr`].
@@ -71,14 +71,14 @@ pub fn repr_within(value: &Any, limits: Limits) -> Result<String> {
     Ok(core::mem::take(&mut printer.pieces[0]))
 }
 
-/// Returns a value as a string, such as `my.Pair(a=1, b="x")`.
+/// Formats a value as a string, such as `my.Pair(a=1, b="x")`.
 #[anyfn::register("ffi.ReprPrint")]
 fn repr_global(value: Any) -> Result<String> {
     repr(&value)
 }
 
-/// Returns a value as a string of approximately at most `length` bytes, with at most `depth` levels of nesting. A limit
-/// of 0 selects the default: 256 MiB for the length, none for the depth.
+/// Formats a value as a string of approximately at most `length` bytes, with at most `depth` levels of
+/// nesting. A limit of 0 selects the default: 256 MiB for the length, none for the depth.
 #[anyfn::register("anyfn.ReprWithin")]
 fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
     let or = |limit: i64, none: usize| usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(none);
@@ -92,8 +92,8 @@ enum Known {
     Nothing,
     /// The object is being printed.
     Open,
-    /// The object has been printed. The numbers are the index of the piece that contains its text, and the offsets at
-    /// which the text begins and ends.
+    /// The object has been printed. The numbers are the index in `Printer::pieces` of the string that
+    /// contains its text, and the offsets at which the text begins and ends.
     Done(u32, usize, usize),
 }
 
@@ -101,9 +101,9 @@ enum Known {
 struct Frame {
     content: Content,
     next: usize,
-    /// Offset in the current piece at which the text of the value begins.
+    /// Offset in the current output string at which the text of the value begins.
     start: usize,
-    /// Address under which the text is remembered, or 0 if it is not remembered.
+    /// Address under which the text is recorded in `Printer::known`, or 0 if it is not recorded.
     key: usize,
     address: usize,
 }
@@ -124,8 +124,8 @@ struct Printer {
     known: Table<usize, Known>,
     /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
-    /// Output strings in progress: the first is for the whole value, the others are for values that hooks asked the
-    /// printer to print separately.
+    /// Output strings in progress: the first is for the whole value, the others are for values that hooks
+    /// print separately through their callbacks.
     pieces: Vec<String>,
     current: usize,
     /// Addresses of the objects that represent a missing value and the beginning of keyword arguments, once they have
@@ -173,7 +173,7 @@ impl Printer {
         self.pieces[self.current].len() >= self.limits.length
     }
 
-    /// Prints a value completely. A hook may call this while values further out are being printed.
+    /// Prints a value completely. A hook may call this while enclosing values are being printed.
     fn run(&mut self, value: Any, own: usize) -> Result<()> {
         let base = self.stack.len();
         self.value(value, own)?;
@@ -183,7 +183,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints a value without parts, or begins to print a value that has parts.
+    /// Prints a value without children, or begins to print a value with children.
     fn value(&mut self, value: Any, own: usize) -> Result<()> {
         if self.is_full() {
             self.text().push_str("...");
@@ -285,12 +285,12 @@ impl Printer {
         }
     }
 
-    /// Appends the text of an object that was printed before, the bytes from `from` to `to` of a piece. Appends `...`
-    /// instead if the output would become too long.
+    /// Appends the text of an object that was printed before: the bytes from `from` to `to` of the output
+    /// string `piece`. Appends `...` instead if the output would become too long.
     fn copy(&mut self, piece: usize, from: usize, to: usize) {
         let most = if self.limits.length == LENGTH_MAX { REPEATED_MAX } else { self.limits.length };
         if self.text().len() + (to - from) > most {
-            // Text with repeated parts grows fast.
+            // Text that contains copies of other text grows fast.
             self.text().push_str("...");
         } else if piece == self.current {
             self.pieces[piece].extend_from_within(from..to);
@@ -317,7 +317,7 @@ impl Printer {
         Ok(false)
     }
 
-    /// Prints the next part of the innermost value, or completes the value.
+    /// Prints the next child of the value on top of the stack, or completes the value.
     fn advance(&mut self) -> Result<()> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(LOOK) {
@@ -374,7 +374,7 @@ impl Printer {
         }
     }
 
-    /// Completes the text of the innermost value.
+    /// Completes the text of the value on top of the stack.
     fn close(&mut self) {
         let Some(frame) = self.stack.pop() else { return };
         let end = match &frame.content {
@@ -394,7 +394,7 @@ impl Printer {
     #[cold]
     fn ask(&mut self, object: ObjectRef, key: usize, start: usize) -> Result<()> {
         let Some(hook) = REPR.get(object.type_index())? else { return Ok(()) };
-        // A hook that prints the same object through its callback must not recurse forever.
+        // A hook that prints the same object through its callback must not recurse without end.
         let (key, address) = (key, value::address_of(&object));
         if key == 0 {
             self.known.set(address, Known::Open);

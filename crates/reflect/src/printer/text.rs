@@ -1,4 +1,4 @@
-//! Printing of values without parts.
+//! Printing of values without children.
 
 use alloc::format;
 use alloc::string::String;
@@ -35,7 +35,8 @@ pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes an object without parts, such as a string or a tensor. Returns false, and writes nothing, for other objects.
+/// Writes an object without children, such as a string or a tensor. Returns false, and writes nothing, for
+/// other objects.
 pub(super) fn leaf(text: &mut String, object: &ObjectRef) -> Result<bool> {
     match object.type_index() {
         kTVMFFIStr => quoted(text, value::bytes_of(&object.clone().into())),
@@ -81,7 +82,7 @@ fn device(text: &mut String, device: Device) {
     }
 }
 
-/// Writes a float with six significant digits, as C's `%g` does.
+/// Writes a float with at most six significant digits, as C's `%g` does.
 pub(crate) fn float(text: &mut String, value: f64) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };

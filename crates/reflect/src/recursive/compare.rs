@@ -1,4 +1,4 @@
-//! Comparison by all fields.
+//! Equality and order of values by all fields.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -45,7 +45,7 @@ pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
     Compare::new(true).run(left, right)
 }
 
-/// The content of two values of one type.
+/// The content of two values of the same type, while it is being compared.
 enum Content {
     Arrays(Held, Held),
     Lists(Box<(Vec<Any>, Vec<Any>)>),
@@ -56,7 +56,8 @@ enum Content {
 struct Frame {
     content: Content,
     next: usize,
-    /// Addresses under which the state of the two objects is remembered, or zeros if it is not remembered.
+    /// Addresses under which the state of the two objects is recorded in `Compare::met`, or zeros if it is
+    /// not recorded.
     key: (usize, usize),
 }
 
@@ -107,7 +108,7 @@ impl Compare {
         }
     }
 
-    /// Returns the order of two values. A hook may call this while comparisons further out are in progress.
+    /// Returns the order of two values. A hook may call this while enclosing values are being compared.
     fn run(&mut self, left: &Any, right: &Any) -> Result<Ordering> {
         let base = self.stack.len();
         let mut look = match leaf(self.ordered, left, right)? {
@@ -133,8 +134,8 @@ impl Compare {
         }
     }
 
-    /// Begins to compare the content of two objects of the same type. `own` is the number of references to each object
-    /// that no other code holds.
+    /// Begins to compare the content of two objects of the same type. `own` is the reference count of each
+    /// object if no other code refers to it.
     fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
         let index = left.type_index();
         let mut key = (0, 0);
@@ -202,7 +203,7 @@ impl Compare {
         if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
     }
 
-    /// Continues the innermost comparison.
+    /// Continues the comparison on top of the stack.
     fn advance(&mut self) -> Result<Look> {
         let ordered = self.ordered;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
@@ -286,7 +287,7 @@ impl Compare {
         self.open(left, right, own)
     }
 
-    /// Ends the innermost comparison with this result.
+    /// Ends the comparison on top of the stack with the result `order`.
     fn close(&mut self, order: Ordering) -> Look {
         // Read and dropped in place: moving the frame would stall on the stores that wrote it.
         if let Some(Frame { key, .. }) = self.stack.last() {
@@ -299,8 +300,8 @@ impl Compare {
         Look::Is(order)
     }
 
-    /// Compares two objects by calling a hook of their type. Returns `None` if the type has no hook that yields what is
-    /// requested.
+    /// Compares two objects by calling a hook of their type. Returns `None` if the type has no hook for the
+    /// requested comparison.
     #[cold]
     fn ask(&mut self, left: &ObjectRef, right: &ObjectRef) -> Result<Option<Ordering>> {
         let index = left.type_index();
@@ -357,7 +358,7 @@ fn unordered(key: &str) -> Error {
     Error::new("TypeError", &format!("Cannot order values of type {key}"))
 }
 
-/// Compares two values without parts. Returns `None` for objects that have parts.
+/// Compares two values without children. Returns `None` for objects with children.
 #[inline]
 fn leaf(ordered: bool, left: &Any, right: &Any) -> Result<Option<Ordering>> {
     let (index, other) = (left.type_index(), right.type_index());
@@ -435,8 +436,8 @@ fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
     }
 }
 
-/// Compares integers of any size. Their words are minimal: the last word is never a mere repetition of the sign. The
-/// integer with more words is therefore farther from zero.
+/// Compares integers of any size. Their words are minimal: the last word never contains only copies of the
+/// sign bit. The integer with more words is therefore farther from zero.
 fn integers(left: &Any, right: &Any) -> Ordering {
     let (left, right) = (value::words(left), value::words(right));
     let word = |words: &[u8], at: usize| {

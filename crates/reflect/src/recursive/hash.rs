@@ -31,7 +31,7 @@ pub fn recursive_hash(value: &Any) -> Result<u64> {
     Hash::default().run(value.clone(), 2)
 }
 
-/// State of an object in the computation of a hash.
+/// State of an object during the computation of a hash.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
@@ -49,7 +49,7 @@ struct Frame {
     content: Content,
     next: usize,
     hash: u64,
-    /// Address under which the result is remembered, or 0 if it is not remembered.
+    /// Address under which the result is recorded in `Hash::known`, or 0 if it is not recorded.
     address: usize,
     /// Hashes of the keys and values of a Map or Dict so far, alternating.
     entries: Vec<u64>,
@@ -94,7 +94,7 @@ impl Frame {
 }
 
 impl Hash {
-    /// Returns the hash of a value. A hook may call this while values further out are being hashed.
+    /// Returns the hash of a value. A hook may call this while enclosing values are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let mut look = match leaf(&value)? {
@@ -163,7 +163,8 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// Continues with the innermost value: returns the hash of its next part, or opens that part.
+    /// Continues with the value on top of the stack: returns the hash of its next child, or begins to hash
+    /// that child.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
         let (value, own) = loop {
@@ -208,7 +209,7 @@ impl Hash {
         self.open(value, own)
     }
 
-    /// Completes the innermost value and returns its hash.
+    /// Completes the value on top of the stack and returns its hash.
     fn close(&mut self) -> Look {
         let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
         let mut entries: Vec<u64> =
@@ -240,7 +241,7 @@ impl Hash {
     }
 }
 
-/// Returns the hash of a value without parts; `None` for an object that has parts.
+/// Returns the hash of a value without children; `None` for an object with children.
 #[inline]
 fn leaf(value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();

@@ -1,4 +1,4 @@
-//! Comparison and hash by all fields: the meaning of `==`, `<` and the hash of values.
+//! Comparison and hashing by all fields, which define `==`, `<` and the hash of values.
 
 mod compare;
 mod hash;

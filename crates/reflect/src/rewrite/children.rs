@@ -19,7 +19,7 @@ use crate::structural::Step;
 /// A value that is being processed: owned, or borrowed from its parent.
 pub(crate) enum Value {
     Owned(Any),
-    /// The value is borrowed from its parent, which must not change meanwhile.
+    /// The value is borrowed from its parent, which must not change while the value is used.
     Lent(ManuallyDrop<Any>),
 }
 
@@ -27,7 +27,7 @@ impl Value {
     /// Borrows a value.
     ///
     /// # Safety
-    /// `value` must stay in place as long as the result is used.
+    /// `value` must not be moved or dropped as long as the result is used.
     pub(crate) unsafe fn lent(value: &Any) -> Value {
         let raw = *value.as_view().as_raw();
         // SAFETY: a copy that is never dropped.
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object to which other references exist besides that of its parent.
+    /// Returns true if the value is an object with references in addition to the reference of its parent.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -63,18 +63,18 @@ impl Value {
 
 /// State of an iteration over the children of a value.
 pub(crate) enum Children {
-    /// Elements of an Array, or of a List that is not shared, with the index of the next one.
+    /// Elements of an Array, or of a List that is not shared; contains the index of the next element.
     Elements(usize),
-    /// Snapshot of the elements of a List, with the index of the next one.
+    /// Snapshot of the elements of a List, and the index of the next element.
     Listed(Box<(Vec<Any>, usize)>),
     /// Values of a Map, or of a Dict that is not shared. The parts are the position of the next value, the position of
     /// the value that was returned most recently, and the number of values returned so far.
     Pairs(Box<(MapPlace, MapPlace, u32)>),
-    /// Snapshot of the pairs of a Dict, with the index of the next one.
+    /// Snapshot of the pairs of a Dict, and the index of the next pair.
     Paired(Box<(Vec<(Any, Any)>, usize)>),
-    /// Fields of an object, with the index of the next one in the plan.
+    /// Fields of an object; contains the index of the next field in the plan.
     Fields(u32),
-    /// Children that a callback or a hook of the type visits.
+    /// Children that the type's hook or a callback visits itself.
     Chosen,
 }
 
@@ -109,14 +109,14 @@ impl Children {
         })
     }
 
-    /// Returns true if dropping the iteration releases nothing.
+    /// Returns true if the iteration owns no references, so that dropping it releases nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self, Children::Elements(_) | Children::Fields(_))
     }
 
-    /// Returns the next child of `node`, and the region that the child's field opens. `node` must be the object for
-    /// which the iteration was begun.
+    /// Returns the next child of `node`, and the definition region that begins at the child's field, if any.
+    /// `node` must be the object for which the iteration was begun.
     #[inline]
     pub(crate) fn next(&mut self, plan: &Plan, node: &ObjectRef) -> Result<Option<(Value, Option<Region>)>> {
         let lent = |value: &Any| {

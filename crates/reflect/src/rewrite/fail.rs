@@ -1,4 +1,4 @@
-//! Location of an error: the context that a walk adds to it.
+//! Location of an error in a graph, which a walk or map adds to the error's context.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -136,16 +136,16 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
     0
 }
 
-/// Error to which a walk or map has most recently added its location, and the access path.
+/// Error whose location a walk or map has recorded most recently, and the access path to this location.
 ///
 /// An error passes through all walks that callbacks have nested. The innermost one determines the path.
 #[derive(Default)]
 pub(crate) struct Described(RefCell<Option<(Error, String)>>);
 
 impl Described {
-    /// Adds the location of an error that occurred at `value` to its context. `objects` are the objects on the path
-    /// to the error, the innermost first; `way` lists the values between the root and `value`, each with its plan and
-    /// the state of its iteration.
+    /// Adds the location of an error that occurred at `value` to the error's context. `objects` are the
+    /// objects on the path to the error, the innermost first; `way` lists the values between the root and
+    /// `value`, each with its plan and the state of its iteration.
     #[cold]
     pub(crate) fn add<'f>(
         &self,

@@ -1,4 +1,4 @@
-//! Registered functions, with the names, arguments and messages of the ABI.
+//! Registered functions of this module, with the names, arguments and messages that the ABI defines.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
@@ -75,8 +75,8 @@ fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
     }
 }
 
-/// Function for the hook `__s_visit__` of built-in containers. It visits the children with any visitor, whichever
-/// library created it.
+/// Hook `__s_visit__` of built-in containers. It visits the children with a visitor that any library may have
+/// created.
 unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid visitor.
@@ -86,8 +86,8 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
     })
 }
 
-/// Function for the hooks `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It mutates the
-/// children with any mutator, whichever library created it.
+/// Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It mutates the children with
+/// a mutator that any library may have created.
 unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid mutator.
@@ -97,8 +97,8 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
     })
 }
 
-/// Returns the value unchanged. Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings, bytes values and large
-/// integers, which are immutable.
+/// Returns the value unchanged. This is the hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings,
+/// bytes values and large integers, which are immutable.
 unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
     unchanged().into_raw()
 }
@@ -119,10 +119,10 @@ fn order_of(order: i32) -> Order {
     if order == 0 { Order::Pre } else { Order::Post }
 }
 
-/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and the function for
-/// values of the type, which returns nothing, 1 to skip the children, or an interrupt to end the walk. Functions in
-/// `callbacks_with_def_region_kind` also receive the kind of the region. `order` is 0 for calls before the children, 1
-/// for calls after them. Returns the interrupt, or None.
+/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and the
+/// function for values of the type, which returns nothing, 1 to skip the children, or an interrupt to end the
+/// walk. Functions in `callbacks_with_def_region_kind` also receive the kind of the definition region.
+/// `order` is 0 for calls before the children, 1 for calls after them. Returns the interrupt, or None.
 #[register("ffi.StructuralWalk")]
 fn structural_walk(
     root: AnyView<'_>,
@@ -174,20 +174,21 @@ fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Re
     map::Mapping::new(links, Order::Own, false).run(root)
 }
 
-/// Operation `WALK` of `anyfn.rewrite`. The operations `VISIT`, `MAP` and `MUTATE` follow.
+/// Argument of `anyfn.rewrite` that selects a walk. The next three constants select the other operations.
 const WALK: i64 = 0;
 const VISIT: i64 = 1;
 const MAP: i64 = 2;
 const MUTATE: i64 = 3;
-/// Option bit of `anyfn.rewrite`: callbacks run before the children. With `ONCE`, a walk visits each object once. With
-/// `EACH_TIME`, a map processes each occurrence of an object.
+/// Option bit of `anyfn.rewrite` with which callbacks run before the children are processed. With `ONCE`, a
+/// walk visits each object once. With `EACH_TIME`, a map processes each occurrence of an object.
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-/// Registers `anyfn.rewrite`, which performs all four operations without containers for the callbacks. Arguments: root,
-/// operation, options, then for each callback a type index, the kind of its additional argument (0 none, 1 the region,
-/// 2 the visitor or mutator, 3 the mutator and the mode) and the function.
+/// Registers `anyfn.rewrite`, which performs all four operations and takes the callbacks as separate
+/// arguments instead of in containers. Arguments: root, operation, options, then for each callback a type
+/// index, the kind of its additional argument (0 none, 1 the region, 2 the visitor or mutator, 3 the mutator
+/// and the mode) and the function.
 ///
 /// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 /// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
@@ -258,13 +259,13 @@ fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> 
     walk::visit_by(&visitor, &value, true)
 }
 
-/// Returns the kind of the current region of the visit.
+/// Returns the kind of the definition region in which the visit currently is.
 #[register("ffi.StructuralVisitorDefRegionKind")]
 fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
 }
 
-/// Calls `callback` while the current region has the given kind. Inside a pattern, the region does not change.
+/// Calls `callback` in a definition region of the given kind. Inside a pattern, the region does not change.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, Kind::Visitor)?, Region::from_raw(kind), &callback)
@@ -299,13 +300,13 @@ fn mutator_remap_set(mutator: ObjectRef, var: AnyView<'_>, mapped_value: AnyView
     map::remap_set(&mutator, &var, &mapped_value)
 }
 
-/// Returns the kind of the current region of the mutation.
+/// Returns the kind of the definition region in which the mutation currently is.
 #[register("ffi.StructuralMutatorDefRegionKind")]
 fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)
 }
 
-/// Calls `callback` while the current region has the given kind. Inside a pattern, the region does not change.
+/// Calls `callback` in a definition region of the given kind. Inside a pattern, the region does not change.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&mutator, Kind::Mutator)?, Region::from_raw(kind), &callback)

@@ -1,4 +1,4 @@
-//! Callbacks of walks and maps, each for the values of one type, and how they are called.
+//! Callbacks of walks and maps, each for the values of one type, and calls of these callbacks.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,11 +12,11 @@ use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
 
-/// Additional argument of a callback.
+/// Additional argument that a callback receives after the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extra {
     Nothing,
-    /// The kind of the region, as an int.
+    /// The kind of the definition region, as an int.
     Region,
     /// The visitor or mutator.
     Tool,
@@ -62,7 +62,7 @@ impl<'a> Links<'a> {
         self.0.push(Link { type_index, callee: Callee::Native(RefCell::new(native)) });
     }
 
-    /// Returns links with a single callback, which accepts all values and does nothing.
+    /// Creates a list with a single callback, which accepts all values and does nothing.
     pub(crate) fn all() -> Links<'a> {
         let mut links = Links::default();
         links.add_native(kTVMFFIAny, Box::new(|_, _| Ok(Any::NONE)));
@@ -74,8 +74,8 @@ impl<'a> Links<'a> {
         self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
     }
 
-    /// Calls the callback at index `link`. `tool` is the visitor or mutator for callbacks that receive it, with true if
-    /// the value may be changed in place.
+    /// Calls the callback at index `link`. `tool` is the visitor or mutator that callbacks may receive, and
+    /// true if the value may be changed in place.
     pub(crate) fn call(
         &self,
         link: u32,

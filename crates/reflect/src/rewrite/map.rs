@@ -1,4 +1,4 @@
-//! The map: rewrites a graph by callbacks. Unchanged values remain the same objects.
+//! Maps, which rewrite a graph with callbacks. Unchanged values remain the same objects.
 //!
 //! An object or container is only copied when one of its children changes. If neither it nor any object on the path
 //! from the root to it is shared, it is changed in place instead.
@@ -56,8 +56,8 @@ struct Frame {
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// New children, each with the index of the child that it replaces. A value that is changed in place contains them
-    /// already and has none here.
+    /// New children, each with the index of the child that it replaces. The list is empty for a value that is
+    /// changed in place, since that value already contains them.
     changes: Vec<(usize, Any)>,
     in_place: bool,
     inner: Region,
@@ -80,18 +80,18 @@ impl Frame {
 
 /// Work that is left for a value after its children have been mapped.
 struct Rest {
-    /// Region of the value.
+    /// Definition region in which the value occurs.
     region: Region,
     /// True if the callback for the value is still to be called.
     call: bool,
-    /// True if a callback has replaced the value of the graph by this one.
+    /// True if this value is the result of a callback, which replaces a value of the graph.
     replaced: bool,
-    /// True if `seen` records that the map is inside the value.
+    /// True if `seen` contains the value, because the map is processing its children.
     noted: bool,
-    /// Object of the graph under which the result is kept, or `None` if the result is not kept.
+    /// Object of the graph for which the result is remembered, or `None` if the result is not remembered.
     memo: Option<Any>,
-    /// Value of `Mapping::generation` when the value was entered. The result is kept only if the number is still the
-    /// same.
+    /// Value of `Mapping::generation` when the value was entered. The result is remembered only if the number
+    /// is still the same.
     generation: u64,
 }
 
@@ -99,12 +99,13 @@ struct Rest {
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached again gets the same result as before.
+    /// True if an object that is reached several times is mapped once, so that all occurrences have the same
+    /// result.
     share: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
     seen: RefCell<Seen>,
-    /// Results of objects that are shared, by object and region.
+    /// Results of shared objects, by object and definition region.
     results: RefCell<Memo>,
     /// Replacements of variables.
     remap: RefCell<Memo>,
@@ -175,7 +176,8 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or_else(|| moved.root.clone()))
     }
 
-    /// Maps the part of the graph below `root`. If `bypass` is true, the callback for `root` itself is not called.
+    /// Maps `root` and the part of the graph that is reached from it. If `bypass` is true, the callback for
+    /// `root` itself is not called.
     fn part(&self, root: Value, region: Region, in_place: bool, bypass: bool) -> Result<Outcome> {
         let base = self.frames.borrow().len();
         let result = match self.enter(root, region, in_place, bypass, base) {
@@ -255,7 +257,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Stores `new` in place of the child that was mapped most recently, in the innermost value.
+    /// Stores `new` in place of the most recently mapped child of the value on top of the stack.
     fn put(&self, new: Any, base: usize) -> Result<()> {
         let mut frames = self.frames.borrow_mut();
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -284,7 +286,8 @@ impl<'a> Mapping<'a> {
         Err(self.failed(failed.0, &failed.1, base))
     }
 
-    /// Completes a value whose children have been mapped: copies it if children have changed, and calls its callback.
+    /// Completes a value whose children have been mapped: copies it if children have changed, and calls the
+    /// callback for it.
     fn finish(&self, frame: Frame, base: usize) -> Result<Outcome> {
         let Frame { node, plan, children, changes, rest, .. } = frame;
         if rest.noted {
@@ -324,7 +327,7 @@ impl<'a> Mapping<'a> {
         self.remap.borrow().get(node, 0).map(|(_, value)| value)
     }
 
-    /// Completes a value after its children: calls its callback and keeps the result.
+    /// Calls the callback for a value whose children are complete, and remembers the result.
     fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
         let mut outcome = outcome;
         if rest.call {
@@ -516,7 +519,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Runs `body` with the mutator, through which `body` may continue the map from inside a value.
+    /// Runs `body` with a mutator, through which `body` may continue the map inside the value.
     fn nested<R>(
         &self,
         value: &Any,
@@ -593,9 +596,9 @@ unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: boo
     mutate_by(&mutator, &view, false, in_place)
 }
 
-/// Continues, with `value`, the map to which a mutator belongs. Returns a new value, or the marker for an unchanged
-/// value. If `default` is true, the callback for the value itself is not called. With `in_place`, the caller holds the
-/// only reference and allows the value to be changed.
+/// Continues, with `value`, the map to which a mutator belongs. Returns a new value, or the marker for an
+/// unchanged value. If `default` is true, the callback for the value itself is not called. If `in_place` is
+/// true, the caller holds the only reference and allows the value to be changed.
 pub(crate) fn mutate_by(
     mutator: &ObjectRef,
     value: &AnyView<'_>,

@@ -58,7 +58,7 @@ enum Order {
     Own,
 }
 
-/// Treatment of variables at some point of a graph.
+/// Kind of a definition region, which determines how variables at some point of a graph are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Region {
@@ -79,8 +79,9 @@ impl Region {
         }
     }
 
-    /// Returns the region of a child that is reached from this region. `opens` is the region that the child's field
-    /// opens. In a pattern it has no effect, because a pattern extends to all nested values.
+    /// Returns the region of a child that is reached from this region. `opens` is the definition region that
+    /// begins at the child's field. It has no effect in a pattern, because a pattern extends to all nested
+    /// values.
     #[inline]
     fn with(self, opens: Option<Region>) -> Region {
         match (self, opens) {
@@ -96,7 +97,7 @@ fn as_any<'a>(view: &'a AnyView<'_>) -> &'a Any {
     unsafe { &*core::ptr::from_ref(view).cast::<Any>() }
 }
 
-/// Decision of a callback about how the walk continues.
+/// Decision of a callback about the continuation of the walk.
 pub enum Flow {
     /// The walk continues with the children of the value.
     Advance,

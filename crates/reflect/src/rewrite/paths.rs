@@ -25,9 +25,9 @@ struct Frame {
     found: usize,
 }
 
-/// Returns the access paths from `root` that pass, in order, through the objects recorded in `context`, the context of
-/// an error. Further objects may lie between the recorded ones. If `allow_prefix_match` is true, paths that pass only
-/// through the first of the recorded objects are returned as well.
+/// Returns the access paths from `root` that pass, in order, through the objects recorded in `context`, the
+/// context of an error. Other objects may lie between the recorded objects. If `allow_prefix_match` is true,
+/// paths that pass only through the first of the recorded objects are returned as well.
 #[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
 fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
     let Some(objects) = fail::way_of(&context) else {

@@ -34,7 +34,7 @@ pub(crate) enum Shape {
 /// A field that is walked.
 pub(crate) struct Member {
     pub(crate) field: Field,
-    /// Region that the field opens, or `None` if it opens none.
+    /// Definition region that begins at the field; `None` if the field does not begin one.
     pub(crate) opens: Option<Region>,
 }
 
@@ -63,9 +63,10 @@ pub(crate) enum Purpose {
 /// Plans of the types that a walk has encountered.
 pub(crate) struct Plans {
     purpose: Purpose,
-    /// Indices in `list`, by the low bits of the type index. On a conflict the list is searched.
+    /// Cache of indices in `list`, by the low bits of the type index. On a conflict, the list is searched.
     near: [Cell<u16>; NEAR],
-    /// Types without children whose values no callback accepts, by the low bits of the type index.
+    /// Cache of types whose values need no processing, because they have no children and no callback accepts
+    /// them, by the low bits of the type index.
     idle: [Cell<i32>; NEAR],
     list: RefCell<Vec<Rc<Plan>>>,
 }
@@ -82,7 +83,7 @@ impl Plans {
         }
     }
 
-    /// Returns true if values of a type are known to need no processing.
+    /// Returns true if the cache `idle` contains the type, so that its values need no processing.
     #[inline]
     pub(crate) fn is_idle(&self, type_index: i32) -> bool {
         self.idle[type_index as usize % NEAR].get() == type_index

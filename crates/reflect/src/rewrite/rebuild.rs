@@ -1,4 +1,4 @@
-//! Copies of values in which some children are replaced, and changes in place.
+//! Replacement of children, in a copy of their value or in place.
 
 use alloc::vec::Vec;
 
@@ -68,7 +68,7 @@ pub(crate) fn with_changes(
     }
 }
 
-/// Returns a copy of an object that refers to the same values.
+/// Returns a shallow copy of an object.
 fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
     let info = TypeInfo::of(node);
     if let Some(function) = info.attribute("__ffi_shallow_copy__") {
@@ -125,7 +125,7 @@ pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) ->
 /// with true is borrowed from `node`.
 ///
 /// # Safety
-/// `node` must not be shared, and the child must stay in place as long as the result is used.
+/// `node` must not be shared, and the child must not be moved or dropped as long as the result is used.
 pub(crate) unsafe fn only_here(child: Value, field: Option<Field>, node: &ObjectRef) -> (Value, bool) {
     let Some(object) = child.get().as_object() else { return (child, false) };
     match (&child, field) {

@@ -1,4 +1,4 @@
-//! Sets and tables of objects by identity.
+//! Sets of objects, and tables with objects as keys, by identity.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -91,7 +91,7 @@ impl Seen {
     }
 }
 
-/// Table of information about objects. The key is the identity of an object and a small number. The table keeps the
+/// Table with objects and small numbers as keys, which compares objects by identity. The table keeps the
 /// objects alive.
 #[derive(Default)]
 pub(crate) struct Memo {

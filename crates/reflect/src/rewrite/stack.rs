@@ -1,4 +1,4 @@
-//! Identification of the current stack.
+//! Identification of the stack on which a thread currently runs.
 //!
 //! A thread may have several stacks, of which one runs at a time (Python's greenlets). While a stack does not run, its
 //! data may have been moved to another address. A frontend registers functions that distinguish the stacks.
@@ -18,10 +18,10 @@ type Release = unsafe extern "C" fn(stack: *mut c_void);
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets the functions that distinguish the stacks of a thread. `void* current()` returns NULL if the thread runs on its
-/// initial stack, and otherwise an address that no other stack has until it is passed to `void release(void* stack)`. A
-/// frontend sets them once. They are called for each callback of a walk, so native walks wait for whatever these
-/// functions wait for.
+/// Sets the functions that distinguish the stacks of a thread. `void* current()` returns NULL if the thread
+/// runs on its initial stack, and otherwise an address that no other stack has until it is passed to `void
+/// release(void* stack)`. A frontend sets them once. They are called for each callback of a walk, so native
+/// walks are delayed if these functions block.
 ///
 /// # Errors
 /// Raises `ValueError` if a function is NULL, `RuntimeError` if other functions have been set.

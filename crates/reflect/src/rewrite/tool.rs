@@ -18,7 +18,8 @@ use crate::column::{Hook, expected};
 pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
 type NativeSet = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny, TVMFFIAny) -> TVMFFIAny;
 
-/// Function table. The table of a visitor consists of the first function, that of a mutator of all four.
+/// Function table. The table of a visitor consists of the first function only, the table of a mutator of all
+/// four.
 #[repr(C)]
 pub(crate) struct Table {
     /// Visits or mutates a value.
@@ -50,7 +51,7 @@ struct Content {
 // SAFETY: the table is a static; all else is atomic, and the walk is only used on its own stack.
 unsafe impl Send for Content {}
 
-/// Kind of a tool: visitor or mutator.
+/// Kind of an object with which callbacks continue a walk: visitor or mutator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Visitor,
@@ -91,7 +92,7 @@ pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     unsafe { anyfn::__private::new_object(type_index(kind), content) }
 }
 
-/// A visitor or mutator of any origin.
+/// A visitor or mutator that this crate or another library created.
 #[derive(Clone, Copy)]
 pub(crate) struct Tool<'a>(&'a ObjectRef);
 
@@ -114,7 +115,7 @@ impl<'a> Tool<'a> {
         unsafe { &*content.cast::<Head>() }
     }
 
-    /// Returns the current region.
+    /// Returns the definition region in which the walk or map currently is.
     pub(crate) fn region(self) -> Region {
         Region::from_raw(self.head().region.load(Ordering::Relaxed))
     }
@@ -123,14 +124,15 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Returns the private content if this crate created the object with this table; otherwise `None`.
+    /// Returns the private content if this crate created the object with the table `table`; otherwise `None`.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
         // SAFETY: only `make` uses the tables of this crate, with this content.
         ptr::eq(self.head().table, table).then(|| unsafe { &*content.cast::<Content>() })
     }
 
-    /// Returns the walk to which a visitor or mutator of this crate belongs; `None` for objects of another origin.
+    /// Returns the walk or map to which a visitor or mutator of this crate belongs; `None` if another library
+    /// created the object.
     ///
     /// # Errors
     /// Returns `RuntimeError` if no callback of the walk runs, or it runs on another stack.
@@ -152,7 +154,8 @@ impl<'a> Tool<'a> {
         );
     }
 
-    /// Runs `body` with this visitor or mutator bound to a walk. One that another library created is left as it is.
+    /// Runs `body` with this visitor or mutator bound to a walk or map. A visitor or mutator that another
+    /// library created remains unchanged.
     pub(crate) fn lend<R>(
         self,
         table: &'static Table,
@@ -161,12 +164,12 @@ impl<'a> Tool<'a> {
         body: impl FnOnce() -> R,
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
-        /// Guard that restores the previous walk and region, even if the body panics.
+        /// Guard that restores the previous walk and definition region, even if the body panics.
         struct Loan<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Identity of the stack, held so that no other stack gets the same one.
+            /// Identity of the stack, held so that no other stack gets the same identity.
             _stack: Stack,
         }
         impl Drop for Loan<'_> {
@@ -189,8 +192,8 @@ impl<'a> Tool<'a> {
     pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
         let table = self.head().table;
         let go = if in_place {
-            // SAFETY: an object's table lives as long as the object; only mutators are asked for this function, and
-            // they have all four.
+            // SAFETY: an object's table lives as long as the object; this function is requested of mutators
+            // only, and they have all four.
             unsafe { (*table).go_in_place }
         } else {
             // SAFETY: an object's table lives as long as the object.
@@ -221,7 +224,7 @@ impl<'a> Tool<'a> {
         unsafe { self.call(get, variable) }
     }
 
-    /// Calls a native function with this visitor or mutator.
+    /// Calls a native function with this visitor or mutator as the first argument.
     ///
     /// # Safety
     /// `native` must be a function for this visitor or mutator.
@@ -266,8 +269,8 @@ pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Calls `body` while the current region of a visitor or mutator is `region`. Inside a pattern, the region does not
-/// change.
+/// Calls `body` while the definition region of a visitor or mutator is `region`. Inside a pattern, the region
+/// does not change.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {

@@ -1,4 +1,4 @@
-//! The walk: calls callbacks for the values of a graph, one after another.
+//! Walks, which call callbacks for the values of a graph, one after another.
 //!
 //! The path from the root is a list of frames, so graphs of any depth can be walked. Only callbacks that continue the
 //! walk themselves, and hooks of types, recurse; the depth of both is limited.
@@ -22,17 +22,17 @@ use crate::value::same;
 
 /// A value whose children are being walked.
 struct Frame {
-    /// The value. It is borrowed if the frame of its parent keeps it alive: because the parent does not change, or
-    /// because that frame holds a snapshot of the elements.
+    /// The value, which is borrowed if the frame of its parent keeps it alive. This is the case if the parent
+    /// does not change, or if the parent's frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// Region of the value; `inner` is the region of its children.
+    /// Definition region in which the value occurs; `inner` is the region of its children.
     region: Region,
     inner: Region,
     /// True if the callback for the value is called after its children.
     call: bool,
-    /// True if `seen` records that the walk is inside the value.
+    /// True if `seen` contains the value, because the walk is visiting its children.
     noted: bool,
 }
 
@@ -50,10 +50,10 @@ pub(crate) struct Walk<'a> {
     described: Described,
 }
 
-/// Interrupt with which a callback has ended the walk; `None` if the walk was not ended.
+/// Interrupt with which a callback ended the walk early; `None` if no callback ended it.
 type Stop = Option<Any>;
 
-/// Continuation after a value has been entered.
+/// Next step of a walk after it has entered a value.
 enum Entered {
     /// The walk continues with the children of the value.
     Children,
@@ -86,7 +86,8 @@ impl<'a> Walk<'a> {
         self.part(root.to_owned(), Region::None, false)
     }
 
-    /// Walks the part of the graph below `root`. If `bypass` is true, the callback for `root` itself is not called.
+    /// Walks `root` and the part of the graph that is reached from it. If `bypass` is true, the callback for
+    /// `root` itself is not called.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
         let result =
@@ -287,7 +288,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs `body` with the visitor, through which `body` may continue the walk from inside a value.
+    /// Runs `body` with a visitor, through which `body` may continue the walk inside the value.
     fn nested<R>(
         &self,
         value: &Any,

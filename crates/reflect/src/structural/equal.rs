@@ -52,10 +52,11 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
     Ok(Some((paths.0.into_object(), paths.1.into_object())))
 }
 
-/// Number of references to a root value that no other code holds: that of the caller and that of this operation.
+/// Reference count of a root value to which no other code refers: one reference of the caller and one of this
+/// operation.
 const ROOT: usize = 2;
-/// Number of references to a value read from a field or an Array that no other code holds: that of the container and
-/// that of this operation. A value from the snapshot of a List has one more.
+/// Reference count of a value that was read from a field or an Array and to which no other code refers: one
+/// reference of the container and one of this operation. A value from the snapshot of a List has one more.
 const READ: usize = 2;
 
 /// Result of beginning or continuing a comparison.
@@ -66,7 +67,7 @@ enum Look {
     Opened,
 }
 
-/// The content of two values of one type.
+/// The content of two values of the same type, while it is being compared.
 enum Content {
     Arrays { left: Held, right: Held },
     Lists(Box<(Vec<Any>, Vec<Any>)>),
@@ -86,7 +87,7 @@ struct Frame {
     content: Content,
     /// Index of the next element, pair or field.
     next: usize,
-    /// Region of the two values; `outer` is the region of the values that contain them.
+    /// Definition region of the two values; `outer` is the region of the values that contain them.
     region: Region,
     outer: Region,
 }
@@ -102,7 +103,8 @@ pub(super) struct Equal {
     met: Table<(usize, usize), bool>,
     /// Pairs of objects in `met`, in the order in which they were added, kept alive so that addresses are not reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// Index in `bound` of the pair that contains a variable or shared node of the left value, by its address.
+    /// Index in `bound` of the pair that contains a variable or shared node of the left value, by the address
+    /// of the variable or node.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
@@ -139,7 +141,7 @@ impl Equal {
         }
     }
 
-    /// Returns true if two values are equal. A hook may call this while comparisons further out are in progress.
+    /// Returns true if two values are equal. A hook may call this while enclosing values are being compared.
     fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
@@ -173,7 +175,8 @@ impl Equal {
         }
     }
 
-    /// Returns the left and the right step from the values of `frame` to the parts that were compared most recently.
+    /// Returns the steps, on the left and on the right, from the values of `frame` to the children that were
+    /// compared most recently.
     fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
         let at = frame.next.checked_sub(1)?;
         match &frame.content {
@@ -199,8 +202,9 @@ impl Equal {
         self.open(Held::owned(left), Held::owned(right), own, outer)
     }
 
-    /// Begins to compare the content of two objects of the same type. `own` is the number of references to each object
-    /// that no other code holds. `outer` is the region to which the comparison returns when it ends.
+    /// Begins to compare the content of two objects of the same type. `own` is the reference count of each
+    /// object if no other code refers to it. `outer` is the definition region to which the operation returns
+    /// when this comparison ends.
     fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         match left.type_index() {
             kTVMFFIArray => {
@@ -330,7 +334,7 @@ impl Equal {
         }
     }
 
-    /// Continues the innermost comparison.
+    /// Continues the comparison on top of the stack.
     fn advance(&mut self) -> Result<Look> {
         loop {
             let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
@@ -416,7 +420,7 @@ impl Equal {
         }
     }
 
-    /// Ends the innermost comparison as equal.
+    /// Ends the comparison on top of the stack, whose values are equal.
     #[inline]
     fn close(&mut self) {
         // Read and dropped in place. The frame was written word by word, and reading it back in larger pieces would
@@ -457,8 +461,8 @@ impl Equal {
         Look::Equal
     }
 
-    /// Completes the comparison of two objects whose fields are equal: binds variables and shared nodes to each other.
-    /// `region` is the region of the two objects.
+    /// Completes the comparison of two objects whose fields are equal: binds variables and shared nodes to
+    /// each other. `region` is the definition region of the two objects.
     fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
             DAG => self.bind(left, right),
@@ -505,7 +509,7 @@ impl Equal {
         })
     }
 
-    /// Returns the steps to a key that only the right value has.
+    /// Returns the steps to a key that exists only in the right Map or Dict.
     fn missing_pair(&self) -> Result<Option<(Step, Step)>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(None);
@@ -559,7 +563,7 @@ impl Equal {
     }
 }
 
-/// Compares two values without parts. Returns `None` for objects that have parts.
+/// Compares two values without children. Returns `None` for objects with children.
 #[inline]
 fn leaf(skip_content: bool, left: &Any, right: &Any) -> Result<Option<bool>> {
     let index = left.type_index();

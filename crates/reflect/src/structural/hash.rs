@@ -35,7 +35,7 @@ pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
     hash.run(value.clone(), 2)
 }
 
-/// State of an object in the computation of a hash.
+/// State of an object during the computation of a hash.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
@@ -49,9 +49,9 @@ enum Known {
 struct Frame {
     node: Content,
     next: usize,
-    /// Combined hash of the parts that have been hashed so far.
+    /// Combined hash of the children that have been hashed so far.
     hash: u64,
-    /// Address under which the result is remembered, or 0 if it is not remembered.
+    /// Address under which the result is recorded in `Hash::known`, or 0 if it is not recorded.
     address: usize,
     /// Value of `Hash::skipped` when the frame was created.
     skipped: usize,
@@ -84,8 +84,8 @@ struct Hash {
     kept: Vec<ObjectRef>,
     variables: u32,
     nodes: u32,
-    /// Number of keys that were left out because they had no hash when their Map or Dict was encountered. The hash of a
-    /// container with such keys is not remembered, because it may be another one later.
+    /// Number of keys that were left out because they had no hash when their Map or Dict was encountered. The
+    /// hash of a container with such keys is not recorded, because it may differ later.
     skipped: usize,
     /// Hash of the type key of Arrays, with which the hash of each Array begins; 0 until an Array is encountered.
     array: u64,
@@ -117,7 +117,7 @@ impl Hash {
         }
     }
 
-    /// Returns the hash of a value. A hook may call this while values further out are being hashed.
+    /// Returns the hash of a value. A hook may call this while enclosing values are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let outer = self.region;
@@ -152,8 +152,8 @@ impl Hash {
         }
     }
 
-    /// Begins to hash the content of an object. `own` is the number of references to it that no other code holds.
-    /// `outer` is the region to which the operation returns when the object has been hashed.
+    /// Begins to hash the content of an object. `own` is its reference count if no other code refers to it.
+    /// `outer` is the definition region to which the operation returns when the object has been hashed.
     fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -202,7 +202,7 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// Pushes a frame for content that is hashed in the current region.
+    /// Pushes a frame for content that is hashed in the current definition region.
     #[inline(always)]
     fn push(&mut self, node: Content, hash: u64, address: usize, outer: Region) {
         let (region, skipped) = (self.region, self.skipped);
@@ -260,7 +260,8 @@ impl Hash {
         }
     }
 
-    /// Continues with the innermost value: returns the hash of its next part, or opens that part.
+    /// Continues with the value on top of the stack: returns the hash of its next child, or begins to hash
+    /// that child.
     fn advance(&mut self) -> Result<Look> {
         let skip = self.skip_tensor_content;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
@@ -335,7 +336,7 @@ impl Hash {
         self.open(object, own, outer)
     }
 
-    /// Completes the innermost value and returns its hash.
+    /// Completes the value on top of the stack and returns its hash.
     fn close(&mut self) -> Look {
         // Read in place. The frame was written word by word, and reading it back in larger pieces would stall.
         let Some(frame) = self.stack.last() else { return Look::Hash(0) };
@@ -365,8 +366,8 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// Returns the hash of an object, given the combined hash `hash` of its fields. `object` is the address of the
-    /// object, `region` its region.
+    /// Returns the hash of an object, given the combined hash `hash` of its fields. `object` is the address
+    /// of the object, `region` its definition region.
     #[inline]
     fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
         match self.plans.get(plan).kind {
@@ -423,7 +424,7 @@ fn key_hash(object: &ObjectRef) -> u64 {
     TypeInfo::of(object).key_hash()
 }
 
-/// Returns the hash of a value without parts; `None` for an object that has parts.
+/// Returns the hash of a value without children; `None` for an object with children.
 #[inline]
 fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();

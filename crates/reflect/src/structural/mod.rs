@@ -30,13 +30,13 @@ pub(crate) use path::{Path, Step, extend, root as root_path};
 /// Options for comparing and hashing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// True if free variables, which neither value defines, may correspond to each other as well.
+    /// True if free variables, which the values use but do not define, may correspond to each other as well.
     pub map_free_vars: bool,
     /// True if tensors with equal shapes and data types are equal, regardless of their content.
     pub skip_tensor_content: bool,
 }
 
-/// Treatment of the variables at some point of a value.
+/// Kind of a definition region, which determines how variables at some point of a value are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Region {
     /// Variables that occur here are uses.
@@ -53,7 +53,7 @@ impl Region {
         if options.map_free_vars { Region::Pattern } else { Region::Use }
     }
 
-    /// Returns the region of the value of `field` in an object that is in this region.
+    /// Returns the definition region of the value of `field`, in an object that is in this region.
     #[inline]
     fn of(self, field: Field) -> Region {
         if !field.has(DEF_PATTERN | DEF_SIMPLE) || self == Region::Pattern {
@@ -62,8 +62,8 @@ impl Region {
         if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
     }
 
-    /// Returns the region that a hook requests by a number: 1 for a pattern, 2 for a simple definition, 0 for the
-    /// current region. A pattern extends to all nested values.
+    /// Returns the definition region that a hook requests by the number `kind`: 1 for a pattern, 2 for a
+    /// simple definition, 0 for the current region. A pattern extends to all nested values.
     fn asked(self, kind: i64) -> Region {
         match (self, kind) {
             (Region::Pattern, _) | (_, 1) => Region::Pattern,
@@ -72,7 +72,7 @@ impl Region {
         }
     }
 
-    /// Returns the region of the fields of a variable that is in this region.
+    /// Returns the definition region of the fields of a variable that is in this region.
     fn within_variable(self) -> Region {
         if self == Region::Simple { Region::Use } else { self }
     }

@@ -1,7 +1,7 @@
-//! The path from a root to a value in it: `ffi.reflection.AccessPath`.
+//! Access paths (`ffi.reflection.AccessPath`), which lead from a root to a value in its graph.
 //!
-//! A path is a linked list of steps that begins with the last step, so that paths with a common beginning share its
-//! objects.
+//! A path is a linked list of steps that begins with the last step, so that paths with a common prefix share
+//! the objects of the prefix.
 
 use alloc::format;
 use alloc::string::String;
@@ -162,13 +162,13 @@ pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Hook `__ffi_repr__` of steps. Arguments: the step, a callback that formats the key.
+/// Hook `__ffi_repr__` of steps. Its arguments are the step and a callback that formats the key.
 fn print_step(args: Args<'_>) -> Result<Any> {
     let (step, callback) = (args.get::<Ref<Step>>(0)?, args.get::<PackedFunc>(1)?);
     Any::new(step.show(|key| callback.call((key,))?.get::<String>())?)
 }
 
-/// Hook `__ffi_repr__` of paths. Arguments: the path, a callback that formats a step.
+/// Hook `__ffi_repr__` of paths. Its arguments are the path and a callback that formats a step.
 fn print_path(args: Args<'_>) -> Result<Any> {
     let (path, callback) = (args.get::<Ref<Path>>(0)?, args.get::<PackedFunc>(1)?);
     let mut text = String::from("<root>");

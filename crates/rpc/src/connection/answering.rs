@@ -1,4 +1,4 @@
-//! Running the calls that the peer makes.
+//! Execution of the calls that the peer makes.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{self, AssertUnwindSafe};
@@ -111,7 +111,8 @@ impl Connection {
         writer.out
     }
 
-    /// Queues `result` as the answer to the call `id`. It is used by a reading thread, which must not block on sending.
+    /// Queues `result` as the answer to the call `id`. A reading thread uses it, because it must not block on
+    /// sending.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
             Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),
@@ -131,7 +132,7 @@ impl Connection {
         let _ = self.flush_replies();
     }
 
-    /// Marks an error that the peer raised: appends a line with the peer's name to its backtrace.
+    /// Marks an error as raised by the peer: appends a line with the peer's name to the error's backtrace.
     pub(super) fn as_remote(&self, error: Error) -> Error {
         let trace = error.backtrace();
         error.replace_backtrace(&format!("{trace}  File \"{}\", in <remote>\n", self.peer));

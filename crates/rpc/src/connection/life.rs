@@ -1,4 +1,4 @@
-//! Serving calls, checking time limits, and ending the connection.
+//! Serving of calls, checks of time limits, and the end of the connection.
 
 use super::*;
 
@@ -39,8 +39,8 @@ impl Connection {
         self.ended().is_some()
     }
 
-    /// Body of the ticker thread, which runs beside the thread that serves calls. It reads while that thread runs a long call,
-    /// and checks time limits.
+    /// Body of the ticker thread, which runs in addition to the serving thread. It reads while the serving
+    /// thread runs a long call, and checks time limits.
     pub(super) fn tick(self: Arc<Self>) {
         // Call of the serving thread at the previous check.
         let mut seen = 0;
@@ -109,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// Sends `Bye` with the reason `why`, unless that would block. It would block if the peer has stopped reading, which can be
-    /// the reason for the end of the session.
+    /// Sends `Bye` with the reason `why` unless sending would block. Sending blocks if the peer has stopped
+    /// reading, which can be the reason for the end of the session.
     fn say_bye(&self, why: &[u8]) {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
@@ -139,8 +139,9 @@ impl Connection {
         drop(held);
     }
 
-    /// Releases a handle of the peer that was received `count` times and whose proxy was dropped. The release is sent with a
-    /// later message. If `at_once` is true or many releases are pending, it is sent immediately unless another thread is writing.
+    /// Releases a handle of the peer that was received `count` times and whose proxy was dropped. The release
+    /// is sent with a later message. If `at_once` is true or many releases are pending, the release is sent
+    /// immediately unless another thread is writing.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

@@ -1,8 +1,9 @@
 //! Calls in flight, in both directions.
 //!
-//! No thread is dedicated to reading. Of the threads that wait for results, one at a time reads, and hands out what it reads to
-//! the others. A call therefore costs one write and one read, and wakes no other thread. A call that arrives while a thread waits
-//! for the result of the call that led to it runs on that thread, so calls and callbacks nest on one thread at each end.
+//! No thread is dedicated to reading. Of the threads that wait for results, one reads at a time and passes
+//! each message to the thread that waits for it. A call therefore costs one write and one read, and wakes no
+//! other thread. A call that arrives while a thread waits for the result of the call that led to it runs on
+//! that thread, so calls and callbacks nest on one thread at each end.
 
 mod answering;
 mod life;
@@ -35,9 +36,9 @@ use scope::Scope;
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// Time without received bytes after which a waiting client asks the peer for a sign of life (`Ping`).
+/// Time without received bytes after which a waiting client sends a `Ping` to check that the peer is alive.
 const ASK: Duration = Duration::from_secs(5);
-/// Time limit for a sign of life of the peer after a `Ping`. If it passes, the connection fails.
+/// Time after a `Ping` within which some bytes must arrive from the peer; otherwise the connection fails.
 const ANSWER: Duration = Duration::from_secs(15);
 /// Time after which the connection to a peer that accepts no bytes fails.
 const GIVE_UP: Duration = Duration::from_secs(20);
@@ -45,7 +46,7 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// Waiter id of the serving thread, which waits for calls of the peer and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases at which they are sent immediately, and not with the next message.
+/// Number of pending releases at which they are sent immediately instead of with the next message.
 const RELEASES: usize = 64;
 
 /// Target of a call.
@@ -56,7 +57,7 @@ pub(crate) enum Target {
     Service(u16),
 }
 
-/// Decoded call of the peer.
+/// Call of the peer that has been decoded.
 struct Asked {
     id: u64,
     depth: u16,
@@ -64,7 +65,7 @@ struct Asked {
     args: Vec<Any>,
 }
 
-/// Call that has arrived and will run.
+/// Call of the peer that has been accepted and will run.
 struct Incoming {
     asked: Asked,
     state: Arc<Running>,
@@ -79,8 +80,8 @@ enum Callee {
 #[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
-    /// Time at which a thread that checks the time limits first saw the call. Reading the clock for each call would cost more
-    /// than it is worth.
+    /// Time at which a thread that checks the time limits first saw the call. The clock is not read when a
+    /// call starts, because that would slow down short calls.
     seen: OnceLock<Instant>,
 }
 
@@ -103,21 +104,22 @@ struct Upload {
     total: u64,
 }
 
-/// Operations that one end offers in addition to the functions whose handles it has given.
+/// Operations that one end offers in addition to the functions whose handles it has sent.
 pub(crate) trait Service: Send + Sync {
     /// Calls the operation `code`.
     fn call(&self, connection: &Arc<Connection>, id: u64, code: u16, args: &[AnyView<'_>]) -> Result<Any>;
-    /// Returns the destination and the number of the bytes that follow the arguments of a call, or `None` if the operation `code`
-    /// is not an upload.
+    /// Returns the destination of the bytes that follow the arguments of a call, and the number of these
+    /// bytes; `None` if the operation `code` is not an upload.
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
-/// Functions for the proxies of a connection. Decoding a message creates proxies, which hold the connection and call through it.
+/// Functions that create and recognise the proxies of a connection. Decoding a message creates proxies, which
+/// hold the connection and make calls through it.
 #[derive(Clone, Copy)]
 pub(crate) struct Proxies {
-    /// Creates a proxy for a handle that the peer has given.
+    /// Creates a proxy for a handle that was received from the peer.
     pub(crate) create: fn(&Arc<Connection>, Given) -> Result<Any>,
-    /// Returns what a proxy represents, or `None` if an object is not a proxy.
+    /// Returns the connection and handle that a proxy represents, or `None` if an object is not a proxy.
     pub(crate) find: fn(&ObjectRef) -> Option<Proxied>,
 }
 
@@ -150,8 +152,8 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Notifies the thread that it has something to do. The reading thread notices that without being woken, which saves a system
-    /// call.
+    /// Wakes the thread, if it sleeps, so that it checks for work. The reading thread checks without being
+    /// woken, which saves a system call.
     fn wake(&self) {
         if let Some(woken) = &self.woken {
             woken.notify_one();
@@ -159,9 +161,9 @@ impl Waiter {
     }
 }
 
-/// Entry of a call in the table of waiters. Dropping it removes it from the table, which only matters if the thread unwinds:
-/// bytes that arrive later would otherwise be written to memory that has another owner by then. In all other cases the end of
-/// waiting has removed it ([`Connection::leave`]).
+/// Entry of a call in the table of waiters. Dropping it removes it from the table. This only matters if the
+/// thread unwinds: bytes that arrive later would otherwise be written to memory that has another owner by
+/// then. In all other cases, [`Connection::leave`] has already removed the entry.
 struct Entry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
@@ -186,7 +188,8 @@ impl<'a> Entry<'a> {
         Ok(Entry { connection, id, _into: into })
     }
 
-    /// Consumes the entry without removing it from the table: the end of waiting has already removed it.
+    /// Consumes the entry without removing it from the table, because [`Connection::leave`] has already
+    /// removed it.
     fn taken_out(self) {
         std::mem::forget(self);
     }
@@ -205,7 +208,7 @@ struct State {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a call that has ended, kept for the next call to reuse. No other reference to it exists.
+    /// State of a call that has ended, which the next call reuses. No other reference to it exists.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
     /// Handles to be released, each with the number of times that it was received.
@@ -214,21 +217,22 @@ struct State {
     replies: VecDeque<(Kind, u64, Vec<u8>)>,
     /// Error that ended the connection.
     ended: Option<Error>,
-    /// Number of threads that run calls, besides the serving thread.
+    /// Number of threads that run calls, not counting the serving thread.
     workers: usize,
-    /// Time at which received bytes were last noticed.
+    /// Time at which a thread last noticed that bytes had arrived.
     heard: Instant,
-    /// Time at which a `Ping` was sent to the peer; `None` if the peer has given a sign of life since.
+    /// Time at which a `Ping` was sent to the peer; `None` if bytes have arrived since.
     asked: Option<Instant>,
-    /// Time at which the end of a call of the peer was last noticed.
+    /// Time at which a thread last noticed that a call of the peer had ended.
     worked: Instant,
-    /// True if a call has ended since `worked`; the next thread that checks the time notices it.
+    /// True if a call has ended since the time in `worked`. The next thread that checks the time then updates
+    /// `worked`.
     has_worked: bool,
 }
 
 struct Out {
     sealer: Sealer,
-    /// Bytes that were held back to be sent together with the next message, in front of it.
+    /// Bytes that are held back so that they are sent together with the next message, before it.
     held: Vec<u8>,
     /// Buffer for encoded bytes.
     sealed: Vec<u8>,
@@ -247,7 +251,7 @@ pub struct Connection {
     input: Mutex<Input>,
     state: Mutex<State>,
     handles: Mutex<Handles>,
-    /// True if bytes have arrived since `State::heard`.
+    /// True if bytes have arrived since the time in `State::heard`.
     has_heard: AtomicBool,
     /// True if replies or releases may be pending.
     has_more: AtomicBool,
@@ -263,8 +267,8 @@ pub struct Connection {
     awake: Condvar,
 }
 
-/// State of the thread that reads for all others. The thread may have to stop waiting while it decodes a message for another
-/// call.
+/// State of the thread that reads for all waiting threads. The thread may have to stop waiting while it
+/// decodes a message for another call.
 struct Reading {
     /// Id of the call whose result the thread waits for.
     id: u64,
@@ -277,13 +281,13 @@ struct Reading {
 pub(crate) struct Decoding<'a> {
     /// State of the thread that reads; `None` for the ticker thread, which neither a deadline nor a signal interrupts.
     reading: Option<&'a Reading>,
-    /// Id of the call made by this end that the message belongs to, if it is known.
+    /// Id of the call, made by this end, to which the message belongs; `None` while it is unknown.
     call: Cell<Option<u64>>,
     /// True if the message is the result of the call `call`.
     is_result: bool,
 }
 
-/// Call of the peer that a thread runs.
+/// Entry of `CURRENT`: a call of the peer that a thread runs.
 struct Serving {
     /// Memory address of the [`Connection`], which identifies it.
     connection: usize,
@@ -307,7 +311,7 @@ fn spare() -> Vec<u8> {
     SPARE.try_with(Cell::take).unwrap_or_default()
 }
 
-/// Keeps a buffer for the next message of this thread.
+/// Stores a buffer for reuse by the next message of this thread.
 fn give_back(mut message: Vec<u8>) {
     const KEPT_MAX: usize = 4096;
     if message.capacity() <= KEPT_MAX {
@@ -316,7 +320,8 @@ fn give_back(mut message: Vec<u8>) {
     }
 }
 
-/// Runs `body` with a time limit for each remote call that this thread makes in it. `None` means no limit.
+/// Runs `body` with a time limit for each remote call that `body` makes on this thread. `None` means no
+/// limit.
 pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T) -> T {
     let before = DEADLINE.replace(limit);
     let result = body();
@@ -393,12 +398,14 @@ impl Connection {
         lock(&self.state).ended.clone()
     }
 
-    /// Calls a function or service of the peer without a transfer of further bytes, and waits for the result.
+    /// Calls a function or service of the peer without an additional transfer of bytes, and waits for the
+    /// result.
     pub(crate) fn call(self: &Arc<Self>, target: &Target, args: &[AnyView<'_>]) -> Result<Any> {
         self.transfer(target, args, Transfer::default())
     }
 
-    /// Calls a function or service of the peer with a transfer of further bytes, and waits for the result.
+    /// Calls a function or service of the peer with an additional transfer of bytes, and waits for the
+    /// result.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         target: &Target,
@@ -450,8 +457,8 @@ impl Connection {
         result
     }
 
-    /// Returns the id of the peer's call that this thread runs (0 for none), and the nesting depth of a call that the thread
-    /// makes now.
+    /// Returns the id of the peer's call that this thread runs (0 if it runs none), and the nesting depth of
+    /// the next call that the thread makes.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {

@@ -49,8 +49,8 @@ impl Connection {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
     }
 
-    /// Returns the time at which the arrival of bytes was last noticed. Only new bytes are a sign of life, not bytes in the
-    /// buffer that wait for the rest of their frame.
+    /// Returns the time at which a thread last noticed that bytes had arrived. Only new bytes show that the
+    /// peer is alive, not buffered bytes of an incomplete frame.
     pub(super) fn heard(&self, state: &mut State) -> Instant {
         if self.has_heard.swap(false, Ordering::Relaxed) {
             (state.heard, state.asked) = (Instant::now(), None);
@@ -73,7 +73,8 @@ impl Connection {
         }
     }
 
-    /// Sends queued replies after nothing has arrived for a while. A client also checks that the peer is alive.
+    /// Sends queued replies when no bytes have arrived for a while. A client also checks that the peer is
+    /// alive.
     pub(super) fn look_around(&self) -> Result<()> {
         // A client reads only while it waits for a result, so its silence means nothing. Dead clients are detected by the limit
         // on idle sessions and by the keep-alive probes of the operating system.
@@ -83,7 +84,7 @@ impl Connection {
         let mut state = lock(&self.state);
         let silent = self.heard(&mut state).elapsed();
         match state.asked {
-            // The peer may have been silent for long because nothing was asked of it.
+            // The peer may have been silent for a long time because no request was sent to it.
             Some(asked) if asked.elapsed() > ANSWER => {
                 bail!("ConnectionError", "{}: no answer for {} seconds", self.peer, silent.as_secs());
             }
@@ -252,8 +253,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes a call. Returns the id of the call that led to it, or 0, and the decoded call. The latter is `None` for an upload,
-    /// which needs no thread.
+    /// Decodes a call. Returns the id of the call during which the peer made it (0 if there was no such
+    /// call), and the decoded call. The latter is `None` for an upload, which needs no thread.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,
@@ -303,7 +304,7 @@ impl Connection {
         Ok((parent, Some(Asked { id, depth, target, args })))
     }
 
-    /// Returns true if the maximum number of calls is in progress.
+    /// Returns true if the number of calls in progress has reached the maximum.
     fn has_enough(&self, state: &State) -> bool {
         state.running.len() + state.uploads.len() >= self.policy.calls as usize
     }
@@ -314,8 +315,8 @@ impl Connection {
         error!("PermissionError", "{limit} calls are in progress, as many as there may be")
     }
 
-    /// Hands a call to the thread that will run it: the one that waits for the call `parent`, the serving thread, or a new one.
-    /// Returns false if the call was refused because too many calls are in progress.
+    /// Passes a call to the thread that will run it: the thread that waits for the call `parent`, the serving
+    /// thread, or a new thread. Returns false if the call was refused because too many calls are in progress.
     pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {

@@ -1,4 +1,4 @@
-//! Handles of one message while it is written or read.
+//! Handles in one message while the message is written or read.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use super::{Connection, Decoding};
 use crate::loan;
 use crate::value::{Class, Given, Names};
 
-/// Handle scope of one message. Dropping it invalidates the handles of tensors that the message passed for the duration of a
-/// call.
+/// Handle scope of one message. Dropping it invalidates the handles of tensors that the message passes only
+/// for the duration of a call.
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,
-    /// Handles that the message being written gives to the peer.
+    /// Handles of local objects that the message being written sends to the peer.
     given: RefCell<Vec<u64>>,
     /// State of decoding a message that is read; `None` for a message that is written.
     decoding: Option<&'a Decoding<'a>>,
 }
 
 impl<'a> Scope<'a> {
-    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping the scope releases the
-    /// handles that the message gives to the peer.
+    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping the
+    /// scope releases the handles that the message would have sent to the peer.
     pub(crate) fn new(connection: &'a Arc<Connection>) -> Scope<'a> {
         Scope { connection, loans: RefCell::default(), given: RefCell::default(), decoding: None }
     }

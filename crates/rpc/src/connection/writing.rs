@@ -1,4 +1,4 @@
-//! Writing, without blocking on a peer that waits for this end.
+//! Writing, without blocking on a peer that itself waits until this end reads.
 
 use super::*;
 
@@ -23,15 +23,16 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Holds a message back to send it together with the next one. The caller must send that one immediately.
+    /// Holds a message back to send it together with the next message, which the caller must send
+    /// immediately.
     pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
     }
 
-    /// Sends the bytes that the call `id` transfers to its caller. The result must be sent next; if there are only a few bytes,
-    /// they are held back and sent together with it.
+    /// Sends the bytes that the call `id` transfers to its caller. The result must be sent next. If there are
+    /// only a few bytes, they are held back and sent together with the result.
     pub(crate) fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
         if bytes.len() > FEW {
             return self.send_data(id, bytes, None);
@@ -61,7 +62,8 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Sends the replies of this thread. Replies of other threads are sent by those threads, or by one that writes meanwhile.
+    /// Sends the replies that this thread has queued. Each thread sends its own replies in this way, unless
+    /// another thread that writes has already sent them.
     pub(super) fn send_own_replies(&self) -> Result<()> {
         if self.has_more.load(Ordering::Relaxed) { self.flush_replies() } else { Ok(()) }
     }
@@ -83,8 +85,8 @@ impl Connection {
         self.has_more.store(true, Ordering::Relaxed);
     }
 
-    /// Sends queued replies and releases. Those that arrive meanwhile are sent by [`Connection::flush_replies`] or with the next
-    /// message.
+    /// Sends queued replies and releases. Replies and releases that are queued meanwhile are sent by
+    /// [`Connection::flush_replies`] or with the next message.
     pub(super) fn put_replies(&self, out: &mut Out) -> Result<()> {
         if !self.has_more.load(Ordering::Relaxed) {
             return Ok(());
@@ -178,8 +180,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits briefly for a peer that accepts no bytes. Reads meanwhile, since the peer may be waiting for this end to read.
-    /// `full` is the time since which the peer has accepted nothing.
+    /// Waits briefly for a peer that accepts no bytes. Reads while it waits, since the peer may be waiting
+    /// for this end to read. `full` is the time at which the peer stopped accepting bytes.
     pub(super) fn make_room(&self, full: Instant) -> Result<()> {
         if let Some(error) = self.ended() {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Access to a server: looking up its keys.
+//! Access control of a server, which looks up the keys of clients.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use super::control::Refusal;
 use crate::keys::{Grant, Keys, Limits, Secret};
 use crate::policy::Policy;
 
-/// Clients that may use a server.
+/// Rule that determines which clients may use a server.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// All clients that can connect, with this grant; only on a loopback address.
@@ -22,12 +22,12 @@ pub enum Access {
     File(PathBuf, Policy, Limits),
 }
 
-/// Answer to a client that has named its key, or that has no key.
+/// Answer to a client that has sent the name of its key, or that has no key.
 pub(crate) enum Answer {
     /// Grant of the key. The client must prove that it knows the secret of the grant, if the grant has one.
     Grant(Grant),
-    /// Key that does not exist. The client must prove that it knows this random secret, which it cannot, so that it cannot
-    /// distinguish a wrong name from a wrong secret.
+    /// Key that does not exist. The client must prove that it knows this random secret, which is impossible,
+    /// so a client cannot distinguish a wrong name from a wrong secret.
     Unknown(Secret),
     /// Refusal of the client.
     Refuse(Refusal),
@@ -67,8 +67,8 @@ impl Keyring {
         Ok(Keyring { kind })
     }
 
-    /// Reads the file of keys again if it has changed. Returns true if it has changed. If the new content is wrong, the old keys
-    /// stay in use.
+    /// Reads the file of keys again if it has changed. Returns true if it has changed. If the new content is
+    /// invalid, the old keys stay in use.
     ///
     /// # Errors
     /// Returns the error of [`Keys::read`], once for each change.
@@ -88,7 +88,7 @@ impl Keyring {
         matches!(self.kind, Kind::File { .. })
     }
 
-    /// Returns the answer to a client that has named the key called `key`, or that has no key.
+    /// Returns the answer to a client that claims to have the key `key`, or to a client without a key.
     ///
     /// # Errors
     /// Returns `OSError` if no random bytes can be read.
@@ -114,7 +114,7 @@ impl Keyring {
         }
     }
 
-    /// Returns true if any client may upload, and therefore run any code.
+    /// Returns true if any client may upload libraries, and can therefore run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
             Kind::Open(grant) => grant.policy.upload,

@@ -19,7 +19,7 @@ pub enum Log {
     None,
     /// Standard error output.
     Stderr,
-    /// End of a file, which is created accessible to its owner only.
+    /// File to which the log is appended. If it does not exist, it is created accessible to its owner only.
     File(PathBuf),
 }
 
@@ -42,8 +42,8 @@ impl Audit {
         Ok(Audit { file, lost: 0 })
     }
 
-    /// Writes a line. A log that cannot be written does not end the server: the next line that can be written states how many
-    /// were lost.
+    /// Writes a line. A log that cannot be written does not end the server: the next line that can be written
+    /// states the number of lost lines.
     pub(crate) fn write(&mut self, event: &str, session: Option<u64>, detail: Map<String, Value>) {
         let Some(file) = &mut self.file else { return };
         let mut line = Map::new();

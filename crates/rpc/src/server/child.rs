@@ -1,4 +1,4 @@
-//! Channel to the listener, as a session process uses it.
+//! Session process's end of the channel to the listener.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::policy::Policy;
 /// Interval at which the process reports to the listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Number of ticks for which a process continues after its session is over.
+/// Number of ticks for which a process continues after the end of its session.
 const GRACE: u32 = 2;
 
 /// Interval at which a waiting process checks that its client is still connected.
@@ -27,7 +27,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Decision of the listener about a key.
 #[derive(Debug)]
 pub enum Admission {
-    /// Permissions of the client, once it has proved that it knows the secret; without a secret it has nothing to prove.
+    /// Permissions that the client has once it has proved that it knows the secret. If there is no secret,
+    /// the client does not have to prove anything.
     Granted(Policy, Option<Secret>),
     /// Refusal of the client.
     Refused(Refusal),
@@ -36,7 +37,7 @@ pub enum Admission {
 /// Result of waiting for admission.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Beginning of the session.
+    /// Admission of the client, which begins the session.
     Go,
     /// Refusal of the client.
     Refused(Refusal),
@@ -56,8 +57,8 @@ impl Control {
         Control { channel }
     }
 
-    /// Returns true if the listener has started this process only as a trial, without a client. In this case, also reports to the
-    /// listener that the process is able to serve; nothing else has to be done.
+    /// Returns true if the listener has started this process only as a trial, without a client. In this case,
+    /// also reports to the listener that the process is able to serve; the process can then end.
     pub fn is_trial(&self) -> bool {
         std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }

@@ -12,18 +12,19 @@ use crate::policy::Policy;
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Host name or address to listen at.
+    /// Host name or address to listen on.
     pub host: String,
-    /// Port to listen at; 0 for any free port.
+    /// Port to listen on; 0 for any free port.
     pub port: u16,
-    /// Access granted to clients.
+    /// Rule that determines which clients may use the server.
     pub access: Access,
     /// Command line of a session process: a program and its arguments. The program must call
     /// [`session_main`](super::session_main) before anything else.
     pub worker: Vec<String>,
     /// Environment variables of session processes, in addition to the few that they inherit.
     pub environment: Vec<(String, String)>,
-    /// True if session processes write to the error output of the server; otherwise what they write is lost.
+    /// True if session processes write to the error output of the server; otherwise their output is
+    /// discarded.
     pub show_output: bool,
     /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Further sessions wait in a
     /// queue.
@@ -32,8 +33,8 @@ pub struct ServerConfig {
     pub queue: usize,
     /// Time limit for a client to prove its key.
     pub handshake: Duration,
-    /// Maximum number of clients at one time that have a session process and have not proved their key. A further client takes
-    /// the place of one that has had at least half a second to prove it, or waits.
+    /// Maximum number of clients at one time that have a session process and have not proved their key. A
+    /// further client replaces a client that has had at least half a second to prove its key, or waits.
     pub half_open: usize,
     /// Time after which a session process is ended if the listener has received no message from it.
     pub hung: Duration,
@@ -41,8 +42,8 @@ pub struct ServerConfig {
     pub folder: PathBuf,
     /// Destination of the log.
     pub log: Log,
-    /// Degree to which the kernel isolates session processes from the listener, from `protected`, from the log and from each
-    /// other.
+    /// Degree to which the kernel isolates session processes from the listener, from the paths in
+    /// `protected`, from the log and from each other.
     pub isolation: Isolation,
     /// Paths that session processes can neither read nor change, such as the file of keys.
     pub protected: Vec<PathBuf>,
@@ -52,8 +53,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Creates the configuration of a server that listens at a free port of the loopback address and grants nothing. `worker` is
-    /// the command line of its session processes.
+    /// Creates the configuration of a server that listens on a free port of the loopback address and grants
+    /// nothing. `worker` is the command line of its session processes.
     pub fn new(worker: Vec<String>) -> ServerConfig {
         ServerConfig {
             host: "127.0.0.1".into(),

@@ -1,8 +1,9 @@
 //! Channel between the listener and a session process: messages in JSON, one per packet.
 //!
-//! A session names the key of its client, reports that the client has proved it, and then reports at intervals that it is alive
-//! and which events occur. The listener answers with what the key allows, then with the position in the queue, then with the
-//! admission. The messages of a session are not trusted, since it may have run code of its client: an unexpected message ends it.
+//! A session names the key of its client, reports that the client has proved it, and then reports at
+//! intervals that it is alive and which events occur. The listener answers with the permissions of the key,
+//! then with the position in the queue, then with the admission. The messages of a session are not trusted,
+//! since it may have run code of its client: an unexpected message ends it.
 
 use std::fmt;
 
@@ -117,7 +118,8 @@ impl fmt::Display for Refusal {
 /// Message of the listener.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ToSession {
-    /// Permissions of the client, once it has proved that it knows the secret; without a secret it has nothing to prove.
+    /// Permissions that the client has once it has proved that it knows the secret. If there is no secret,
+    /// the client does not have to prove anything.
     Policy(Value, Option<Secret>),
     /// Refusal of the client.
     Refuse(Refusal),

@@ -25,7 +25,8 @@ use crate::keys::Secret;
 /// Prefix of the names of server folders.
 const PREFIX: &str = "anyfn-server-";
 
-/// Maximum number of entries that are removed from one folder, and maximum time for it, before another folder has its turn.
+/// Maximum number of entries that are removed from one folder, and the maximum time that this takes, before
+/// another folder has its turn.
 const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 
 /// Maximum time by which the start of a server is delayed to remove the folders of earlier servers.
@@ -34,14 +35,14 @@ const AT_START: Duration = Duration::from_secs(2);
 /// Maximum time that dropping a [`Folder`] takes if [`Folder::finish`] was not called before.
 const AT_DROP: Duration = Duration::from_secs(10);
 
-/// Minimum and maximum pause before the removal of a folder is tried again.
+/// Minimum and maximum pause before another attempt to remove a folder.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Folder of a server.
+/// Folder of a server, which contains a folder for each session.
 pub(crate) struct Folder {
     parent: PathBuf,
     path: PathBuf,
-    /// Descriptor of the folder, which holds the lock.
+    /// Descriptor of the folder, on which the lock is held.
     lock: File,
     remover: Option<Remover>,
 }
@@ -49,7 +50,7 @@ pub(crate) struct Folder {
 /// Report on a folder that could not be removed immediately.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
-    /// Folder whose removal is tried again later, with the reason.
+    /// Folder whose removal has failed and is tried again later, with the reason of the failure.
     PutAside(PathBuf, String),
     /// Folder that has been removed after [`Report::PutAside`] was sent for it.
     Removed(PathBuf),
@@ -134,8 +135,8 @@ impl Drop for Folder {
     }
 }
 
-/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget, so that a folder
-/// that is filled as fast as it is emptied does not delay the removal of the others.
+/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget,
+/// so that a folder that is filled as fast as it is emptied does not delay the removal of other folders.
 struct Remover {
     orders: mpsc::Sender<Order>,
     reports: mpsc::Receiver<Report>,
@@ -190,7 +191,7 @@ impl Remover {
     }
 }
 
-/// Carries out the orders on the thread until it is ordered to stop. Returns the folders that could not be removed.
+/// Executes orders until an order to stop arrives. Returns the folders that could not be removed.
 fn run(
     orders: &mpsc::Receiver<Order>,
     reports: &mpsc::Sender<Report>,
@@ -265,7 +266,8 @@ fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pendin
     false
 }
 
-/// Number of entries that may still be removed from a folder, and deadline, before other folders have their turn.
+/// Number of entries that may still be removed from a folder, and the deadline for that, before other folders
+/// have their turn.
 struct Budget {
     entries: u64,
     until: Instant,
@@ -331,8 +333,8 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     left
 }
 
-/// Maximum number of names that are read from a folder before these entries are removed, so that a large folder does not take
-/// much memory.
+/// Maximum number of names that are read from a folder at a time, before the entries with these names are
+/// removed, so that a large folder does not take much memory.
 const NAMES: usize = 4096;
 
 /// Removes a folder and its content, regardless of its depth and permissions. Links are not followed.
@@ -411,7 +413,7 @@ fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
 
 /// Returns a name that no entry of the folder has.
 fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
-    // Never the same name twice, so that later attempts do not try those of earlier ones again.
+    // No name is tried twice, so that later attempts do not repeat the names of earlier ones.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         budget.spend()?;
@@ -433,7 +435,7 @@ fn names(folder: &File) -> io::Result<Vec<CString>> {
     entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
-/// Opens the subfolder called `name`, and gives its owner all permissions.
+/// Opens the subfolder called `name`, and sets its permissions so that the owner may do everything.
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {

@@ -12,9 +12,9 @@ use super::session::State;
 #[derive(Object)]
 #[object(key = "rpc.Server", init = false, final)]
 pub struct RunningServer {
-    /// Address at which the server listens.
+    /// Address on which the server listens.
     pub host: Text,
-    /// Port at which the server listens.
+    /// Port on which the server listens.
     pub port: i64,
     #[field(skip)]
     server: Server,

@@ -27,14 +27,14 @@ use super::sys::{self, Polled};
 use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
 
-/// Maximum number of connections that have no session process yet. If there is one more, an old one is closed; see
-/// `Listener::drop_silent`.
+/// Maximum number of connections that have no session process yet. If a further connection arrives, an old
+/// one is closed; see `Listener::drop_silent`.
 const SILENT_MAX: usize = 256;
 
 /// Maximum number of connections that are accepted, or of messages of one session that are read, before other events are handled.
 const AT_ONCE: usize = 64;
 
-/// Minimum time that a client has to prove its key, even if other clients wait for its place.
+/// Minimum time that a client has to prove its key, even if other clients are waiting.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Time for which no connection is accepted and no process is started after the system had too few descriptors, processes or
@@ -44,14 +44,15 @@ const REST: Duration = Duration::from_millis(100);
 /// Interval at which the file of keys is checked.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Time limit for the test start of a session process, by which the listener checks that sessions can start.
+/// Time limit for the trial, in which the listener starts a session process without a client to check that
+/// sessions work.
 const TRIAL: Duration = Duration::from_secs(60);
 
 /// Interval at which reports on the removal of folders are read while folders are being removed.
 const NEWS: Duration = Duration::from_millis(500);
 
-/// Interval between searches for processes that have left their sessions. After a search that has found some, the interval is
-/// [`ORPHANS_SOON`].
+/// Interval between searches for processes that have left their sessions. After a search that has found such
+/// processes, the interval is [`ORPHANS_SOON`].
 const ORPHANS: Duration = Duration::from_secs(1);
 const ORPHANS_SOON: Duration = Duration::from_millis(10);
 
@@ -322,8 +323,8 @@ impl Listener {
         }
     }
 
-    /// Closes one connection that has no session process: the oldest one among those from the address with the most such
-    /// connections. Returns true if there was one.
+    /// Closes one connection that has no session process: the oldest one among those from the address with
+    /// the most such connections. Returns true if there was such a connection.
     fn drop_silent(&mut self) -> bool {
         let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
         place.and_then(|place| self.silent.remove(place)).is_some()
@@ -349,7 +350,8 @@ impl Listener {
             {
                 self.rest("start", &error.to_string());
                 if sys::is_exhausted(&error) {
-                    // It has its turn when resources are available again, unless its time limit passes first.
+                    // This client has its turn when resources are available again, unless its time limit
+                    // passes first.
                     let at = self.silent.partition_point(|other| other.since <= silent.since);
                     self.silent.insert(at, silent);
                 } else {
@@ -359,8 +361,8 @@ impl Listener {
         }
     }
 
-    /// Ends one session whose client has had [`GRACE`] to prove its key and has not: the oldest one among those from the address
-    /// with the most such sessions. Returns true if there was one.
+    /// Ends one session whose client has had [`GRACE`] to prove its key and has not: the oldest one among
+    /// those from the address with the most such sessions. Returns true if there was such a session.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -477,8 +479,8 @@ impl Listener {
         }
     }
 
-    /// Ends processes that have left their session and whose parents have ended, so that they have become children of this
-    /// process. Processes that still belong to a live session are ended together with it.
+    /// Ends the processes that have left their session and have become children of this process, because
+    /// their parents have ended. Processes that still belong to a live session are ended together with it.
     fn end_orphans(&mut self, now: Instant) {
         if self.adopts.is_none_or(|at| at > now) {
             return;
@@ -631,7 +633,7 @@ impl Listener {
         }
     }
 
-    /// Admits the sessions whose turn it is, and tells the others their positions in the queue.
+    /// Admits the sessions whose turn it is, and notifies the other sessions of their positions in the queue.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -653,12 +655,14 @@ impl Listener {
         }
     }
 
-    /// Cleans up after a process that has ended, so that nothing of it is left behind.
+    /// Cleans up after a process that has ended: removes its session, its folder and its remaining child
+    /// processes.
     fn finish(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
         match sys::has_ended(session.pid) {
             Ok(false) => return,
-            // Processes that it has started are killed too. Its id is still its own, since no code has waited for it.
+            // Processes that it has started are killed, too. Its id still belongs to it, since no code has
+            // waited for it.
             Ok(true) => sys::kill_group(session.pid, libc::SIGKILL),
             // Other code has waited for it; the id may belong to another process by now.
             Err(_) => (),
@@ -742,7 +746,7 @@ impl Listener {
     }
 }
 
-/// Refuses a client that has sent its first message, because no process can be started for it.
+/// Refuses a client for which no process can be started although it has sent its first message.
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log says why".into());
     if let Some(answer) = Server::default().refusal(&why) {
@@ -759,10 +763,11 @@ fn refuse_unheard(mut stream: &TcpStream) {
     }
 }
 
-/// Returns the index of the connection that gets the next process. It comes from an address with the fewest clients in
-/// `half_open`. Among the connections from these addresses, the newest and the oldest take turns: the newest, so that no client
-/// waits for all that have filled the queue before it, and the oldest, so that a stream of new ones does not keep a client
-/// waiting indefinitely. `waiting` contains the address of each connection, or `None` for a connection that has sent nothing.
+/// Returns the index of the connection that gets the next process. It comes from an address with the fewest
+/// clients in `half_open`. Among the connections from these addresses, the newest and the oldest take turns:
+/// the newest, so that a client need not wait for all clients that filled the queue before it, and the
+/// oldest, so that a stream of new clients does not keep an old one waiting indefinitely. `waiting` contains
+/// the address of each connection, or `None` for a connection that has sent nothing.
 fn next_of(
     waiting: impl Iterator<Item = Option<IpAddr>>,
     half_open: &[IpAddr],

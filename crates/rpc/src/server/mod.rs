@@ -42,7 +42,7 @@ pub use sandbox::Isolation;
 pub use session::{SessionInfo, State};
 pub use spawn::{CLIENT_FD, CONTROL_FD};
 
-/// A running server. Dropping it stops it.
+/// A running server. Dropping this value stops the server.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -85,12 +85,12 @@ impl Server {
         Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Returns the address at which the server listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the port at which the server listens.
+    /// Returns the port on which the server listens.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -119,9 +119,10 @@ impl Drop for Server {
 /// Maximum time that stopping takes: ten seconds for processes, ten for folders, and a margin for a slow system.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
-/// Runs a server until the process receives a signal to end (SIGTERM, SIGINT, SIGHUP), then stops it, which takes at most 30
-/// seconds. A second signal ends the process immediately and leaves folders to the next server. The program must do nothing else:
-/// other processes of the same user cannot trace it, and processes that leave their sessions become its children and are ended.
+/// Runs a server until the process receives a termination signal (SIGTERM, SIGINT, SIGHUP), then stops the
+/// server, which takes at most 30 seconds. A second signal ends the process immediately and leaves the
+/// removal of folders to the next server. The program must do nothing else: other processes of the same user
+/// cannot trace it, and processes that leave their sessions become its children and are ended.
 ///
 /// The process must have no other threads yet. `started` is called with the running server.
 ///
@@ -151,8 +152,8 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     Ok(())
 }
 
-/// Kills all children of this process if `adopts` is true, in which case all of them belong to sessions. The children of a killed
-/// process become children of this process and are killed as well.
+/// Kills all children of this process if `adopts` is true. In this case, all of them belong to sessions. The
+/// children of a killed process become children of this process and are killed as well.
 fn end_children(adopts: bool) {
     let until = std::time::Instant::now() + Duration::from_secs(1);
     while adopts && std::time::Instant::now() < until {

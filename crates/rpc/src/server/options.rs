@@ -1,4 +1,4 @@
-//! Server configuration from options by name, for the command line and for all languages.
+//! Conversion of named options to a server configuration, for the command line and for all languages.
 
 use std::path::PathBuf;
 use std::time::Duration;

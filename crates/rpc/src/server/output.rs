@@ -1,17 +1,18 @@
-//! Error output of a session process until its session begins. The last lines show why a process cannot serve.
+//! Error output that a session process writes before its session begins. The last lines show why a process
+//! cannot serve.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
 
-/// Maximum number of bytes of output that are kept. Older bytes are dropped.
+/// Maximum number of bytes of output that are stored. Older bytes are dropped.
 const KEPT: usize = 4096;
 
 /// Maximum length of the line that [`Output::last_line`] returns, in bytes.
 const LINE: usize = 512;
 
-/// Most recent output of a process.
+/// Most recent error output of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Pipe that the process writes to; `None` after the end of the output.
@@ -29,7 +30,7 @@ impl Output {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads what is available, as far as it fits into `buffer`; the rest is read later.
+    /// Reads the available output, at most the size of `buffer`; the rest is read later.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match sys::read(pipe.as_fd(), buffer) {

@@ -1,4 +1,4 @@
-//! Life of a session process, from its start to its end.
+//! Main function of a session process.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Admission of sessions: those that are served, and those that wait. Pure; the listener carries out the decisions.
+//! Admission of sessions: a list of the sessions that are served, and a queue of waiting sessions. This
+//! module does no I/O; the listener carries out its decisions.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,20 +12,20 @@ struct Entry {
     key_max: usize,
 }
 
-/// Result of entering the queue.
+/// Result of adding a session to the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     /// Session that was added to the queue. It may be admitted immediately.
     In,
-    /// Session that was added in place of another session, whose number this is. That was the newest waiting session of the key
-    /// with the most waiting sessions.
+    /// Session that was added in place of the session with this number, which was the newest waiting session
+    /// of the key with the most waiting sessions.
     InsteadOf(u64),
     /// Session that was not added, because the queue is full.
     Full,
 }
 
-/// Sessions that are served, and a queue of those that wait: first come, first served, except that a session whose key has
-/// reached its limit lets others pass.
+/// Sessions that are served, and a queue of waiting sessions: first come, first served, except that other
+/// sessions overtake a session whose key has reached its limit.
 #[derive(Debug)]
 pub(crate) struct Queue {
     active_max: usize,
@@ -147,7 +148,7 @@ mod tests {
             assert_eq!(queue.enter(session, key("a"), 9), Entered::In);
         }
         assert_eq!(queue.enter(6, key("a"), 9), Entered::Full);
-        // The one that came last has waited least.
+        // The session that came last has waited least.
         assert_eq!(queue.enter(7, key("b"), 9), Entered::InsteadOf(5));
         assert_eq!(queue.enter(8, key("b"), 9), Entered::InsteadOf(4));
         // Both have two now: no session is removed for another one of either.

@@ -6,8 +6,8 @@
 //! privilege by `exec`. If some key grants uploads, it can write files only in the folder of the session. Processes that it
 //! starts inherit all of that.
 //!
-//! The rules of Landlock can grant access but not deny it. Access is therefore granted to every path that is not protected, one
-//! by one.
+//! The rules of Landlock can grant access but not deny it. Access is therefore granted to each path that is
+//! not protected.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,10 +21,10 @@ use landlock::{
 
 use super::sys;
 
-/// Isolation of session processes.
+/// Degree to which the kernel isolates session processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Isolation as far as the kernel supports it. The log states how far that is.
+    /// Isolation as far as the kernel supports it. The log states the extent.
     #[default]
     Auto,
     /// Full isolation; a kernel without support is an error.
@@ -53,7 +53,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Queries what the kernel supports.
+    /// Creates the rules, after querying the isolation that the kernel supports.
     ///
     /// # Errors
     /// Returns `RuntimeError` if isolation is required and the kernel does not support it.

@@ -1,4 +1,4 @@
-//! Session as the listener sees it: a process, the channel to it, and the progress of its client.
+//! The listener's record of a session: a process, the channel to it, and the progress of its client.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::spawn::CANNOT_START;
 use super::sys::{self, Ended};
 use crate::keys::{Limits, Secret};
 
-/// Maximum number of log lines that a session may cause at once, and per second.
+/// Maximum number of log lines that a session may write at once, and per second.
 const LINES: f64 = 100.0;
 
 /// Time for which a process may continue after it has closed its channel.
@@ -39,9 +39,9 @@ pub struct SessionInfo {
 pub enum State {
     /// Session whose process is starting, or whose client has not named its key.
     Greeting,
-    /// Session whose client has to prove that it has its key.
+    /// Session whose client has named its key but has not proved that it has the key.
     Proving,
-    /// Session that waits while others are served.
+    /// Session that waits in the queue while other sessions are served.
     Waiting,
     /// Session that is being served.
     Active,
@@ -65,11 +65,11 @@ pub(crate) struct Session {
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
-    /// Time at which the current state began.
+    /// Time at which the session entered its current state.
     pub(crate) since: Instant,
     /// Time of the last message of the process.
     pub(crate) heard: Instant,
-    /// Index in the queue that the client was most recently notified of.
+    /// Index in the queue of which the client was most recently notified.
     pub(crate) told: Option<usize>,
     /// Reason for which the session was ended, if it was.
     pub(crate) ending: Option<&'static str>,
@@ -153,7 +153,7 @@ impl Session {
         sys::kill_group(self.pid, libc::SIGKILL);
     }
 
-    /// Returns true if this session may cause one more line in the log.
+    /// Returns true if this session may write one more line to the log.
     pub(crate) fn may_log(&mut self) -> bool {
         let now = Instant::now();
         self.lines = (self.lines + now.duration_since(self.lines_at).as_secs_f64() * LINES).min(LINES);
@@ -166,7 +166,7 @@ impl Session {
         true
     }
 
-    /// Returns the time at which the session has to be ended if nothing happens, and the reason.
+    /// Returns the time at which the session must be ended unless an event occurs before, and the reason.
     pub(crate) fn deadline(&self, handshake: Duration, hung: Duration) -> Option<(Instant, &'static str)> {
         if self.ending.is_some() {
             return None;

@@ -28,13 +28,14 @@ const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY
 /// Name of the environment variable that is set in a process that is started only as a trial.
 pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 
-/// Name of the environment variable that is set in a process whose error output goes to the listener until its session begins.
+/// Name of the environment variable that is set in a process whose error output is sent to the listener until
+/// its session begins.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
 /// Exit status of a session process whose program cannot be started.
 pub(crate) const CANNOT_START: c_int = 126;
 
-/// Highest signal number, which is that of a real-time signal.
+/// Highest signal number, which belongs to a real-time signal.
 const SIGNALS: c_int = 64;
 
 /// Command line, environment and standard streams that all session processes of a server have in common.
@@ -51,9 +52,9 @@ pub(crate) struct Start<'a> {
     pub(crate) client: BorrowedFd<'a>,
     pub(crate) control: &'a OwnedFd,
     pub(crate) limits: &'a Limits,
-    /// Destination of the error output if it is not shown.
+    /// Pipe for the error output; `None` if error output is shown.
     pub(crate) output: Option<&'a OwnedFd>,
-    /// Rules by which the kernel restricts the process.
+    /// Descriptor of the Landlock rules by which the kernel restricts the process.
     pub(crate) rules: Option<&'a OwnedFd>,
     /// True if the process is started only as a trial and has no client.
     pub(crate) is_trial: bool,
@@ -241,7 +242,7 @@ impl Child<'_> {
         if closed == 0 {
             return Some(rules);
         }
-        // Kernels before 5.11: one by one.
+        // On kernels before 5.11, each descriptor is marked separately.
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: `getrlimit` writes to `now`, which is on this stack.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) };
@@ -287,7 +288,8 @@ pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit_with_grace(pid, libc::RLIMIT_CPU, limits.cpu_seconds.max(1), 1)
 }
 
-/// Checks that a program can be executed, so that a mistake shows when a server starts and not at its first client.
+/// Checks that a program can be executed, so that a mistake is reported when a server starts and not at its
+/// first client.
 pub(crate) fn check_program(program: &str) -> io::Result<()> {
     let path = CString::new(program)?;
     // SAFETY: `path` is a C string that lives for the call, which only reads it.

@@ -1,4 +1,4 @@
-//! System calls that the server needs, as safe functions.
+//! Safe wrappers of the system calls that the server uses.
 
 use std::io;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{c_int, pid_t};
 
-/// Converts the result -1 of a system call to the error in `errno`.
+/// Converts the result of a system call: -1 becomes the error in `errno`.
 pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -53,7 +53,7 @@ pub(crate) fn event() -> io::Result<OwnedFd> {
     unsafe { owned(fd) }
 }
 
-/// Makes the event permanently readable.
+/// Signals an event, which makes it permanently readable.
 pub(crate) fn signal_event(event: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: `one` is on this stack and has the eight bytes that are read. The only possible failure is a full counter, which is
@@ -95,9 +95,9 @@ pub(crate) fn kill_now(pid: pid_t) {
 pub(crate) struct Ended {
     /// Status as `wait` returns it; `None` if other code has already waited for the process.
     pub(crate) status: Option<c_int>,
-    /// Processor time of the process and of those that it waited for.
+    /// Processor time of the process and of the child processes that it waited for.
     pub(crate) cpu: Duration,
-    /// Maximum resident memory of the process, in bytes.
+    /// Maximum resident set size of the process, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
     Ok(unsafe { info.si_pid() } == pid)
 }
 
-/// Waits for a process that has ended, and returns its status. Never blocks.
+/// Waits for a process that has ended, and returns its status and resource use. Never blocks.
 pub(crate) fn take_end(pid: pid_t) -> Ended {
     let mut status = 0;
     // SAFETY: `rusage` consists of integers, which may be zero.
@@ -141,14 +141,14 @@ pub(crate) fn landlock_version() -> io::Result<c_int> {
     check(version as c_int)
 }
 
-/// Keeps other processes of the same user from tracing this process and from reading its memory and its entries below `/proc`.
-/// The process writes no core file either, which would contain secrets.
+/// Prevents other processes of the same user from tracing this process and from reading its memory and its
+/// entries below `/proc`. The process writes no core file either, which would contain secrets.
 pub(crate) fn keep_others_out() {
     // SAFETY: `PR_SET_DUMPABLE` takes an integer. It cannot fail with 0.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
 }
 
-/// Ends this process immediately and does nothing else.
+/// Ends this process immediately, without running destructors or exit handlers.
 pub(crate) fn exit_now(status: c_int) -> ! {
     // SAFETY: `_exit` may be called at any time, on any thread.
     unsafe { libc::_exit(status) }
@@ -206,17 +206,17 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
 pub(crate) struct Polled(libc::pollfd);
 
 impl Polled {
-    /// Requests the event that something can be read.
+    /// Creates an entry that waits until bytes can be read.
     pub(crate) fn read(fd: BorrowedFd<'_>) -> Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 })
     }
 
-    /// Requests the event that the peer has closed its end.
+    /// Creates an entry that waits until the peer has closed its end.
     pub(crate) fn closed(fd: BorrowedFd<'_>) -> Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 })
     }
 
-    /// Returns true if there is something to read, which includes the end of the stream.
+    /// Returns true if a read would not block. This includes the end of the stream.
     pub(crate) fn is_readable(&self) -> bool {
         self.0.revents != 0
     }
@@ -321,7 +321,7 @@ pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Blocks all signals on this thread, so that signals of the program are handled by threads of the program.
+/// Blocks all signals on this thread, so that other threads of the program handle its signals.
 pub(crate) fn block_signals() {
     // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -331,7 +331,7 @@ pub(crate) fn block_signals() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Waits for one of the signals that ask a program to end, and returns it. They must be blocked on all threads.
+/// Waits for a termination signal and returns its number. Termination signals must be blocked on all threads.
 pub(crate) fn wait_for_end() -> c_int {
     let set = end_signals();
     loop {
@@ -343,7 +343,7 @@ pub(crate) fn wait_for_end() -> c_int {
     }
 }
 
-/// Blocks the signals that ask a program to end, on this thread and on those that it starts, for [`wait_for_end`].
+/// Blocks the termination signals on this thread and on the threads that it starts, for [`wait_for_end`].
 pub(crate) fn block_end_signals() {
     let set = end_signals();
     // SAFETY: `set` is on this stack and only read; with a null pointer the old set is not returned.

@@ -1,5 +1,5 @@
-//! A client that writes its bytes by hand, as `docs/rpc.md` specifies. It shares no code with the crate. Other crates test
-//! with it, too.
+//! A client that encodes each message itself, as `docs/rpc.md` specifies, and shares no code with the crate.
+//! Tests of other crates use it, too.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -45,11 +45,11 @@ pub(crate) const REGISTER: u16 = 20;
 /// Key with the name `alice`, whose secret is 32 times the byte 7.
 pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
 
-/// First bytes of a client without a key. [`ACCEPTED`] is the answer.
+/// First bytes that a client without a key sends. [`ACCEPTED`] is the server's answer.
 pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
 pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
 
-/// First bytes of a client in version 2 of the protocol. [`ACCEPTED_2`] is the answer.
+/// First bytes that a client sends in version 2 of the protocol. [`ACCEPTED_2`] is the server's answer.
 pub(crate) const PREFACE_2: &[u8] = b"anyfnRPC\x02\x02\x00";
 pub(crate) const ACCEPTED_2: &[u8] = b"anyfnRPC\x02\x00\x00\x00";
 
@@ -96,12 +96,12 @@ pub(crate) fn array(items: &[Vec<u8>]) -> Vec<u8> {
     [&[10][..], &(items.len() as u32).to_le_bytes(), &items.concat()].concat()
 }
 
-/// Encodes a value that is kept, so that later references can name it.
+/// Encodes a value to which later values of the message may refer.
 pub(crate) fn kept(value: &[u8]) -> Vec<u8> {
     [&[18][..], value].concat()
 }
 
-/// Encodes a reference to a value that was kept.
+/// Encodes a reference to the earlier value number `number` that [`kept`] has encoded.
 pub(crate) fn again(number: u32) -> Vec<u8> {
     [&[19][..], &number.to_le_bytes()].concat()
 }
@@ -110,7 +110,7 @@ pub(crate) fn graph(json: &str) -> Vec<u8> {
     [&[15][..], &sized(json.as_bytes())].concat()
 }
 
-/// Encodes a handle of the sender that is not a tensor.
+/// Encodes a handle of a local object that is not a tensor.
 pub(crate) fn mine(handle: u64, class: u8, key: &str) -> Vec<u8> {
     [&[16][..], &handle.to_le_bytes(), &[class], &sized(key.as_bytes())].concat()
 }
@@ -134,7 +134,7 @@ pub(crate) fn ask(id: u64, code: u16, args: &[Vec<u8>]) -> Vec<u8> {
     frame(CALL, 0, id, &call_payload(0, 0, &target, args))
 }
 
-/// Encodes a call of a handle of the remote end.
+/// Encodes a call of the function that has the handle `handle` at the remote end.
 pub(crate) fn call(id: u64, parent: u64, depth: u16, handle: u64, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[0][..], &handle.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(parent, depth, &target, args))
@@ -159,7 +159,7 @@ pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
         .unwrap()
 }
 
-/// Returns the first bytes of a client with a key.
+/// Returns the first bytes that a client with the key `name` sends.
 pub(crate) fn preface_of(name: &str) -> Vec<u8> {
     [&b"anyfnRPC\x01\x01"[..], &[name.len() as u8], name.as_bytes()].concat()
 }
@@ -177,7 +177,7 @@ pub(crate) fn exchange(noise: &mut HandshakeState) -> Vec<u8> {
     short(&message[..size])
 }
 
-/// Client's end of a session after the handshake. The stream may be any connected socket.
+/// Client's end of a session after the handshake, over any connected socket.
 pub(crate) struct Line {
     pub(crate) stream: UnixStream,
     noise: Option<(StatelessTransportState, u64, u64)>,
@@ -192,18 +192,18 @@ pub(crate) struct Line {
     pub(crate) welcome: Vec<u8>,
 }
 
-/// Parts of a frame: kind, flags, id, payload.
+/// Received frame: kind, flags, id, payload.
 pub(crate) type Frame = (u8, u8, u64, Vec<u8>);
 
 impl Line {
-    /// Greets without a key.
+    /// Performs the handshake and the greeting without a key.
     pub(crate) fn greet(stream: UnixStream) -> Line {
         let mut line = Line::open(stream);
         line.hello();
         line
     }
 
-    /// Greets without a key, in version 2 of the protocol.
+    /// Performs the handshake and the greeting without a key, in version 2 of the protocol.
     pub(crate) fn greet_2(mut stream: UnixStream) -> Line {
         stream.write_all(PREFACE_2).unwrap();
         let mut answer = [0; 12];
@@ -215,14 +215,14 @@ impl Line {
         line
     }
 
-    /// Greets with the key [`ALICE`].
+    /// Performs the handshake and the greeting with the key [`ALICE`].
     pub(crate) fn greet_with_key(stream: UnixStream) -> Line {
         let mut line = Line::open_with_key(stream);
         line.hello();
         line
     }
 
-    /// Greets with the key [`ALICE`], in version 2 of the protocol.
+    /// Performs the handshake and the greeting with the key [`ALICE`], in version 2 of the protocol.
     pub(crate) fn greet_2_with_key(stream: UnixStream) -> Line {
         let mut line = Line::key_exchange(stream, 2, ACCEPTED_2);
         line.is_version_2 = true;
@@ -289,7 +289,8 @@ impl Line {
         }
     }
 
-    /// Greets. Before the welcome, the server may report this client's position in its queue.
+    /// Sends the greeting and waits for the welcome. Before the welcome, the server may report this client's
+    /// position in its queue.
     pub(crate) fn hello(&mut self) {
         self.send(&frame(HELLO, 0, 0, b"by hand"));
         loop {
@@ -320,7 +321,7 @@ impl Line {
         Ok(())
     }
 
-    /// Returns the bytes that are sent for `bytes`: with a key, the next record.
+    /// Returns the encoding of `bytes` for sending. With a key, this is the next record.
     pub(crate) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let Some((noise, next, _)) = &mut self.noise else { return bytes.to_vec() };
         let mut out = vec![0; bytes.len() + 16];
@@ -376,7 +377,7 @@ impl Line {
         }
     }
 
-    /// Looks a function up and returns its handle.
+    /// Looks up a global function and returns its handle.
     pub(crate) fn global(&mut self, id: u64, name: &str) -> u64 {
         self.send(&ask(id, GLOBAL, &[text(name)]));
         let answer = self.answer(id).unwrap();
@@ -435,7 +436,7 @@ pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     (kind, message)
 }
 
-/// Checks that a text for another process contains no control characters and no addresses of this process.
+/// Checks that a string for another process contains no control characters and no addresses of this process.
 pub(crate) fn check_text(text: &str) {
     assert!(!text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
     // The number after `handle` is one that the other process has sent.

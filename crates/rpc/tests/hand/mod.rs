@@ -1,4 +1,4 @@
-//! A client that writes its bytes by hand, and a server for it within this process.
+//! A client that encodes each message itself, and a server for it within this process.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(unused_imports, reason = "as above")]
@@ -17,7 +17,7 @@ use anyfn_rpc::{Arrival, Key, Refused};
 
 pub(crate) use client::*;
 
-/// Thread that serves one client, and returns the reason why it stopped.
+/// Thread that serves one client and returns the reason why the session ended.
 pub(crate) type Server = JoinHandle<String>;
 
 /// Starts a server for one client with a policy, and with a key if one is given.
@@ -43,20 +43,21 @@ pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) ->
     (here, server)
 }
 
-/// Environment variable with which a test program greets with a key in all tests.
+/// Name of the environment variable that makes the clients of all tests of a program use a key.
 const WITH_KEY: &str = "ANYFN_RPC_WITH_KEY";
 
 fn key() -> Option<&'static str> {
     std::env::var_os(WITH_KEY).map(|_| ALICE)
 }
 
-/// Starts a session and greets.
+/// Starts a server and returns a client that has performed the handshake and the greeting.
 pub(crate) fn greeted(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_with_key(stream) } else { Line::greet(stream) }, server)
 }
 
-/// Starts a session and greets in version 2 of the protocol.
+/// Starts a server and returns a client that has performed the handshake and the greeting in version 2 of the
+/// protocol.
 pub(crate) fn greeted_2(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_2_with_key(stream) } else { Line::greet_2(stream) }, server)

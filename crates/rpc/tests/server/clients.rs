@@ -1,4 +1,4 @@
-//! Clients that misbehave in several ways: the next client is always served.
+//! Tests that the next client is always served after clients have misbehaved in several ways.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};

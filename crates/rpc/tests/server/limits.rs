@@ -1,4 +1,5 @@
-//! Sessions that use too much, hang, crash or send false messages: no other session ends with them.
+//! Tests that sessions which exceed their limits, hang, crash or send false messages do not end other
+//! sessions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -93,7 +94,7 @@ fn killed() {
     rig.finish();
 }
 
-/// Returns true if a process has ended, including a zombie that its parent has not awaited.
+/// Returns true if a process has ended. This includes a zombie for which its parent has not waited.
 fn is_over(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.is_empty() || status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))

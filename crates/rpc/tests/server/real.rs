@@ -1,4 +1,4 @@
-//! Real clients, with session processes that use the protocol.
+//! Tests with real clients, and with session processes that use the real protocol.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A server in its own folder, its clients, and checks that nothing is left when it has stopped.
+//! Test server in a separate folder, with its clients, and with checks that nothing is left when it has
+//! stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,10 +14,10 @@ use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, Log, Server, ServerConfig};
 use serde_json::Value;
 
-/// Maximum time for events that should happen soon. It is much longer than they take.
+/// Time limit for events that should happen soon. It is much longer than they take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Tests run one at a time, because they count descriptors and change limits of this process.
+/// Lock with which tests run one at a time, because they count descriptors and change limits of this process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -30,7 +31,7 @@ pub(crate) struct Rig {
     pub(crate) server: Server,
     root: Root,
     descriptors: usize,
-    /// Processes that must have ended when the test ends.
+    /// Ids of processes that must have ended when the test ends.
     pids: Mutex<Vec<u32>>,
     _alone: MutexGuard<'static, ()>,
 }
@@ -164,7 +165,7 @@ impl Client {
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Returns the next line, or None at the end.
+    /// Returns the next line that the session process sends, or None at the end.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {

@@ -1,10 +1,10 @@
-//! The plugin in Rust: the twin of `plugin.c` and `plugin.cc`, loaded and used by every kind of host.
+//! The plugin in Rust, which every host loads. `plugin.c` and `plugin.cc` are its counterparts in C and C++.
 
 use anyfn::{
     Any, Array, Map, Object, PackedFunc, Ref, Result, String, Tensor, TypedPackedFunc, bail, register,
 };
 
-/// An object of the plugin's own type.
+/// An object of a type that the plugin defines.
 #[derive(Object)]
 #[object(key = "hosts.rust.Cell")]
 struct Cell {
@@ -72,7 +72,7 @@ anyfn::export! {
     }
 }
 
-/// Returns 42; a global function of the plugin.
+/// Returns 42. The plugin registers this function as a global function.
 #[register("hosts.answer")]
 fn answer() -> i64 {
     42

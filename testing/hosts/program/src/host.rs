@@ -1,4 +1,5 @@
-//! The host in Rust: loads a plugin, uses all of it, and drops the module before the values that came from it.
+//! The host in Rust: loads a plugin, uses all of its functions, and drops the module before the values that
+//! the plugin created.
 //!
 //! Usage: `host PLUGIN`. Prints one line for each action, the same lines as `host.c` and `host.py`.
 
@@ -10,7 +11,8 @@ use anyfn::{
     registry,
 };
 
-/// Values from the plugin that are kept after the module is dropped; None if the plugin does not provide them.
+/// Values from the plugin that are used after the module is dropped. A value is `None` if the plugin does not
+/// provide it.
 struct Kept {
     adder: Option<PackedFunc>,
     tensor: Option<anyfn::Tensor>,
@@ -115,7 +117,8 @@ fn use_kept(kept: &Kept) -> Result<()> {
     Ok(())
 }
 
-/// Returns the leases on the plugin's library as text: each kind with its count, `none`, or `unknown` if it is not mapped.
+/// Returns the leases on the plugin's library as a string: each kind with its count, `none` if there are no
+/// leases, or `unknown` if the library is not mapped.
 fn leases(path: &Path) -> Result<std::string::String> {
     let libraries = call_global("ffi.ModuleMapped", ())?.get::<Array<Map<Text, Any>>>()?;
     for library in libraries.iter() {

@@ -56,8 +56,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Resolves a name in a file that no field of the type has. It is a former name of a field, or a field that the
-    /// type does not have.
+    /// Resolves a field name in a file that is not the name of any field of the type: it is a former name of
+    /// a field, or the name of an unknown field.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -75,8 +75,8 @@ impl Loader<'_> {
         Ok(other)
     }
 
-    /// Handles a field in a file that the type does not have: records it in `places`, discards it, or returns an error,
-    /// as the options and the type request.
+    /// Handles a field in a file that the type does not have. Depending on the options and the type, records
+    /// it in `places`, discards it, or returns an error.
     #[cold]
     fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
@@ -110,8 +110,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the kind of inline value (a number or string in place of a node) that the file records for one field of
-    /// one object: a field that neither the type of this process nor that of the writer has.
+    /// Returns the inline kind that the file records for the field `name` of one object, which neither the
+    /// type in this process nor the writer's type has. Values of such fields are numbers or strings in place
+    /// of nodes.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
@@ -125,8 +126,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Creates the object of a node and sets the fields that belong to `part`. For the second part, sets them in the
-    /// object that exists.
+    /// Creates the object of a node and sets the fields that belong to `part`. For the second part, the
+    /// object already exists and only its fields are set.
     pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
         self.match_fields(node)?;
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
