@@ -11,6 +11,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyfn::{Error, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 use crate::policy::{Policy, SECONDS_MAX, number};
@@ -42,9 +44,9 @@ impl Secret {
     /// Returns `OSError` if the random bytes cannot be read.
     pub fn random() -> Result<Secret> {
         let mut bytes = [0; SECRET_SIZE];
-        match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
+        match getrandom::fill(&mut bytes) {
             Ok(()) => Ok(Secret(bytes)),
-            Err(error) => bail!("OSError", "cannot read random bytes from /dev/urandom: {error}"),
+            Err(error) => bail!("OSError", "cannot get random bytes from the operating system: {error}"),
         }
     }
 
@@ -368,40 +370,14 @@ fn in_file(path: &Path, error: &Error) -> Error {
     Error::new(error.kind(), &format!("`{}`: {}", path.display(), error.message()))
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
 /// Encodes bytes as base64url without padding.
 pub(crate) fn base64_encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let bits =
-            group.iter().fold(0u32, |bits, byte| (bits << 8) | u32::from(*byte)) << (8 * (3 - group.len()));
-        for at in 0..=group.len() {
-            let digit = (bits >> (18 - 6 * at)) & 63;
-            text.push(char::from(ALPHABET[digit as usize]));
-        }
-    }
-    text
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Decodes the output of [`base64_encode`]. Returns `None` for any other string, so that each value has only one encoding.
 pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for group in text.as_bytes().chunks(4) {
-        let mut bits = 0u32;
-        for byte in group {
-            bits = (bits << 6) | ALPHABET.iter().position(|letter| letter == byte)? as u32;
-        }
-        let size = group.len().checked_sub(1).filter(|size| *size > 0)?;
-        bits <<= 6 * (4 - group.len());
-        let [_, all @ ..] = bits.to_be_bytes();
-        // Unused bits must be zero, or two strings would be the same secret.
-        if all[size..].iter().any(|byte| *byte != 0) {
-            return None;
-        }
-        bytes.extend_from_slice(&all[..size]);
-    }
-    Some(bytes)
+    URL_SAFE_NO_PAD.decode(text).ok()
 }
 
 #[cfg(test)]
