@@ -1,73 +1,81 @@
-//! Reads and writes the parts of the ELF format that bundles need, for 64-bit little-endian files of any
-//! machine.
+//! The parts of the ELF format that bundles need: 64 bits, little endian, any machine. The records and constants of the
+//! format are those of the crate `object`.
 
-/// Object file type of a relocatable file (`ET_REL`).
-pub(super) const RELOCATABLE: u16 = 1;
-pub(super) const SHARED: u16 = 3;
+use object::elf::{self, FileHeader64, SectionHeader64, Sym64};
+use object::pod::{self, Pod};
+use object::{LittleEndian as LE, U16, U32, U64};
 
-pub(super) const HEADER_SIZE: usize = 64;
-pub(super) const SEGMENT_SIZE: usize = 56;
-pub(super) const SECTION_SIZE: usize = 64;
-pub(super) const SYMBOL_SIZE: usize = 24;
+/// Object file type of a relocatable file.
+pub(super) const RELOCATABLE: u16 = elf::ET_REL;
+/// Object file type of a shared library.
+pub(super) const SHARED: u16 = elf::ET_DYN;
 
 /// Name of the symbol whose data contains the modules of a library.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
-/// Type and binding of [`SYMBOL`]: a data object (`STT_OBJECT`) that is global (`STB_GLOBAL`).
-pub(super) const GLOBAL_DATA: u8 = 0x11;
-
-/// Format and machine of an ELF file, as its header identifies them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Identification of an ELF file: its format and its machine.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ident {
-    ident: [u8; 16],
-    pub(super) machine: u16,
+    ident: elf::Ident,
+    machine: u16,
     flags: u32,
 }
 
 impl Ident {
     /// Format and machine of files for the machine that runs this code.
     pub(super) const HOST: Ident = Ident {
-        ident: [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        machine: if cfg!(target_arch = "aarch64") { 183 } else { 62 },
+        ident: elf::Ident {
+            magic: elf::ELFMAG,
+            class: elf::ELFCLASS64,
+            data: elf::ELFDATA2LSB,
+            version: elf::EV_CURRENT,
+            os_abi: elf::ELFOSABI_NONE,
+            abi_version: 0,
+            padding: [0; 7],
+        },
+        machine: if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 },
         flags: 0,
     };
 
     /// Returns the format and machine and the object file type (`e_type`) from the header of a file, or
     /// `None` if the file is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
-        let head: &[u8; HEADER_SIZE] = file.first_chunk()?;
-        let ident: [u8; 16] = *head.first_chunk()?;
-        if ident[..4] != Ident::HOST.ident[..4] {
+        /// An aligned copy of the header: a member of an archive begins at any even offset.
+        #[repr(align(8))]
+        struct Head([u8; size_of::<FileHeader64<LE>>()]);
+
+        let head = Head(*file.first_chunk()?);
+        let (header, _) = pod::from_bytes::<FileHeader64<LE>>(&head.0).ok()?;
+        if header.e_ident.magic != elf::ELFMAG {
             return None;
         }
-        let this = Ident { ident, machine: u16_at(file, 18)?, flags: u32_at(file, 48)? };
-        Some((this, u16_at(file, 16)?))
+        let this =
+            Ident { ident: header.e_ident, machine: header.e_machine.get(LE), flags: header.e_flags.get(LE) };
+        Some((this, header.e_type.get(LE)))
     }
 
     /// Returns an error unless files of this format are supported: 64 bits, little endian.
     pub(super) fn check(&self) -> Result<(), String> {
-        match (self.ident[4], self.ident[5]) {
-            (2, 1) => Ok(()),
-            (1, _) => Err("it is for a 32-bit machine, which bundles do not support".to_owned()),
-            (2, 2) => Err("it is for a big endian machine, which bundles do not support".to_owned()),
+        match (self.ident.class, self.ident.data) {
+            (elf::ELFCLASS64, elf::ELFDATA2LSB) => Ok(()),
+            (elf::ELFCLASS32, _) => Err("it is for a 32-bit machine, which bundles do not support".to_owned()),
+            (elf::ELFCLASS64, elf::ELFDATA2MSB) => {
+                Err("it is for a big endian machine, which bundles do not support".to_owned())
+            }
             _ => Err("its ELF header is damaged".to_owned()),
         }
     }
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_le_bytes)
+/// Returns `count` records at the offset `at` of a file. `None` if they are not all in the file or are not aligned.
+pub(super) fn records<T: Pod>(file: &[u8], at: usize, count: usize) -> Option<&[T]> {
+    pod::slice_from_bytes(file.get(at..)?, count).ok().map(|(records, _)| records)
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
-}
-
-/// Reads the 8-byte integer at the offset `at`. Returns `None` if the offset is out of bounds or the integer
-/// does not fit into `usize`.
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
-    let number = bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)?;
-    usize::try_from(number).ok()
+/// Converts an offset or a size in a file to `usize`. One that does not fit becomes the largest number, which lies
+/// outside every file.
+pub(super) fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Overwrites the bytes at the offset `at` with `new`. Returns false and writes nothing if `new` does not
@@ -78,59 +86,34 @@ pub(super) fn put(bytes: &mut [u8], at: usize, new: &[u8]) -> bool {
     place.map(|place| place.copy_from_slice(new)).is_some()
 }
 
-/// Rounds `value` up to a multiple of `align`, which must be a power of two.
-pub(super) fn align_up(value: usize, align: usize) -> usize {
-    (value + align - 1) & !(align - 1)
-}
-
-/// A section header of an ELF file.
-#[derive(Default)]
-pub(super) struct Section {
-    pub(super) name: u32,
-    pub(super) kind: u32,
-    pub(super) flags: u64,
-    pub(super) address: u64,
-    pub(super) offset: u64,
-    pub(super) size: u64,
-    pub(super) link: u32,
-    pub(super) info: u32,
-    pub(super) align: u64,
-    pub(super) entry_size: u64,
-}
-
-impl Section {
-    pub(super) fn to_bytes(&self) -> [u8; SECTION_SIZE] {
-        let mut bytes = [0; SECTION_SIZE];
-        let parts: [&[u8]; 10] = [
-            &self.name.to_le_bytes(),
-            &self.kind.to_le_bytes(),
-            &self.flags.to_le_bytes(),
-            &self.address.to_le_bytes(),
-            &self.offset.to_le_bytes(),
-            &self.size.to_le_bytes(),
-            &self.link.to_le_bytes(),
-            &self.info.to_le_bytes(),
-            &self.align.to_le_bytes(),
-            &self.entry_size.to_le_bytes(),
-        ];
-        bytes.copy_from_slice(&parts.concat());
-        bytes
+/// Returns the entry of a global data object in the symbol table. Arguments: offset of its name in the string table,
+/// index of its section, address, size in bytes.
+pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> Sym64<LE> {
+    Sym64 {
+        st_name: U32::new(LE, name),
+        st_info: (elf::STB_GLOBAL << 4) | elf::STT_OBJECT,
+        st_other: elf::STV_DEFAULT,
+        st_shndx: U16::new(LE, section),
+        st_value: U64::new(LE, address),
+        st_size: U64::new(LE, size),
     }
 }
 
-/// Encodes a symbol table entry for a global data object. Arguments: offset of the name in the string table,
-/// index of the section, address, size in bytes.
-pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [u8; SYMBOL_SIZE] {
-    let mut bytes = [0; SYMBOL_SIZE];
-    let parts: [&[u8]; 5] = [
-        &name.to_le_bytes(),
-        &[GLOBAL_DATA, 0],
-        &section.to_le_bytes(),
-        &address.to_le_bytes(),
-        &size.to_le_bytes(),
-    ];
-    bytes.copy_from_slice(&parts.concat());
-    bytes
+/// Returns the header of a section that is not loaded and contains no table. Arguments: offset of its name in the
+/// section name table, type, offset in the file and size in bytes, alignment.
+pub(super) fn section(name: u32, kind: u32, (offset, size): (usize, usize), align: u64) -> SectionHeader64<LE> {
+    SectionHeader64 {
+        sh_name: U32::new(LE, name),
+        sh_type: U32::new(LE, kind),
+        sh_flags: U64::new(LE, 0),
+        sh_addr: U64::new(LE, 0),
+        sh_offset: U64::new(LE, offset as u64),
+        sh_size: U64::new(LE, size as u64),
+        sh_link: U32::new(LE, 0),
+        sh_info: U32::new(LE, 0),
+        sh_addralign: U64::new(LE, align),
+        sh_entsize: U64::new(LE, 0),
+    }
 }
 
 /// Returns an object file for the machine `ident` that defines only [`SYMBOL`], whose content is `data`.
@@ -142,76 +125,94 @@ pub(super) fn object_file(ident: &Ident, data: &[u8]) -> Vec<u8> {
         at.unwrap_or(0) as u32
     };
     let strings = [b"\0", SYMBOL.as_bytes(), b"\0"].concat();
-    let symbols = [[0; SYMBOL_SIZE], data_symbol(1, 1, 0, data.len() as u64)].concat();
-    let mut file = vec![0; HEADER_SIZE];
-    let section = |file: &mut Vec<u8>, content: &[u8], align: usize| {
-        file.resize(align_up(file.len(), align), 0);
-        let offset = file.len() as u64;
+    let symbols = [Sym64::default(), data_symbol(1, 1, 0, data.len() as u64)];
+    let mut file = vec![0; size_of::<FileHeader64<LE>>()];
+    let mut add = |content: &[u8], align: usize| {
+        file.resize(file.len().next_multiple_of(align), 0);
+        let offset = file.len();
         file.extend_from_slice(content);
-        (offset, content.len() as u64)
+        (offset, content.len())
     };
-    let (data_at, data_size) = section(&mut file, data, 16);
-    let (symbols_at, symbols_size) = section(&mut file, &symbols, 8);
-    let (strings_at, strings_size) = section(&mut file, &strings, 1);
-    let (names_at, names_size) = section(&mut file, NAMES, 1);
+    let data_at = add(data, 16);
+    let symbols_at = add(pod::bytes_of_slice(&symbols), 8);
+    let strings_at = add(&strings, 1);
+    let names_at = add(NAMES, 1);
     let sections = [
-        Section::default(),
-        Section {
-            name: name(".rodata"),
-            kind: 1,
-            flags: 2,
-            offset: data_at,
-            size: data_size,
-            align: 16,
-            ..Section::default()
+        section(0, elf::SHT_NULL, (0, 0), 0),
+        SectionHeader64 {
+            sh_flags: U64::new(LE, elf::SHF_ALLOC.into()),
+            ..section(name(".rodata"), elf::SHT_PROGBITS, data_at, 16)
         },
-        Section {
-            name: name(".symtab"),
-            kind: 2,
-            offset: symbols_at,
-            size: symbols_size,
-            link: 3,
-            info: 1,
-            align: 8,
-            entry_size: SYMBOL_SIZE as u64,
-            ..Section::default()
+        SectionHeader64 {
+            // The section with the names, and the index of the first global symbol.
+            sh_link: U32::new(LE, 3),
+            sh_info: U32::new(LE, 1),
+            sh_entsize: U64::new(LE, size_of::<Sym64<LE>>() as u64),
+            ..section(name(".symtab"), elf::SHT_SYMTAB, symbols_at, 8)
         },
-        Section {
-            name: name(".strtab"),
-            kind: 3,
-            offset: strings_at,
-            size: strings_size,
-            align: 1,
-            ..Section::default()
-        },
-        Section {
-            name: name(".shstrtab"),
-            kind: 3,
-            offset: names_at,
-            size: names_size,
-            align: 1,
-            ..Section::default()
-        },
+        section(name(".strtab"), elf::SHT_STRTAB, strings_at, 1),
+        section(name(".shstrtab"), elf::SHT_STRTAB, names_at, 1),
         // Declares that the stack need not be executable.
-        Section {
-            name: name(".note.GNU-stack"),
-            kind: 1,
-            offset: names_at + names_size,
-            align: 1,
-            ..Section::default()
-        },
+        section(name(".note.GNU-stack"), elf::SHT_PROGBITS, (names_at.0 + names_at.1, 0), 1),
     ];
-    let (sections_at, _) = section(&mut file, &sections.each_ref().map(Section::to_bytes).concat(), 8);
-    let mut head = ident.ident.to_vec();
-    head.extend(RELOCATABLE.to_le_bytes());
-    head.extend(ident.machine.to_le_bytes());
-    head.extend(1u32.to_le_bytes());
-    head.extend([0; 16]);
-    head.extend(sections_at.to_le_bytes());
-    head.extend(ident.flags.to_le_bytes());
-    for number in [HEADER_SIZE, 0, 0, SECTION_SIZE, sections.len(), 4] {
-        head.extend((number as u16).to_le_bytes());
-    }
-    file[..HEADER_SIZE].copy_from_slice(&head);
+    let (sections_at, _) = add(pod::bytes_of_slice(&sections), 8);
+    let header = FileHeader64 {
+        e_ident: ident.ident,
+        e_type: U16::new(LE, RELOCATABLE),
+        e_machine: U16::new(LE, ident.machine),
+        e_version: U32::new(LE, elf::EV_CURRENT.into()),
+        e_entry: U64::new(LE, 0),
+        e_phoff: U64::new(LE, 0),
+        e_shoff: U64::new(LE, sections_at as u64),
+        e_flags: U32::new(LE, ident.flags),
+        e_ehsize: U16::new(LE, size_of::<FileHeader64<LE>>() as u16),
+        e_phentsize: U16::new(LE, 0),
+        e_phnum: U16::new(LE, 0),
+        e_shentsize: U16::new(LE, size_of::<SectionHeader64<LE>>() as u16),
+        e_shnum: U16::new(LE, sections.len() as u16),
+        e_shstrndx: U16::new(LE, 4),
+    };
+    file[..size_of::<FileHeader64<LE>>()].copy_from_slice(pod::bytes_of(&header));
     file
+}
+
+#[cfg(test)]
+mod tests {
+    use object::SectionIndex;
+    use object::read::elf::{FileHeader, SectionHeader, Sym};
+
+    use super::*;
+
+    #[test]
+    fn the_object_file_defines_the_symbol_for_the_given_machine() {
+        let ident = Ident { machine: elf::EM_RISCV, flags: 5, ..Ident::HOST };
+        let file = object_file(&ident, b"modules");
+        let (found, kind) = Ident::of(&file).unwrap();
+        assert_eq!((found.machine, found.flags, kind), (elf::EM_RISCV, 5, RELOCATABLE));
+
+        let file = file.as_slice();
+        let header = FileHeader64::<LE>::parse(file).unwrap();
+        let sections = header.sections(LE, file).unwrap();
+        let names: Vec<&[u8]> =
+            sections.iter().map(|section| sections.section_name(LE, section).unwrap()).collect();
+        let expected: [&[u8]; 6] = [b"", b".rodata", b".symtab", b".strtab", b".shstrtab", b".note.GNU-stack"];
+        assert_eq!(names, expected);
+        let symbols = sections.symbols(LE, file, elf::SHT_SYMTAB).unwrap();
+        let symbol = symbols.symbol(object::SymbolIndex(1)).unwrap();
+        assert_eq!(symbol.name(LE, symbols.strings()).unwrap(), SYMBOL.as_bytes());
+        assert!(symbol.is_definition(LE) && symbol.st_size(LE) == 7);
+        let section = sections.section(SectionIndex(symbol.st_shndx(LE).into())).unwrap();
+        assert_eq!(section.data(LE, file).unwrap(), b"modules");
+    }
+
+    #[test]
+    fn an_identification_is_found_at_any_offset() {
+        let file = object_file(&Ident::HOST, b"");
+        for shift in 0..9 {
+            let shifted = [vec![0; shift], file.clone()].concat();
+            let (ident, kind) = Ident::of(&shifted[shift..]).unwrap();
+            assert_eq!((ident.machine, kind), (Ident::HOST.machine, RELOCATABLE));
+        }
+        assert!(Ident::of(&file[..63]).is_none() && Ident::of(&file[1..]).is_none());
+    }
 }

@@ -4,47 +4,31 @@
 //! modules and those tables that gain an entry: segments, dynamic symbols, names, versions and hash table. The order of
 //! the symbols must not change, because relocations refer to them by index. Therefore the hash table is written in the
 //! older format (`DT_HASH`), which allows symbols in any order.
+//!
+//! The crate `object` declares the records of the format. Its own writers build files from their sections and assign
+//! offsets and addresses anew, so they are not used here.
 
-use super::elf::{
-    HEADER_SIZE, Ident, SECTION_SIZE, SEGMENT_SIZE, SHARED, SYMBOL, SYMBOL_SIZE, Section, align_up,
-    data_symbol, put, u16_at, u32_at, u64_at,
-};
+use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
+use object::pod::{self, Pod};
+use object::{LittleEndian as LE, U16, U32, U64};
 
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_PHDR: u32 = 6;
-const DT_HASH: usize = 4;
-const DT_STRTAB: usize = 5;
-const DT_SYMTAB: usize = 6;
-const DT_STRSZ: usize = 10;
-const DT_GNU_HASH: usize = 0x6fff_fef5;
-const DT_VERSYM: usize = 0x6fff_fff0;
-const SHT_HASH: u32 = 5;
-const SHF_ALLOC: u64 = 2;
+use super::elf::{Ident, SHARED, SYMBOL, data_symbol, index, put, records, section};
+
 /// Name of the section that contains the modules. The loader does not use sections, but tools such as `readelf` do.
 const SECTION: &str = ".anyfn.bundle";
-/// Version table index of a globally visible symbol (`VER_NDX_GLOBAL`).
-const VERSION_GLOBAL: u16 = 1;
-
-/// Location of a table of the library: its address in the loaded library and its offset in the file.
-#[derive(Clone, Copy)]
-struct Place {
-    address: usize,
-    offset: usize,
-}
 
 /// A shared library whose headers and tables have been located.
 struct Library<'a> {
-    file: &'a [u8],
-    /// Bytes of the segment table.
-    segments: &'a [u8],
-    /// Offset in the file and size in bytes of the dynamic table.
-    dynamic: (usize, usize),
-    symbols: Place,
-    symbol_count: usize,
-    strings: Place,
-    strings_size: usize,
-    versions: Option<Place>,
+    header: &'a FileHeader64<LE>,
+    segments: &'a [ProgramHeader64<LE>],
+    dynamic: &'a [Dyn64<LE>],
+    /// Offset in the file of `dynamic`.
+    dynamic_at: usize,
+    symbols: &'a [Sym64<LE>],
+    /// Offset in the file of `symbols`.
+    symbols_at: usize,
+    strings: &'a [u8],
+    versions: Option<&'a [U16<LE>]>,
 }
 
 type Fallible<T> = Result<T, String>;
@@ -53,117 +37,107 @@ fn damaged(what: &str) -> String {
     format!("it is damaged: {what} is not where the file says")
 }
 
+/// Returns `count` records at the offset `at` of a file. The table is called `what` in the error message.
+fn table<'a, T: Pod>(file: &'a [u8], at: usize, count: usize, what: &str) -> Fallible<&'a [T]> {
+    records(file, at, count).ok_or_else(|| damaged(what))
+}
+
 impl<'a> Library<'a> {
     fn parse(file: &'a [u8]) -> Fallible<Library<'a>> {
+        const SEGMENTS: &str = "the table of segments";
+        const DYNAMIC: &str = "the table of dynamic entries";
+        const SYMBOLS: &str = "the table of symbols";
+        const STRINGS: &str = "the names of symbols";
+        const VERSIONS: &str = "the versions of symbols";
+        const HASH: &str = "the hash table of symbols";
+
         let Some((ident, kind)) = Ident::of(file) else { return Err("it is no ELF file".to_owned()) };
         ident.check()?;
         if kind != SHARED {
             return Err("it is no shared library".to_owned());
         }
-        let header = || damaged("the header");
-        let (at, size, count) = (u64_at(file, 32), u16_at(file, 54), u16_at(file, 56));
-        let at = at.ok_or_else(header)?;
-        let count: usize = count.ok_or_else(header)?.into();
-        if size.map(usize::from) != Some(SEGMENT_SIZE) {
-            return Err(damaged("the table of segments"));
+        let (header, _) = pod::from_bytes::<FileHeader64<LE>>(file).map_err(|()| damaged("the header"))?;
+        if usize::from(header.e_phentsize.get(LE)) != size_of::<ProgramHeader64<LE>>() {
+            return Err(damaged(SEGMENTS));
         }
-        let end = at.checked_add(count * SEGMENT_SIZE);
-        let segments = end.and_then(|end| file.get(at..end)).ok_or_else(|| damaged("the table of segments"))?;
-        let mut this = Library {
-            file,
-            segments,
-            dynamic: (0, 0),
-            symbols: Place { address: 0, offset: 0 },
-            symbol_count: 0,
-            strings: Place { address: 0, offset: 0 },
-            strings_size: 0,
-            versions: None,
-        };
-        let dynamic = this.segments().find(|s| segment_kind(s) == PT_DYNAMIC).and_then(|s| {
-            let (at, size) = (u64_at(s, 8)?, u64_at(s, 32)?);
-            file.get(at..at.checked_add(size)?).map(|_| (at, size))
-        });
-        this.dynamic = dynamic.ok_or_else(|| damaged("the table of dynamic entries"))?;
-        let place = |tag: usize, what: &str| match this.dynamic_entry(tag) {
+        let segments: &[ProgramHeader64<LE>] =
+            table(file, index(header.e_phoff.get(LE)), header.e_phnum.get(LE).into(), SEGMENTS)?;
+        let segment = segments.iter().find(|segment| segment.p_type.get(LE) == elf::PT_DYNAMIC);
+        let segment = segment.ok_or_else(|| damaged(DYNAMIC))?;
+        let dynamic_at = index(segment.p_offset.get(LE));
+        let dynamic: &[Dyn64<LE>] =
+            table(file, dynamic_at, index(segment.p_filesz.get(LE)) / size_of::<Dyn64<LE>>(), DYNAMIC)?;
+
+        let offset = |tag: u32, what: &str| match dynamic_value(dynamic, tag) {
             None => Ok(None),
-            Some((_, address)) => match this.offset_of(address) {
-                Some(offset) => Ok(Some(Place { address, offset })),
-                None => Err(damaged(what)),
-            },
+            Some(address) => offset_of(segments, address).map(Some).ok_or_else(|| damaged(what)),
         };
-        let symbols =
-            place(DT_SYMTAB, "the table of symbols")?.ok_or_else(|| damaged("the table of symbols"))?;
-        let strings =
-            place(DT_STRTAB, "the names of symbols")?.ok_or_else(|| damaged("the names of symbols"))?;
-        let versions = place(DT_VERSYM, "the versions of symbols")?;
-        let hash = place(DT_HASH, "the hash table of symbols")?;
-        let gnu_hash = place(DT_GNU_HASH, "the hash table of symbols")?;
-        let count = match (hash, gnu_hash) {
-            (Some(hash), _) => u32_at(file, hash.offset + 4).map(|count| count as usize),
-            (None, Some(hash)) => count_by_gnu_hash(file, hash.offset),
+        let symbols_at = offset(elf::DT_SYMTAB, SYMBOLS)?.ok_or_else(|| damaged(SYMBOLS))?;
+        let strings_at = offset(elf::DT_STRTAB, STRINGS)?.ok_or_else(|| damaged(STRINGS))?;
+        let versions_at = offset(elf::DT_VERSYM, VERSIONS)?;
+        let count = match (offset(elf::DT_HASH, HASH)?, offset(elf::DT_GNU_HASH, HASH)?) {
+            (Some(at), _) => words(file, at).and_then(|words| Some(words.get(1)?.get(LE) as usize)),
+            (None, Some(at)) => count_by_gnu_hash(file, at),
             (None, None) => None,
         };
-        let strings_size = this.dynamic_entry(DT_STRSZ).map_or(0, |(_, size)| size);
-        this.symbol_count = count.ok_or_else(|| damaged("the hash table of symbols"))?;
-        (this.symbols, this.strings, this.versions, this.strings_size) =
-            (symbols, strings, versions, strings_size);
-        Ok(this)
-    }
-
-    fn segments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.segments.chunks_exact(SEGMENT_SIZE)
-    }
-
-    fn loaded(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.segments().filter(|segment| segment_kind(segment) == PT_LOAD)
-    }
-
-    /// Converts an address in the loaded library to an offset in the file. Returns `None` if no segment loads
-    /// that address from the file.
-    fn offset_of(&self, address: usize) -> Option<usize> {
-        self.loaded().find_map(|segment| {
-            let (offset, begin, size) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);
-            let inside = address.checked_sub(begin).filter(|inside| *inside < size)?;
-            offset.checked_add(inside)
+        let count = count.ok_or_else(|| damaged(HASH))?;
+        let strings_size = dynamic_value(dynamic, elf::DT_STRSZ).map_or(0, index);
+        let versions = versions_at.map(|at| table(file, at, count, VERSIONS)).transpose()?;
+        Ok(Library {
+            header,
+            segments,
+            dynamic,
+            dynamic_at,
+            symbols: table(file, symbols_at, count, SYMBOLS)?,
+            symbols_at,
+            strings: table(file, strings_at, strings_size, STRINGS)?,
+            versions,
         })
     }
 
-    /// Returns the offset in the file and the value of the first dynamic entry whose tag is `wanted`.
-    fn dynamic_entry(&self, wanted: usize) -> Option<(usize, usize)> {
-        self.dynamic_entries().find(|(_, tag, _)| *tag == wanted).map(|(at, _, value)| (at, value))
-    }
-
-    /// Iterates over the dynamic entries, each as its offset in the file, its tag and its value.
-    fn dynamic_entries(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<'a> {
-        let (file, (begin, size)) = (self.file, self.dynamic);
-        let entries = (begin..begin + size / 16 * 16).step_by(16);
-        entries
-            .map(move |at| (at, u64_at(file, at).unwrap_or(0), u64_at(file, at + 8).unwrap_or(0)))
-            .take_while(|(_, tag, _)| *tag != 0)
-    }
-
-    fn bytes(&self, place: Place, size: usize, what: &str) -> Fallible<&'a [u8]> {
-        let end = place.offset.checked_add(size);
-        end.and_then(|end| self.file.get(place.offset..end)).ok_or_else(|| damaged(what))
-    }
-
-    fn symbols(&self) -> Fallible<&'a [u8]> {
-        self.bytes(self.symbols, self.symbol_count.saturating_mul(SYMBOL_SIZE), "the table of symbols")
-    }
-
-    fn strings(&self) -> Fallible<&'a [u8]> {
-        self.bytes(self.strings, self.strings_size, "the names of symbols")
+    fn loaded(&self) -> impl Iterator<Item = &'a ProgramHeader64<LE>> + use<'a> {
+        self.segments.iter().filter(|segment| is_loaded(segment))
     }
 }
 
-fn segment_kind(segment: &[u8]) -> u32 {
-    u32_at(segment, 0).unwrap_or(0)
+fn is_loaded(segment: &ProgramHeader64<LE>) -> bool {
+    segment.p_type.get(LE) == elf::PT_LOAD
 }
 
-/// Returns the number of symbols, computed from a hash table in the newer format (`DT_GNU_HASH`). The table
-/// does not contain the number, so the function follows the last hash chain to its end.
+/// Returns the offset in the file of an address of the loaded library. `None` if no segment loads that address from the
+/// file.
+fn offset_of(segments: &[ProgramHeader64<LE>], address: u64) -> Option<usize> {
+    segments.iter().filter(|segment| is_loaded(segment)).find_map(|segment| {
+        let inside = address.checked_sub(segment.p_vaddr.get(LE))?;
+        let offset = segment.p_offset.get(LE).checked_add(inside)?;
+        usize::try_from(offset).ok().filter(|_| inside < segment.p_filesz.get(LE))
+    })
+}
+
+/// Returns the entries of a dynamic table before its end.
+fn dynamic_entries(dynamic: &[Dyn64<LE>]) -> impl Iterator<Item = &Dyn64<LE>> {
+    dynamic.iter().take_while(|entry| entry.d_tag.get(LE) != u64::from(elf::DT_NULL))
+}
+
+/// Returns the value of the first dynamic entry whose tag is `tag`.
+fn dynamic_value(dynamic: &[Dyn64<LE>], tag: u32) -> Option<u64> {
+    let entry = dynamic_entries(dynamic).find(|entry| entry.d_tag.get(LE) == u64::from(tag));
+    entry.map(|entry| entry.d_val.get(LE))
+}
+
+/// Returns the rest of a file, from the offset `at`, as 32-bit integers.
+fn words(file: &[u8], at: usize) -> Option<&[U32<LE>]> {
+    records(file, at, file.len().checked_sub(at)? / size_of::<U32<LE>>())
+}
+
+/// Returns the number of symbols according to a hash table in the newer format (`DT_GNU_HASH`). The table does not
+/// contain the number, so the function follows the last hash chain to its end.
+///
+/// `GnuHashTable::symbol_table_length` of `object` does the same, but does not distinguish a table without entries, which
+/// is valid, from a damaged one.
 fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
-    let number = |index: usize| u32_at(file, at.checked_add(index.checked_mul(4)?)?).map(|n| n as usize);
+    let words = words(file, at)?;
+    let number = |index: usize| words.get(index).map(|word| word.get(LE) as usize);
     let (buckets, first, filter) = (number(0)?, number(1)?, number(2)?);
     let buckets_at = 4 + 2 * filter;
     let mut last = 0;
@@ -180,244 +154,244 @@ fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Computes the hash of a symbol's name for the older format of hash tables (`DT_HASH`).
-fn hash(name: &[u8]) -> u32 {
-    name.iter().fold(0u32, |hash, byte| {
-        let hash = (hash << 4).wrapping_add((*byte).into());
-        let high = hash & 0xf000_0000;
-        (hash ^ (high >> 24)) & !high
-    })
-}
-
-fn name_at(strings: &[u8], at: usize) -> &[u8] {
-    let rest = strings.get(at..).unwrap_or_default();
+fn name_of<'a>(symbol: &Sym64<LE>, strings: &'a [u8]) -> &'a [u8] {
+    let rest = strings.get(symbol.st_name.get(LE) as usize..).unwrap_or_default();
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+fn is_defined(symbol: &Sym64<LE>) -> bool {
+    symbol.st_shndx.get(LE) != elf::SHN_UNDEF
+}
+
 /// Builds a hash table in the older format (`DT_HASH`) over all defined symbols.
-fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
-    let count = symbols.len() / SYMBOL_SIZE;
-    let bucket_count = (count / 2).max(1) | 1;
-    let (mut buckets, mut chain) = (vec![0u32; bucket_count], vec![0u32; count]);
+fn hash_table(symbols: &[Sym64<LE>], strings: &[u8]) -> Vec<U32<LE>> {
+    let bucket_count = (symbols.len() / 2).max(1) | 1;
+    let (mut buckets, mut chain) = (vec![0u32; bucket_count], vec![0u32; symbols.len()]);
     // In reverse order, so that the first symbol comes first in its chain.
-    for (at, symbol) in symbols.chunks_exact(SYMBOL_SIZE).enumerate().skip(1).rev() {
-        if u16_at(symbol, 6).unwrap_or(0) != 0 {
-            let name = name_at(strings, u32_at(symbol, 0).unwrap_or(0) as usize);
-            let bucket = &mut buckets[hash(name) as usize % bucket_count];
+    for (at, symbol) in symbols.iter().enumerate().skip(1).rev() {
+        if is_defined(symbol) {
+            let bucket = &mut buckets[elf::hash(name_of(symbol, strings)) as usize % bucket_count];
             chain[at] = core::mem::replace(bucket, at as u32);
         }
     }
-    let all = [vec![bucket_count as u32, count as u32], buckets, chain].concat();
-    all.iter().flat_map(|number| number.to_le_bytes()).collect()
+    let all = [vec![bucket_count as u32, symbols.len() as u32], buckets, chain].concat();
+    all.into_iter().map(|number| U32::new(LE, number)).collect()
 }
 
-/// Returns the index of the symbol [`SYMBOL`] if the library defines it, that is, if the library already
-/// contains modules.
-fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
-    let strings = library.strings()?;
-    let is_it = |symbol: &[u8]| {
-        let is_defined = u16_at(symbol, 6).unwrap_or(0) != 0;
-        is_defined && name_at(strings, u32_at(symbol, 0).unwrap_or(0) as usize) == SYMBOL.as_bytes()
-    };
-    Ok(library.symbols()?.chunks_exact(SYMBOL_SIZE).position(is_it))
+/// Returns the index of [`SYMBOL`] if a library defines it, which means that the library carries modules already.
+fn carried(library: &Library<'_>) -> Option<usize> {
+    let is_it =
+        |symbol: &Sym64<LE>| is_defined(symbol) && name_of(symbol, library.strings) == SYMBOL.as_bytes();
+    library.symbols.iter().position(is_it)
 }
 
 /// Returns true if the library with the content `file` already contains modules.
 pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
-    Ok(carried(&Library::parse(file)?)?.is_some())
+    Ok(carried(&Library::parse(file)?).is_some())
+}
+
+/// A table that has moved to the new segment, as the section table has to describe it.
+struct Moved {
+    /// Address of the table before.
+    from: u64,
+    /// Offset of the table in the new segment.
+    to: usize,
+    /// Size of the table in bytes.
+    size: usize,
+    /// Type of the table's section, if it changes.
+    kind: Option<u32>,
+}
+
+/// Location of something in the new file: its address once loaded, its offset in the file, and its size in bytes.
+#[derive(Clone, Copy)]
+struct Place {
+    address: u64,
+    offset: usize,
+    size: usize,
 }
 
 /// Returns a copy of the library with `data` embedded as [`SYMBOL`]. If the library already contains such
 /// data, `data` replaces it.
 pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let library = Library::parse(file)?;
-    let known = carried(&library)?;
-    let section_count: usize = u16_at(file, 60).unwrap_or(0).into();
-    let section: u16 = if section_count == 0 { 1 } else { section_count as u16 };
-    if section >= 0xff00 || library.segments.len() / SEGMENT_SIZE >= 0xfffe {
+    let section_count = library.header.e_shnum.get(LE);
+    let section_index = section_count.max(1);
+    if section_index >= elf::SHN_LORESERVE || library.segments.len() + 1 >= usize::from(elf::PN_XNUM) {
         return Err("it has too many sections or segments".to_owned());
     }
 
-    let align = library.loaded().filter_map(|s| u64_at(s, 48)).max().unwrap_or(0).max(0x1000);
-    let end = library.loaded().filter_map(|s| u64_at(s, 16)?.checked_add(u64_at(s, 40)?)).max();
-    let Some(end) = end.filter(|end| align.is_power_of_two() && *end < usize::MAX >> 2 && align < 1 << 30)
-    else {
+    let align = library.loaded().map(|segment| segment.p_align.get(LE)).max().unwrap_or(0).max(0x1000);
+    let end = library.loaded().filter_map(|s| s.p_vaddr.get(LE).checked_add(s.p_memsz.get(LE))).max();
+    let Some(end) = end.filter(|end| align.is_power_of_two() && *end < u64::MAX >> 2 && align < 1 << 30) else {
         return Err(damaged("a segment"));
     };
-    let begin = align_up(file.len(), 16);
-    let address = align_up(end, align) + begin % align;
+    let begin = file.len().next_multiple_of(16);
+    let address = end.next_multiple_of(align) + begin as u64 % align;
 
     // Content of the new segment.
     let mut content = Vec::new();
     let mut add = |bytes: &[u8], align: usize| {
-        content.resize(align_up(content.len(), align), 0);
+        content.resize(content.len().next_multiple_of(align), 0);
         content.extend_from_slice(bytes);
         content.len() - bytes.len()
     };
-    let segments_at = add(&vec![0; library.segments.len() + SEGMENT_SIZE], 16);
+    let segments_size = (library.segments.len() + 1) * size_of::<ProgramHeader64<LE>>();
+    let segments_at = add(&vec![0; segments_size], 16);
     let data_at = add(data, 16);
-    let mut symbols = library.symbols()?.to_vec();
-    let mut strings = library.strings()?.to_vec();
+    let data_place = Place { address: address + data_at as u64, offset: begin + data_at, size: data.len() };
+    let mut symbols = library.symbols.to_vec();
+    let mut strings = library.strings.to_vec();
     let mut tables = None;
-    let data_address = (address + data_at) as u64;
-    match known {
+    let symbol = |name: u32| data_symbol(name, section_index, data_place.address, data.len() as u64);
+    match carried(&library) {
         Some(known) => {
-            let name = u32_at(&symbols, known * SYMBOL_SIZE).unwrap_or(0);
-            let symbol = data_symbol(name, section, data_address, data.len() as u64);
-            symbols[known * SYMBOL_SIZE..][..SYMBOL_SIZE].copy_from_slice(&symbol);
+            let name = symbols[known].st_name.get(LE);
+            symbols[known] = symbol(name);
         }
         None => {
             let name = u32::try_from(strings.len()).map_err(|_| "it has too many names".to_owned())?;
             strings.extend_from_slice(SYMBOL.as_bytes());
             strings.push(0);
-            symbols.extend(data_symbol(name, section, data_address, data.len() as u64));
-            let versions = match library.versions {
-                Some(place) => {
-                    let old = library.bytes(place, library.symbol_count * 2, "the versions of symbols")?;
-                    Some([old, &VERSION_GLOBAL.to_le_bytes()].concat())
-                }
-                None => None,
-            };
+            symbols.push(symbol(name));
             let hash = hash_table(&symbols, &strings);
-            let symbols_at = add(&symbols, 8);
-            let hash_at = add(&hash, 8);
-            let versions = versions.map(|versions| (add(&versions, 8), versions.len()));
+            let symbols_at = add(pod::bytes_of_slice(&symbols), 8);
+            let hash_at = add(pod::bytes_of_slice(&hash), 8);
+            let versions = library.versions.map(|old| {
+                let mut versions = old.to_vec();
+                versions.push(U16::new(LE, elf::VER_NDX_GLOBAL));
+                (add(pod::bytes_of_slice(&versions), 8), size_of_val(&versions[..]))
+            });
             let strings_at = add(&strings, 1);
-            tables = Some((symbols_at, (hash_at, hash.len()), versions, strings_at));
+            tables = Some((symbols_at, (hash_at, size_of_val(&hash[..])), versions, strings_at));
         }
     }
 
     let mut out = file.to_vec();
     out.resize(begin, 0);
-    // Each table that has moved: its old address, its offset in the segment, its size, and its section type if that
-    // changes.
-    let mut moved: Vec<(usize, usize, usize, Option<u32>)> = Vec::new();
+    let mut moved: Vec<Moved> = Vec::new();
     let mut fine = true;
     if let Some((symbols_at, (hash_at, hash_size), versions, strings_at)) = tables {
         // A library may have a hash table of each format. Then the new table takes the entry of the older one, and the
         // other entry is dropped.
-        let has_both = [DT_HASH, DT_GNU_HASH].iter().all(|tag| library.dynamic_entry(*tag).is_some());
-        let mut entries: Vec<usize> = Vec::new();
-        for (_, tag, value) in library.dynamic_entries() {
-            entries.extend(match tag {
-                DT_SYMTAB => [tag, address + symbols_at],
-                DT_STRTAB => [tag, address + strings_at],
-                DT_STRSZ => [tag, strings.len()],
-                DT_GNU_HASH if has_both => continue,
-                DT_HASH | DT_GNU_HASH => [DT_HASH, address + hash_at],
-                DT_VERSYM => [tag, versions.map_or(value, |(at, _)| address + at)],
-                _ => [tag, value],
-            });
-            match tag {
-                DT_SYMTAB => moved.push((value, symbols_at, symbols.len(), None)),
-                DT_STRTAB => moved.push((value, strings_at, strings.len(), None)),
-                DT_HASH | DT_GNU_HASH => moved.push((value, hash_at, hash_size, Some(SHT_HASH))),
-                DT_VERSYM => moved.extend(versions.map(|(at, size)| (value, at, size, None))),
-                _ => {}
-            }
+        let has_both =
+            [elf::DT_HASH, elf::DT_GNU_HASH].iter().all(|tag| dynamic_value(library.dynamic, *tag).is_some());
+        let mut entries: Vec<Dyn64<LE>> = Vec::new();
+        for entry in dynamic_entries(library.dynamic) {
+            let (tag, value) = (entry.d_tag.get(LE), entry.d_val.get(LE));
+            let mut move_to = |to: usize, size: usize, kind: Option<u32>| {
+                moved.push(Moved { from: value, to, size, kind });
+                address + to as u64
+            };
+            let (tag, value) = match u32::try_from(tag) {
+                Ok(elf::DT_SYMTAB) => (tag, move_to(symbols_at, size_of_val(&symbols[..]), None)),
+                Ok(elf::DT_STRTAB) => (tag, move_to(strings_at, strings.len(), None)),
+                Ok(elf::DT_STRSZ) => (tag, strings.len() as u64),
+                Ok(elf::DT_GNU_HASH) if has_both => continue,
+                Ok(elf::DT_HASH | elf::DT_GNU_HASH) => {
+                    (u64::from(elf::DT_HASH), move_to(hash_at, hash_size, Some(elf::SHT_HASH)))
+                }
+                Ok(elf::DT_VERSYM) => (tag, versions.map_or(value, |(at, size)| move_to(at, size, None))),
+                _ => (tag, value),
+            };
+            entries.push(Dyn64 { d_tag: U64::new(LE, tag), d_val: U64::new(LE, value) });
         }
         // The dynamic table never grows.
-        entries.resize(library.dynamic.1 / 16 * 2, 0);
-        let entries: Vec<u8> = entries.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
-        fine &= put(&mut out, library.dynamic.0, &entries);
+        let end = Dyn64 { d_tag: U64::new(LE, elf::DT_NULL.into()), d_val: U64::new(LE, 0) };
+        entries.resize(library.dynamic.len(), end);
+        fine &= put(&mut out, library.dynamic_at, pod::bytes_of_slice(&entries));
     } else {
-        fine &= put(&mut out, library.symbols.offset, &symbols);
+        fine &= put(&mut out, library.symbols_at, pod::bytes_of_slice(&symbols));
     }
 
     let segment = new_segment(begin, address, content.len(), align);
     let mut segments = Vec::new();
-    let last =
-        library.segments.chunks_exact(SEGMENT_SIZE).rposition(|s| segment_kind(s) == PT_LOAD).unwrap_or(0);
-    for (index, old) in library.segments().enumerate() {
-        let mut old = old.to_vec();
-        if segment_kind(&old) == PT_PHDR {
-            let (offset, address) = ((begin + segments_at) as u64, (address + segments_at) as u64);
-            let size = (library.segments.len() + SEGMENT_SIZE) as u64;
-            fine &= put(&mut old, 8, &[offset, address, address, size, size].map(u64::to_le_bytes).concat());
+    let last = library.segments.iter().rposition(is_loaded).unwrap_or(0);
+    for (index, old) in library.segments.iter().enumerate() {
+        let mut old = *old;
+        if old.p_type.get(LE) == elf::PT_PHDR {
+            old.p_offset.set(LE, (begin + segments_at) as u64);
+            old.p_vaddr.set(LE, address + segments_at as u64);
+            old.p_paddr.set(LE, address + segments_at as u64);
+            old.p_filesz.set(LE, segments_size as u64);
+            old.p_memsz.set(LE, segments_size as u64);
         }
-        segments.extend(old);
+        segments.push(old);
         if index == last {
-            segments.extend_from_slice(&segment);
+            segments.push(segment);
         }
     }
-    fine &= put(&mut content, segments_at, &segments);
+    fine &= put(&mut content, segments_at, pod::bytes_of_slice(&segments));
     out.extend_from_slice(&content);
-    fine &= put(&mut out, 32, &((begin + segments_at) as u64).to_le_bytes());
-    fine &= put(&mut out, 56, &((segments.len() / SEGMENT_SIZE) as u16).to_le_bytes());
-    let data_place = Place { address: address + data_at, offset: begin + data_at };
+    let mut header = *library.header;
+    header.e_phoff.set(LE, (begin + segments_at) as u64);
+    header.e_phnum.set(LE, segments.len() as u16);
     if section_count > 0 {
-        add_section(&mut out, section_count, &moved, (begin, address), (data_place, data.len()))?;
+        add_section(&mut out, &mut header, &moved, (begin, address), data_place)?;
     }
+    fine &= put(&mut out, 0, pod::bytes_of(&header));
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// Returns the program header of a loadable read-only segment.
-fn new_segment(offset: usize, address: usize, size: usize, align: usize) -> Vec<u8> {
-    const READ: u32 = 4;
-    let numbers = [offset, address, address, size, size, align].map(|number| (number as u64).to_le_bytes());
-    [&PT_LOAD.to_le_bytes()[..], &READ.to_le_bytes(), &numbers.concat()].concat()
+/// Returns the program header of a read-only segment that is loaded.
+fn new_segment(offset: usize, address: u64, size: usize, align: u64) -> ProgramHeader64<LE> {
+    ProgramHeader64 {
+        p_type: U32::new(LE, elf::PT_LOAD),
+        p_flags: U32::new(LE, elf::PF_R),
+        p_offset: U64::new(LE, offset as u64),
+        p_vaddr: U64::new(LE, address),
+        p_paddr: U64::new(LE, address),
+        p_filesz: U64::new(LE, size as u64),
+        p_memsz: U64::new(LE, size as u64),
+        p_align: U64::new(LE, align),
+    }
 }
 
-/// Rewrites the section table, which is only read by tools: updates the sections of the tables that have
-/// moved, and adds a section for the modules.
+/// Rewrites the section table, which only tools read. Updates the sections of the tables that have moved to the new
+/// segment, which begins at the offset `begin` and the address `address`, and adds a section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
-    count: usize,
-    moved: &[(usize, usize, usize, Option<u32>)],
-    (begin, address): (usize, usize),
-    (data, data_size): (Place, usize),
+    header: &mut FileHeader64<LE>,
+    moved: &[Moved],
+    (begin, address): (usize, u64),
+    data: Place,
 ) -> Fallible<()> {
-    let wrong = || damaged("the table of sections");
-    let at = u64_at(out, 40).ok_or_else(wrong)?;
-    let names: usize = u16_at(out, 62).ok_or_else(wrong)?.into();
-    let end = at.checked_add(count * SECTION_SIZE).ok_or_else(wrong)?;
-    let mut table = out.get(at..end).ok_or_else(wrong)?.to_vec();
-    let header = table.get(names * SECTION_SIZE..).filter(|_| names < count).ok_or_else(wrong)?;
-    let (names_at, names_size) = u64_at(header, 24)
-        .zip(u64_at(header, 32))
-        .filter(|(at, size)| at.checked_add(*size).is_some())
-        .ok_or_else(wrong)?;
-    let mut all_names = out.get(names_at..names_at + names_size).ok_or_else(wrong)?.to_vec();
+    const WHAT: &str = "the table of sections";
+    let (count, names) = (header.e_shnum.get(LE), usize::from(header.e_shstrndx.get(LE)));
+    let old: &[SectionHeader64<LE>] = table(out, index(header.e_shoff.get(LE)), count.into(), WHAT)?;
+    let mut sections = old.to_vec();
+    let old = sections.get(names).ok_or_else(|| damaged(WHAT))?;
+    let all_names: &[u8] = table(out, index(old.sh_offset.get(LE)), index(old.sh_size.get(LE)), WHAT)?;
+    let mut all_names = all_names.to_vec();
     let name = all_names.len() as u32;
     all_names.extend_from_slice(SECTION.as_bytes());
     all_names.push(0);
 
-    let mut fine = true;
-    for header in table.chunks_exact_mut(SECTION_SIZE) {
-        let is_loaded = u64_at(header, 8).unwrap_or(0) as u64 & SHF_ALLOC != 0;
-        let old = u64_at(header, 16).filter(|_| is_loaded);
-        let Some((_, to, size, kind)) = moved.iter().find(|(from, ..)| Some(*from) == old) else { continue };
-        let numbers = [address + to, begin + to, *size].map(|number| (number as u64).to_le_bytes());
-        fine &= put(header, 16, &numbers.concat());
-        if let Some(kind) = kind {
-            fine &= put(header, 4, &kind.to_le_bytes());
-            fine &= put(header, 56, &4u64.to_le_bytes());
+    for section in &mut sections {
+        let is_loaded = section.sh_flags.get(LE) & u64::from(elf::SHF_ALLOC) != 0;
+        let old = section.sh_addr.get(LE);
+        let Some(table) = moved.iter().find(|table| is_loaded && table.from == old) else { continue };
+        section.sh_addr.set(LE, address + table.to as u64);
+        section.sh_offset.set(LE, (begin + table.to) as u64);
+        section.sh_size.set(LE, table.size as u64);
+        if let Some(kind) = table.kind {
+            section.sh_type.set(LE, kind);
+            section.sh_entsize.set(LE, 4);
         }
     }
-    let names_at = out.len();
+    sections[names].sh_offset.set(LE, out.len() as u64);
+    sections[names].sh_size.set(LE, all_names.len() as u64);
     out.extend_from_slice(&all_names);
-    let place = [names_at, all_names.len()].map(|number| (number as u64).to_le_bytes());
-    fine &= put(&mut table, names * SECTION_SIZE + 24, &place.concat());
-    let section = Section {
-        name,
-        kind: 1,
-        flags: SHF_ALLOC,
-        address: data.address as u64,
-        offset: data.offset as u64,
-        size: data_size as u64,
-        align: 16,
-        ..Section::default()
-    };
-    table.extend(section.to_bytes());
-    out.resize(align_up(out.len(), 8), 0);
-    let at = out.len();
-    out.extend_from_slice(&table);
-    fine &= put(out, 40, &(at as u64).to_le_bytes());
-    fine &= put(out, 60, &(count as u16 + 1).to_le_bytes());
-    if fine { Ok(()) } else { Err(wrong()) }
+    sections.push(SectionHeader64 {
+        sh_flags: U64::new(LE, elf::SHF_ALLOC.into()),
+        sh_addr: U64::new(LE, data.address),
+        ..section(name, elf::SHT_PROGBITS, (data.offset, data.size), 16)
+    });
+    out.resize(out.len().next_multiple_of(8), 0);
+    header.e_shoff.set(LE, out.len() as u64);
+    header.e_shnum.set(LE, count + 1);
+    out.extend_from_slice(pod::bytes_of_slice(&sections));
+    Ok(())
 }
-
-const _: () = assert!(HEADER_SIZE == 64);
 
 #[cfg(test)]
 mod tests {
@@ -442,26 +416,22 @@ mod tests {
             assert!(!carries(&file).unwrap() && carries(&once).unwrap());
             let twice = embed(&once, &[7; 100_000]).unwrap();
             let library = Library::parse(&twice).unwrap();
-            let symbol =
-                &library.symbols().unwrap()[carried(&library).unwrap().unwrap() * SYMBOL_SIZE..][..SYMBOL_SIZE];
-            let (address, size) = (u64_at(symbol, 8).unwrap(), u64_at(symbol, 16).unwrap());
-            let at = library.offset_of(address).unwrap();
+            let symbol = &library.symbols[carried(&library).unwrap()];
+            let at = offset_of(library.segments, symbol.st_value.get(LE)).unwrap();
+            let size = index(symbol.st_size.get(LE));
             assert_eq!(twice[at..at + size], [7; 100_000]);
             // The original content is still there, at its original location.
             let before = Library::parse(&file).unwrap();
             for segment in before.loaded() {
-                let (at, size) = (u64_at(segment, 8).unwrap(), u64_at(segment, 32).unwrap());
+                let (at, size) = (index(segment.p_offset.get(LE)), index(segment.p_filesz.get(LE)));
                 let same =
                     file[at..at + size].iter().zip(&twice[at..at + size]).filter(|(one, other)| one == other);
                 assert!(size - same.count() < 200, "only the header and dynamic entries change");
             }
             let names = |library: &Library<'_>| -> Vec<Vec<u8>> {
-                let (symbols, strings) = (library.symbols().unwrap(), library.strings().unwrap());
-                let names =
-                    symbols.chunks_exact(SYMBOL_SIZE).map(|s| name_at(strings, u32_at(s, 0).unwrap() as usize));
-                names.map(<[u8]>::to_vec).collect()
+                library.symbols.iter().map(|symbol| name_of(symbol, library.strings).to_vec()).collect()
             };
-            assert_eq!(names(&library)[..before.symbol_count], names(&before));
+            assert_eq!(names(&library)[..before.symbols.len()], names(&before));
         }
     }
 
@@ -479,13 +449,14 @@ mod tests {
         let (mut rounds, mut refused) = (0u64, 0u64);
         for _ in anyfn_random::rounds(200, 1) {
             let mut file = seeds[next() % seeds.len()].clone();
-            let dynamic = Library::parse(&file).unwrap().dynamic;
+            let library = Library::parse(&file).unwrap();
+            let dynamic = (library.dynamic_at, size_of_val(library.dynamic));
             for _ in 0..1 + next() % 6 {
                 let at = match next() % 4 {
                     0 => next() % file.len(),
                     1 => next() % file.len().min(0x400),
                     2 => dynamic.0 + next() % dynamic.1.max(1),
-                    _ => next() % HEADER_SIZE,
+                    _ => next() % size_of::<FileHeader64<LE>>(),
                 };
                 let words = [0, 1, u64::MAX, i64::MAX as u64, 1 << 32, 0xffff_fff8, file.len() as u64];
                 match next() % 4 {

@@ -13,6 +13,9 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use object::elf::{self, Dyn64, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
+use object::{LittleEndian as LE, U16, U32, U64, pod};
+
 use super::Library;
 use crate::elf::MACHINE;
 
@@ -62,12 +65,7 @@ fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
     CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
 }
 
-const EHDR: usize = 64;
-const PHDR: usize = 56;
-const DYN: usize = 16;
-const SYM: usize = 24;
-
-/// Returns the content of a scope library called `soname`, which needs the files `library` and `runtime`.
+/// Returns the content of a scope library, which needs the files `library` and `runtime` and has the name `soname`.
 fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     let mut strings = Vec::from([0u8]);
     let mut put = |text: &[u8]| {
@@ -77,67 +75,89 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
         at
     };
     let names = [put(library.to_bytes()), put(runtime.to_bytes()), put(soname)];
+    const SEGMENTS: usize = 3;
     const ENTRIES: usize = 9;
-    let dynamic = EHDR + 3 * PHDR;
-    let hash = dynamic + ENTRIES * DYN;
-    let symbols = hash + 16;
-    let string_table = symbols + SYM;
+    let dynamic = size_of::<FileHeader64<LE>>() + SEGMENTS * size_of::<ProgramHeader64<LE>>();
+    let hash = dynamic + ENTRIES * size_of::<Dyn64<LE>>();
+    let symbols = hash + 4 * size_of::<U32<LE>>();
+    let string_table = symbols + size_of::<Sym64<LE>>();
     let size = string_table + strings.len();
 
-    let mut out = Vec::with_capacity(size);
-    header(&mut out);
     // Writable, because some dynamic loaders write addresses into the dynamic section.
-    let (read_write, align) = (6, 0x10000);
-    segment(&mut out, 1, read_write, 0, size, align);
-    segment(&mut out, 2, read_write, dynamic, ENTRIES * DYN, 8);
-    // States that no executable stack is needed; without it, the stack would become executable.
-    segment(&mut out, 0x6474_e551, read_write, 0, 0, 16);
-    let entries: [(u64, u64); ENTRIES] = [
-        (1, names[0]),
-        (1, names[1]),
-        (14, names[2]),
-        (4, hash as u64),
-        (5, string_table as u64),
-        (6, symbols as u64),
-        (10, strings.len() as u64),
-        (11, SYM as u64),
-        (0, 0),
+    let read_write = elf::PF_R | elf::PF_W;
+    let segments: [ProgramHeader64<LE>; SEGMENTS] = [
+        segment(elf::PT_LOAD, read_write, 0, size, 0x10000),
+        segment(elf::PT_DYNAMIC, read_write, dynamic, hash - dynamic, 8),
+        // States that no executable stack is needed; without it, the stack would become executable.
+        segment(elf::PT_GNU_STACK, read_write, 0, 0, 16),
     ];
-    for (tag, value) in entries {
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&value.to_le_bytes());
-    }
+    let entries: [(u32, u64); ENTRIES] = [
+        (elf::DT_NEEDED, names[0]),
+        (elf::DT_NEEDED, names[1]),
+        (elf::DT_SONAME, names[2]),
+        (elf::DT_HASH, hash as u64),
+        (elf::DT_STRTAB, string_table as u64),
+        (elf::DT_SYMTAB, symbols as u64),
+        (elf::DT_STRSZ, strings.len() as u64),
+        (elf::DT_SYMENT, size_of::<Sym64<LE>>() as u64),
+        (elf::DT_NULL, 0),
+    ];
+    let entries =
+        entries.map(|(tag, value)| Dyn64 { d_tag: U64::new(LE, tag.into()), d_val: U64::new(LE, value) });
     // A hash table with one bucket and one symbol, the empty one.
-    for word in [1u32, 1, 0, 0] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.extend_from_slice(&[0; SYM]);
-    out.extend_from_slice(&strings);
-    out
+    let hash_table = [1, 1, 0, 0].map(|word| U32::new(LE, word));
+    [
+        pod::bytes_of(&header()),
+        pod::bytes_of_slice(&segments),
+        pod::bytes_of_slice(&entries),
+        pod::bytes_of_slice(&hash_table),
+        pod::bytes_of(&Sym64::<LE>::default()),
+        strings.as_slice(),
+    ]
+    .concat()
 }
 
-fn header(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    for half in [3, MACHINE] {
-        out.extend_from_slice(&half.to_le_bytes());
-    }
-    out.extend_from_slice(&1u32.to_le_bytes());
-    for word in [0u64, EHDR as u64, 0] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.extend_from_slice(&0u32.to_le_bytes());
-    for half in [EHDR as u16, PHDR as u16, 3, 64, 0, 0] {
-        out.extend_from_slice(&half.to_le_bytes());
+/// Returns the file header of a library with three segments, whose headers follow it, and no sections.
+fn header() -> FileHeader64<LE> {
+    FileHeader64 {
+        e_ident: elf::Ident {
+            magic: elf::ELFMAG,
+            class: elf::ELFCLASS64,
+            data: elf::ELFDATA2LSB,
+            version: elf::EV_CURRENT,
+            os_abi: elf::ELFOSABI_NONE,
+            abi_version: 0,
+            padding: [0; 7],
+        },
+        e_type: U16::new(LE, elf::ET_DYN),
+        e_machine: U16::new(LE, MACHINE),
+        e_version: U32::new(LE, elf::EV_CURRENT.into()),
+        e_entry: U64::new(LE, 0),
+        e_phoff: U64::new(LE, size_of::<FileHeader64<LE>>() as u64),
+        e_shoff: U64::new(LE, 0),
+        e_flags: U32::new(LE, 0),
+        e_ehsize: U16::new(LE, size_of::<FileHeader64<LE>>() as u16),
+        e_phentsize: U16::new(LE, size_of::<ProgramHeader64<LE>>() as u16),
+        e_phnum: U16::new(LE, 3),
+        e_shentsize: U16::new(LE, size_of::<SectionHeader64<LE>>() as u16),
+        e_shnum: U16::new(LE, 0),
+        e_shstrndx: U16::new(LE, 0),
     }
 }
 
-fn segment(out: &mut Vec<u8>, kind: u32, flags: u32, at: usize, size: usize, align: u64) {
-    out.extend_from_slice(&kind.to_le_bytes());
-    out.extend_from_slice(&flags.to_le_bytes());
-    for word in [at, at, at, size, size] {
-        out.extend_from_slice(&(word as u64).to_le_bytes());
+/// Returns the program header of the `size` bytes at the offset `at`, which is also their address.
+fn segment(kind: u32, flags: u32, at: usize, size: usize, align: u64) -> ProgramHeader64<LE> {
+    let (at, size) = (U64::new(LE, at as u64), U64::new(LE, size as u64));
+    ProgramHeader64 {
+        p_type: U32::new(LE, kind),
+        p_flags: U32::new(LE, flags),
+        p_offset: at,
+        p_vaddr: at,
+        p_paddr: at,
+        p_filesz: size,
+        p_memsz: size,
+        p_align: U64::new(LE, align),
     }
-    out.extend_from_slice(&align.to_le_bytes());
 }
 
 #[cfg(test)]
@@ -152,7 +172,6 @@ pub(crate) mod tests {
     #[test]
     fn the_image_needs_both_files() {
         use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-        use object::{LittleEndian as LE, elf};
         let image = image(c"/a/lib.so", c"/b/run.so", b"scope.so");
         let header = elf::FileHeader64::<LE>::parse(&*image).unwrap();
         let segments = header.program_headers(LE, &*image).unwrap();
