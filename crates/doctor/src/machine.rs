@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyfn::register;
-use anyfn_runtime::threads;
+use anyfn_runtime::{cgroup, threads};
 
 use super::{Check, Status, bytes};
 
@@ -40,7 +40,7 @@ fn worker_threads() -> Vec<Check> {
     if let Some(affinity) = affinity {
         why.push_str(&format!("; allowed: {affinity}"));
     }
-    match threads::processor_quota() {
+    match cgroup::processor_quota() {
         Some(quota) => why.push_str(&format!("; a control group leaves the time of {quota:.2} of them")),
         None => why.push_str("; no control group limits their time"),
     }
@@ -78,7 +78,7 @@ fn memory() -> Check {
             why.push(format!("{what} is limited to {}", bytes(limit.rlim_cur)));
         }
     }
-    match control_group_limit() {
+    match cgroup::memory_limit() {
         Some(limit) => why.push(format!("a control group limits memory to {}", bytes(limit))),
         None => why.push("no control group limits it".to_owned()),
     }
@@ -90,35 +90,6 @@ fn memory() -> Check {
     block.resize(TRIED, 1);
     std::hint::black_box(&block);
     Check::new("memory", Status::Ok, done, why.join("; "))
-}
-
-/// Returns the smallest memory limit of the control groups (version 1 or 2) of this process.
-fn control_group_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let root = Path::new("/sys/fs/cgroup");
-    let mut least = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (parts.next()?, parts.next()?);
-        let (root, file) = match controllers {
-            "" => (root.to_path_buf(), "memory.max"),
-            list if list.split(',').any(|name| name == "memory") => {
-                (root.join("memory"), "memory.limit_in_bytes")
-            }
-            _ => continue,
-        };
-        let folder = root.join(group.trim_start_matches('/'));
-        // In a container, the files of the group itself may be found at the root.
-        for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
-            let limit =
-                fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
-            // Version 1 represents the absence of a limit by a huge number.
-            if let Some(limit) = limit.filter(|limit| *limit < 1 << 60) {
-                least = Some(least.map_or(limit, |known: u64| known.min(limit)));
-            }
-        }
-    }
-    least
 }
 
 /// Checks the folders that anyfn writes to: the cache folder and the folder for temporary files.

@@ -8,6 +8,7 @@
 extern crate anyfn_loader as _;
 
 mod backend;
+pub mod cgroup;
 pub mod device;
 pub mod profile;
 pub mod suite;

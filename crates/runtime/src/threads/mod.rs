@@ -7,9 +7,8 @@
 //! its own threads runs the tasks itself after [`set_launcher`].
 //!
 //! In reading order: `job` (one launch), `pool` (the workers), `place` (where they wake), `host` (the threads of the
-//! host), `size`, `cgroup`, `fork`, `worker`, `waiting`, `sync`.
+//! host), `size`, `fork`, `worker`, `waiting`, `sync`.
 
-mod cgroup;
 mod fork;
 mod host;
 mod job;
@@ -21,7 +20,6 @@ mod waiting;
 mod worker;
 
 use core::ffi::{c_int, c_void};
-use std::path::Path;
 
 use anyfn::abi::TVMParallelGroupEnv;
 use anyfn::{PackedFunc, Result, bail, register};
@@ -41,12 +39,6 @@ pub fn num_threads() -> usize {
 pub fn set_num_threads(threads: usize) {
     size::set(threads);
     pool::resized();
-}
-
-/// Returns the processor time that control groups grant to this process, as a number of processors, or `None`
-/// if no control group limits the time.
-pub fn processor_quota() -> Option<f64> {
-    cgroup::quota(Path::new("/"))
 }
 
 /// Sets the function `launcher(run, n)` that runs the tasks of parallel launches instead of the worker threads. `None`

@@ -3,7 +3,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::processor_quota;
+use crate::cgroup::processor_quota;
 
 /// Maximum number of threads. No machine has more processors, so larger numbers are mistakes.
 pub(super) const THREADS_MAX: usize = 1 << 12;

@@ -1,25 +1,59 @@
-//! Share of processor time that control groups (version 1 and 2) grant to the process.
+//! The limits that control groups (version 1 and 2) set to the process: processor time and memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the processor time that control groups grant to the process, as a number of processors. This is
-/// the minimum over the groups of the process and their ancestors. Returns `None` if no group limits the
-/// time.
-///
-/// `root` is the folder that contains `proc` and the mounts of the control groups: `/` except in tests.
-pub(super) fn quota(root: &Path) -> Option<f64> {
+/// Returns the processor time that control groups leave to this process, as a number of processors. `None` if no
+/// control group limits the time.
+pub fn processor_quota() -> Option<f64> {
+    quota(Path::new("/"))
+}
+
+/// Returns the memory that control groups leave to this process, in bytes. `None` if no control group limits it.
+pub fn memory_limit() -> Option<u64> {
+    memory(Path::new("/"))
+}
+
+/// Returns the limit of processor time. `root` is the folder that contains `proc` and the mounts of the control groups:
+/// `/` except in tests.
+fn quota(root: &Path) -> Option<f64> {
+    least(root, "cpu", quota_v1, quota_v2)
+}
+
+/// Returns the limit of memory; see [`quota`].
+fn memory(root: &Path) -> Option<u64> {
+    let read = |folder: &Path, name: &str| -> Option<u64> {
+        fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+    };
+    // Version 1 represents the absence of a limit by a huge number, version 2 by the word `max`.
+    let v1 = |folder: &Path| read(folder, "memory.limit_in_bytes").filter(|limit| *limit < 1 << 60);
+    least(root, "memory", v1, |folder| read(folder, "memory.max"))
+}
+
+/// Returns the smallest limit of a controller over the groups of the process and their ancestors. `v1` and `v2` read the
+/// limit of the group with the given folder, of either version.
+fn least<T: PartialOrd>(
+    root: &Path,
+    controller: &str,
+    v1: impl Fn(&Path) -> Option<T>,
+    v2: impl Fn(&Path) -> Option<T>,
+) -> Option<T> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    let limits = groups.lines().filter_map(|line| {
-        let group = Group::parse(line)?;
-        let mount = mounts.lines().filter_map(Mount::parse).find(|mount| group.is_on(mount))?;
-        least(&folders(root, &mount, group.path), |folder| match group.controllers {
-            "" => limit_v2(folder),
-            _ => limit_v1(folder),
-        })
-    });
-    limits.min_by(f64::total_cmp)
+    let mut least = None;
+    for group in groups.lines().filter_map(Group::parse) {
+        let mount = mounts.lines().filter_map(Mount::parse).find(|mount| group.is_on(mount, controller));
+        let Some(mount) = mount else { continue };
+        for folder in folders(root, &mount, group.path) {
+            let limit = if group.controllers.is_empty() { v2(&folder) } else { v1(&folder) };
+            if let Some(limit) = limit
+                && least.as_ref().is_none_or(|least| limit < *least)
+            {
+                least = Some(limit);
+            }
+        }
+    }
+    least
 }
 
 /// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`. A line of version 2 lists no controllers.
@@ -35,12 +69,12 @@ impl Group<'_> {
         Some(Group { controllers, path })
     }
 
-    /// Returns true if `mount` is the mount of control groups that contains the group and its limits of processor time.
-    fn is_on(&self, mount: &Mount<'_>) -> bool {
-        let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
+    /// Returns true if `mount` is the mount of control groups that contains the group and its limits of `controller`.
+    fn is_on(&self, mount: &Mount<'_>, controller: &str) -> bool {
+        let has_controller = |list: &str| list.split(',').any(|name| name == controller);
         match self.controllers {
             "" => mount.kind == "cgroup2",
-            list => has_cpu(list) && mount.kind == "cgroup" && has_cpu(mount.options),
+            list => has_controller(list) && mount.kind == "cgroup" && has_controller(mount.options),
         }
     }
 }
@@ -76,21 +110,17 @@ fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     below.ancestors().map(|part| top.join(part)).collect()
 }
 
-fn least(folders: &[PathBuf], limit: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
-    folders.iter().filter_map(|folder| limit(folder)).min_by(f64::total_cmp)
-}
-
-/// Reads the limit of a group of version 2, as a number of processors. The file `cpu.max` contains quota and period,
-/// such as `150000 100000`, or `max 100000` if there is no limit.
-fn limit_v2(folder: &Path) -> Option<f64> {
+/// Reads the processor time of a group of version 2, as a number of processors. The file `cpu.max` contains quota and
+/// period, such as `150000 100000`, or `max 100000` if there is no limit.
+fn quota_v2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     ratio(quota, period)
 }
 
-/// Reads the limit of a group of version 1, as a number of processors. The file `cpu.cfs_quota_us` contains the quota,
-/// or -1 if there is no limit; `cpu.cfs_period_us` contains the period.
-fn limit_v1(folder: &Path) -> Option<f64> {
+/// Reads the processor time of a group of version 1, as a number of processors. The file `cpu.cfs_quota_us` contains the
+/// quota, or -1 if there is no limit; `cpu.cfs_period_us` contains the period.
+fn quota_v1(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
 }
@@ -173,6 +203,34 @@ mod tests {
             ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"),
         ];
         assert_eq!(quota(&Root::new("v1", &files).0), Some(2.5));
+    }
+
+    #[test]
+    fn memory_of_both_versions() {
+        let v2 = Root::new(
+            "memory-v2",
+            &[
+                ("proc/self/cgroup", "0::/a/b\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+                ("sys/fs/cgroup/a/memory.max", "268435456\n"),
+                ("sys/fs/cgroup/a/cpu.max", "50000 100000\n"),
+            ],
+        );
+        assert_eq!((memory(&v2.0), quota(&v2.0)), (Some(268_435_456), Some(0.5)));
+        let mounts = "30 25 0:27 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                      31 25 0:28 / /cg/cpu rw - cgroup cgroup rw,cpu\n";
+        let mut files = [
+            ("proc/self/cgroup", "5:memory:/m\n4:cpu:/job\n"),
+            ("proc/self/mountinfo", mounts),
+            ("cg/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("cg/memory/m/memory.limit_in_bytes", "1048576\n"),
+        ];
+        let v1 = Root::new("memory-v1", &files);
+        assert_eq!((memory(&v1.0), quota(&v1.0)), (Some(1 << 20), None));
+        files[3].1 = "9223372036854771712\n";
+        assert_eq!(memory(&Root::new("memory-none", &files).0), None);
+        assert_eq!(memory(Path::new("/nowhere/at/all")), None);
     }
 
     #[test]
