@@ -455,6 +455,7 @@ def test_nothing_is_left_of_a_bundle_that_fails(tmp_path, kernel, loader):
     fails("there is no code", [], [device()], error=ValueError)
     fails("none.o: No such file", tmp_path / "none.o", device())
     fails("no_such_linker cannot be run: No such file", kernel, device(), linker="no_such_linker")
+    fails("cannot run the linker: expected a closing quotation mark", kernel, device(), linker="'cc -O1")
     fails("option `-nonsense`|unrecognized .*-nonsense|unknown argument", kernel, device(), link_options=["-nonsense"])
     fails("it is no object file, static archive", __file__, device())
     fails("it is a program", "/proc/self/exe", device()) if not is_pie(sys.executable) else None

@@ -71,6 +71,12 @@ def test_what_does_not_work_is_a_problem(tmp_path):
     code, found = run(CC=str(broken))
     assert code == 1
     assert found["compiler"]["status"] == "problem" and "no luck today" in found["compiler"]["why"]
+    # The compiler may have arguments, as in `ccache gcc`.
+    code, found = run(CC=f"sh '{broken}'")
+    assert code == 1
+    assert found["compiler"]["status"] == "problem" and "no luck today" in found["compiler"]["why"]
+    code, found = run(CC="'cc")
+    assert code == 1 and "CC: expected a closing quotation mark" in found["compiler"]["why"]
     code, found = run(TMPDIR=str(tmp_path / "absent"))
     # Python itself falls back to another folder; the runtime takes what it is told.
     assert code == 1 and found["storage.temporary"]["status"] == "problem"

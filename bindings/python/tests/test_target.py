@@ -62,6 +62,7 @@ def test_what_is_no_target():
         "`mcpu` is the name of a processor, not `a b`": lambda: anyfn.Target(mcpu="a b"),
         "vectors have 16, 32 or 64 bytes, or 0 for none, not 128": lambda: anyfn.Target(vector_bytes=128),
         "vectors have 16, 32 or 64 bytes, or 0 for none, not 8": lambda: anyfn.Target(vector_bytes=8),
+        "cannot run the C compiler: expected a closing quotation mark": lambda: anyfn.Target(cc="'gcc -O1"),
         "a target has at least one core, not 0": lambda: anyfn.Target(num_cores=0),
         "there is no target kind `llvm`": lambda: anyfn.build(plus_one(), target="llvm"),
         "a target has no option `cpu`; known are `kind`, `mcpu`": lambda: anyfn.build(plus_one(), target={"cpu": "x"}),

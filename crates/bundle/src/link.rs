@@ -51,7 +51,7 @@ impl Tool {
     /// Selects the first candidate for a tool that is given, set in the environment, or found on `PATH`.
     ///
     /// # Errors
-    /// Returns the reason if there is no such candidate.
+    /// Returns the reason if there is no such candidate, or if the command is incomplete.
     pub(super) fn find(choice: &Choice<'_>) -> Result<Tool, String> {
         let given = choice.given.map(str::to_owned);
         let from_environment =
@@ -65,7 +65,8 @@ impl Tool {
                 choice.hint
             ));
         };
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let words =
+            anyfn_command::words(&text).map_err(|error| format!("cannot run the {}: {error}", choice.what))?;
         let Some(command) = words.first() else {
             return Err(format!("the name of the {} is empty", choice.what));
         };

@@ -1,5 +1,6 @@
 //! Checks that a C compiler and a linker produce a kernel that loads and runs.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,7 +38,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn compiler() -> Vec<Check> {
     const IDS: [&str; 3] = ["compiler", "linker", "loader.kernel"];
     let done = "looked for a C compiler: $CC, cc, gcc, clang on PATH";
-    let Some(compiler) = find_compiler() else {
+    let found = match find_compiler() {
+        Ok(found) => found,
+        Err(incomplete) => {
+            let why = format!("CC: {incomplete}");
+            return vec![Check::new(IDS[0], Status::Problem, done, why).hint("mend CC, or unset it")];
+        }
+    };
+    let Some(compiler) = found else {
         let to_do =
             "install one (Debian, Ubuntu: apt-get install gcc libc6-dev) if kernels are to be compiled here";
         let first = Check::new(IDS[0], Status::Off, done, "there is none").hint(to_do);
@@ -59,9 +67,9 @@ fn compiler() -> Vec<Check> {
     let Folder(path) = &folder;
     let (source, object, library) = (path.join("kernel.c"), path.join("kernel.o"), path.join("kernel.so"));
     let mut checks = Vec::new();
-    let name = compiler.display();
+    let name = compiler.program.display();
     let compiled = fs::write(&source, SOURCE).map_err(|error| error.to_string()).and_then(|()| {
-        run(Command::new(&compiler).args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object))
+        run(compiler.command().args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object))
     });
     let done = "compiled a kernel";
     match compiled {
@@ -76,7 +84,7 @@ fn compiler() -> Vec<Check> {
         }
     }
     let done = "linked the kernel to a shared library";
-    match run(Command::new(&compiler).arg("-shared").arg(&object).arg("-o").arg(&library)) {
+    match run(compiler.command().arg("-shared").arg(&object).arg("-o").arg(&library)) {
         Ok(()) => checks.push(Check::new(IDS[1], Status::Ok, done, format!("{name} links"))),
         Err(why) => {
             let why = format!("{name} -shared: {why}");
@@ -110,31 +118,60 @@ fn try_kernel(library: &Path) -> Result<()> {
     }
 }
 
-fn find_compiler() -> Option<PathBuf> {
-    let named = std::env::var_os("CC").filter(|name| !name.is_empty());
-    let names = named.into_iter().chain(["cc", "gcc", "clang"].map(Into::into));
+/// A C compiler: the path of its program, and its leading arguments.
+struct Compiler {
+    program: PathBuf,
+    args: Vec<String>,
+}
+
+impl Compiler {
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        command
+    }
+}
+
+/// Returns the first C compiler that exists. `None` if there is none.
+///
+/// # Errors
+/// Returns the reason if the value of the variable `CC` is not a complete command.
+fn find_compiler() -> Result<Option<Compiler>, anyfn_command::Incomplete> {
+    let mut candidates: Vec<(PathBuf, Vec<String>)> = Vec::new();
+    match std::env::var_os("CC").map(OsString::into_string) {
+        None => {}
+        Some(Ok(command)) => {
+            let mut words = anyfn_command::words(&command)?.into_iter();
+            candidates.extend(words.next().map(|name| (PathBuf::from(name), words.collect())));
+        }
+        // A path that is not in UTF-8 has no arguments.
+        Some(Err(path)) => candidates.push((PathBuf::from(path), Vec::new())),
+    }
+    candidates.extend(["cc", "gcc", "clang"].map(|name| (PathBuf::from(name), Vec::new())));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let is_program = |file: &PathBuf| {
         use std::os::unix::fs::PermissionsExt;
         fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
-    names.into_iter().find_map(|name| {
-        let name = PathBuf::from(name);
+    let find = |(name, args): (PathBuf, Vec<String>)| {
         // A name with a slash is a path already. `join` keeps an absolute path.
-        if name.components().count() > 1 {
-            return Some(name).filter(is_program);
-        }
-        folders.iter().map(|folder| folder.join(&name)).find(is_program)
-    })
+        let program = if name.components().count() > 1 {
+            Some(name).filter(is_program)
+        } else {
+            folders.iter().map(|folder| folder.join(&name)).find(is_program)
+        };
+        Some(Compiler { program: program?, args })
+    };
+    Ok(candidates.into_iter().find_map(find))
 }
 
 /// Returns the path of a compiler, with the first line of its `--version` output in parentheses.
-fn version(compiler: &Path) -> String {
-    let told = Command::new(compiler).arg("--version").stdin(Stdio::null()).output();
+fn version(compiler: &Compiler) -> String {
+    let told = compiler.command().arg("--version").stdin(Stdio::null()).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let first = told.lines().next().unwrap_or("its version is not known").to_owned();
-    format!("{} ({first})", compiler.display())
+    format!("{} ({first})", compiler.program.display())
 }
 
 /// Runs a command to completion, for at most [`PATIENCE`].

@@ -23,10 +23,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
     ("anyfn-rpc", &["anyfn-abi", "anyfn"]),
-    ("anyfn-bundle", &["anyfn-abi", "anyfn"]),
+    // Splits commands into words, for all that runs the programs that users name.
+    ("anyfn-command", &[]),
+    ("anyfn-bundle", &["anyfn-abi", "anyfn", "anyfn-command"]),
     // Checks the memory of devices below the level of tensors, runs a parallel loop, and reads the share of processor time. No
     // registered functions offer this.
-    ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-runtime"]),
+    ("anyfn-doctor", &["anyfn-abi", "anyfn", "anyfn-command", "anyfn-runtime"]),
     (
         "anyfn-host",
         &[
@@ -74,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "anyfn-abi",
             "anyfn",
+            "anyfn-command",
             "anyfn-ir",
             "anyfn-interp",
             "anyfn-arith",
@@ -92,7 +95,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-skip", &[]),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),
-    ("anyfn-cli", &PROGRAM_WITH_SAMPLES),
+    ("anyfn-cli", &["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing", "anyfn-command"]),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -63,7 +62,7 @@ pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(St
     {
         bail!("ValueError", "`mcpu` is the name of a processor, not `{bad}`");
     }
-    let is_here = compiles_for_this_machine(cc);
+    let is_here = compiles_for_this_machine(&words(cc)?);
     let mcpu =
         mcpu.unwrap_or_else(|| if is_here && has_native() { "native".to_owned() } else { String::new() });
     if is_here && extra.is_empty() && mcpu == "native" {
@@ -82,11 +81,10 @@ pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if the name and arguments of a compiler command indicate that it compiles for this machine.
-/// The name of a cross compiler contains its target.
-fn compiles_for_this_machine(cc: &str) -> bool {
-    let words = words(cc);
-    let name = name(&words);
+/// Returns true if a command compiles for this machine, judged by its name and arguments. The name of a cross compiler
+/// contains its target.
+fn compiles_for_this_machine(words: &[String]) -> bool {
+    let name = name(words);
     let is_cross =
         name.contains("-gcc") || name.contains("-clang") || name.contains("-cc") || name.contains("emcc");
     !is_cross
@@ -157,7 +155,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
 
 /// Runs a compiler to list its predefined macros, and returns the list.
 fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
-    let words = words(cc);
+    let words = words(cc)?;
     let mut command = Command::new(words.first().map_or("cc", String::as_str));
     command.args(words.iter().skip(1)).args(cpu).args(extra).args(["-dM", "-E", "-x", "c", "-"]);
     command.env("LC_ALL", "C").stdin(Stdio::null());
@@ -199,26 +197,15 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
     Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
-/// Splits a command such as `Target::cc` into words as a shell does: blanks in quotes are part of a word. A
-/// command that is the path of an existing file is one word.
-pub(crate) fn words(command: &str) -> Vec<String> {
-    if command.contains('/') && Path::new(command).is_file() {
-        return vec![command.to_owned()];
+/// Splits the command `Target::cc` into words.
+///
+/// # Errors
+/// Returns `ValueError` if the command ends within a quotation or after a backslash.
+pub(crate) fn words(cc: &str) -> Result<Vec<String>> {
+    match anyfn_command::words(cc) {
+        Ok(words) => Ok(words),
+        Err(incomplete) => bail!("ValueError", "cannot run the C compiler: {incomplete}"),
     }
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in command.chars() {
-        match quote {
-            Some(end) if c == end => quote = None,
-            None if c.is_whitespace() => words.extend(word.take()),
-            None if matches!(c, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            _ => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    words
 }
 
 /// Returns the file name of the executable of a command, without its directory.
@@ -239,7 +226,8 @@ pub(crate) fn no_compiler(cc: &str, reason: &str) -> Error {
 
 /// Returns the name of the Debian package that contains a compiler, derived from the name of the compiler.
 fn package(cc: &str) -> String {
-    match name(&words(cc)).split_once("-linux-") {
+    let words = words(cc).unwrap_or_default();
+    match name(&words).split_once("-linux-") {
         Some((arch, rest)) if rest.contains("-gcc") => {
             let system = rest.split_once("-gcc").map_or(rest, |(system, _)| system);
             format!("gcc-{}-linux-{system}", arch.replace('_', "-"))
@@ -300,22 +288,26 @@ mod tests {
     #[test]
     fn names_of_compilers_tell_for_which_machine_they_are() {
         for here in ["cc", "gcc-12", "/usr/bin/clang", "ccache gcc", "zig cc"] {
-            assert!(compiles_for_this_machine(here), "{here}");
+            assert!(compiles_for_this_machine(&words(here).unwrap()), "{here}");
         }
-        assert!(!compiles_for_this_machine("'/opt/my tools/aarch64-linux-gnu-gcc' -O1"));
+        let quoted = words("'/opt/my tools/aarch64-linux-gnu-gcc' -O1").unwrap();
+        assert!(!compiles_for_this_machine(&quoted));
         for other in
             ["aarch64-linux-gnu-gcc", "/opt/x/riscv64-linux-gnu-gcc-12", "clang --target=aarch64", "gcc -m32"]
         {
-            assert!(!compiles_for_this_machine(other), "{other}");
+            assert!(!compiles_for_this_machine(&words(other).unwrap()), "{other}");
         }
     }
 
     #[test]
     fn quotes_keep_words_together() {
-        assert_eq!(words("  ccache\tgcc -O1 "), ["ccache", "gcc", "-O1"]);
-        assert_eq!(words("'/a b/my cc' -D'X=\"1 2\"' \"\""), ["/a b/my cc", "-DX=\"1 2\"", ""]);
-        assert_eq!(words("\"/a b"), ["/a b"]);
-        assert_eq!(words(" "), [""; 0]);
+        assert_eq!(words("  ccache\tgcc -O1 ").unwrap(), ["ccache", "gcc", "-O1"]);
+        assert_eq!(words("'/a b/my cc' -D'X=\"1 2\"' \"\"").unwrap(), ["/a b/my cc", "-DX=\"1 2\"", ""]);
+        assert_eq!(words(" ").unwrap(), [""; 0]);
+        let error = of("\"/a b", None, &[]).unwrap_err();
+        let expected =
+            "cannot run the C compiler: expected a closing quotation mark at the end of the command `\"/a b`";
+        assert_eq!((error.kind(), error.message()), ("ValueError", expected));
     }
 
     #[test]
