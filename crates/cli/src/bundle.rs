@@ -1,13 +1,13 @@
 //! `anyfn bundle`: writes a library and the modules that it imports to one file.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::bundle::{Bundle, read_file};
-
-use crate::usage::wrong;
+use lexopt::{Arg, Parser, ValueExt};
 
 /// Module of a given kind whose content is the bytes of a file. The loader of that kind is not needed to
 /// write the module to a bundle.
@@ -34,19 +34,25 @@ impl ModuleKind for Carried {
     }
 }
 
-/// Runs `anyfn bundle`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    match write(words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Wrong(reason)) => wrong(&reason),
-        Err(Failure::Failed(error)) => crate::output::report(&error.message()),
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(args: Parser) -> Result<ExitCode, lexopt::Error> {
+    match write(args) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Failure::Wrong(error)) => Err(error),
+        Err(Failure::Failed(error)) => Ok(crate::output::report(&error.message())),
     }
 }
 
 enum Failure {
     /// Error in the command line.
-    Wrong(String),
+    Wrong(lexopt::Error),
     Failed(anyfn::Error),
+}
+
+impl From<lexopt::Error> for Failure {
+    fn from(error: lexopt::Error) -> Failure {
+        Failure::Wrong(error)
+    }
 }
 
 impl From<anyfn::Error> for Failure {
@@ -55,44 +61,61 @@ impl From<anyfn::Error> for Failure {
     }
 }
 
-fn write(words: &[&str]) -> Result<(), Failure> {
+/// Beginnings of options that are passed to the compiler or the linker unchanged.
+const FOR_COMPILER: [&str; 3] = ["-I", "-D", "-O"];
+const FOR_LINKER: [&str; 3] = ["-l", "-L", "-Wl,"];
+
+fn write(mut args: Parser) -> Result<(), Failure> {
     let mut bundle = Bundle::new();
     let (mut out, mut loaded) = (None, Vec::new());
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value =
-            || words.next().copied().ok_or_else(|| Failure::Wrong(format!("there is nothing behind `{word}`")));
-        bundle = match *word {
-            "--import" => bundle.import(&Module::load(value()?)?),
-            "--carry" => bundle.import(&carried(value()?)?),
-            "--load" => {
-                loaded.push(Module::load(value()?)?);
+    loop {
+        // Taken before lexopt splits `-Idir` and removes the `=` of `-I=dir`.
+        if let Some(option) = passed_on(&mut args, &FOR_COMPILER)? {
+            bundle = bundle.compile_option(&option);
+            continue;
+        }
+        if let Some(option) = passed_on(&mut args, &FOR_LINKER)? {
+            bundle = bundle.link_option(&option);
+            continue;
+        }
+        let Some(arg) = args.next()? else { break };
+        bundle = match arg {
+            Arg::Long("import") => bundle.import(&Module::load(&args.value()?.string()?)?),
+            Arg::Long("carry") => bundle.import(&carried(&args.value()?.string()?)?),
+            Arg::Long("load") => {
+                loaded.push(Module::load(&args.value()?.string()?)?);
                 bundle
             }
-            "--linker" => bundle.linker(value()?),
-            "--compiler" => bundle.compiler(value()?),
-            _ if ["-I", "-D", "-O"].iter().any(|begin| word.starts_with(begin)) => bundle.compile_option(word),
-            _ if ["-l", "-L", "-Wl,"].iter().any(|begin| word.starts_with(begin)) => bundle.link_option(word),
-            _ if word.starts_with('-') => {
-                return Err(Failure::Wrong(format!("`bundle` has no option `{word}`")));
-            }
-            _ if out.is_none() => {
-                out = Some(PathBuf::from(word));
+            Arg::Long("linker") => bundle.linker(&args.value()?.string()?),
+            Arg::Long("compiler") => bundle.compiler(&args.value()?.string()?),
+            Arg::Value(file) if out.is_none() => {
+                out = Some(PathBuf::from(file));
                 bundle
             }
-            _ => bundle.file(word),
+            Arg::Value(file) => bundle.file(PathBuf::from(file)),
+            Arg::Short(_) | Arg::Long(_) => return Err(arg.unexpected().into()),
         };
     }
     let Some(out) = out else {
-        return Err(Failure::Wrong("`bundle` needs a name for the new file".to_owned()));
+        return Err(Failure::Wrong("`bundle` needs a name for the new file".into()));
     };
     Ok(bundle.write(out)?)
+}
+
+/// Takes the next word if it begins with one of `beginnings`, and returns it.
+fn passed_on(args: &mut Parser, beginnings: &[&str]) -> Result<Option<String>, lexopt::Error> {
+    let Some(mut words) = args.try_raw_args() else { return Ok(None) };
+    let is_passed_on =
+        |word: &OsStr| beginnings.iter().any(|begin| word.as_encoded_bytes().starts_with(begin.as_bytes()));
+    words.next_if(is_passed_on).map(ValueExt::string).transpose()
 }
 
 /// Returns the module that `KIND=FILE` specifies.
 fn carried(word: &str) -> Result<Module, Failure> {
     let Some((kind, file)) = word.split_once('=') else {
-        return Err(Failure::Wrong(format!("`--carry` needs a kind and a file, as KIND=FILE, got `{word}`")));
+        return Err(Failure::Wrong(
+            format!("`--carry` needs a kind and a file, as KIND=FILE, got `{word}`").into(),
+        ));
     };
     let bytes =
         read_file(file.as_ref()).map_err(|why| anyfn::error!("RuntimeError", "Cannot read {file}: {why}"))?;

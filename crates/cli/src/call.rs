@@ -3,22 +3,25 @@
 use std::process::ExitCode;
 
 use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
+use lexopt::{Parser, ValueExt};
 use serde_json::Value;
 
-use crate::usage::wrong;
+use crate::usage::argument;
 
-/// Runs `anyfn call`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    let [file, name, args @ ..] = words else {
-        return wrong("`call` needs a file and the name of a function");
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
+    let (Some(file), Some(name)) = (argument(&mut args)?, argument(&mut args)?) else {
+        return Err("`call` needs a file and the name of a function".into());
     };
-    match call(file, name, args) {
+    // The arguments of the function are not options, even if they begin with `-`, like negative numbers.
+    let words = args.raw_args()?.map(ValueExt::string).collect::<Result<Vec<String>, lexopt::Error>>()?;
+    Ok(match call(&file, &name, &words) {
         Ok(result) => crate::output::print(&format!("{result}\n")),
         Err(error) => crate::output::report(&error),
-    }
+    })
 }
 
-fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
+fn call(file: &str, name: &str, args: &[String]) -> Result<String> {
     let module = Module::load(file)?;
     let function: PackedFunc = match module.find_function_with_imports(name)? {
         Some(function) => function,
@@ -26,12 +29,12 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
         None if name.contains('.') => registry::get(name)?,
         None => module.get_function(name)?,
     };
-    let args = args.iter().map(|word| argument(word)).collect::<Result<Vec<Any>>>()?;
+    let args = args.iter().map(|word| json_or_string(word)).collect::<Result<Vec<Any>>>()?;
     shown(&function.call_views(Any::as_views(&args))?)
 }
 
 /// Converts a command-line argument to a value: JSON if it can be parsed, otherwise a string.
-fn argument(word: &str) -> Result<Any> {
+fn json_or_string(word: &str) -> Result<Any> {
     match serde_json::from_str::<Value>(word) {
         Ok(value) => value_of(&value),
         Err(_) => Any::new(word),

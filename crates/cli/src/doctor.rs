@@ -3,27 +3,29 @@
 use std::process::ExitCode;
 
 use anyfn::{Any, Array, Result, registry};
+use lexopt::{Arg, Parser};
 use serde_json::{Value, json};
 
-use crate::usage::wrong;
 use crate::{inspect, output};
 
-/// Runs `anyfn doctor`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    let as_json = match words {
-        [] => false,
-        ["--json"] => true,
-        [other, ..] => return wrong(&format!("`doctor` has no option `{other}`")),
-    };
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
+    let mut as_json = false;
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Long("json") => as_json = true,
+            _ => return Err(arg.unexpected()),
+        }
+    }
     let (text, fine) = match report(as_json) {
         Ok(found) => found,
-        Err(error) => return output::report(&error.message()),
+        Err(error) => return Ok(output::report(&error.message())),
     };
-    match output::write(&text) {
+    Ok(match output::write(&text) {
         Err(error) => output::report(&error),
         Ok(()) if fine => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
-    }
+    })
 }
 
 /// Returns the report, and true if no check found a problem.

@@ -3,20 +3,23 @@
 use std::process::ExitCode;
 
 use anyfn::{Any, Array, Map, Result, String as Text, registry};
+use lexopt::{Arg, Parser, ValueExt};
 use serde_json::Value;
 
 use crate::output;
-use crate::usage::wrong;
 
-/// Runs `anyfn inspect`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-    let as_json = options.contains(&"--json");
-    if let Some(unknown) = options.iter().find(|option| **option != "--json") {
-        return wrong(&format!("`inspect` has no option `{unknown}`"));
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
+    let (mut as_json, mut files) = (false, Vec::new());
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Long("json") => as_json = true,
+            Arg::Value(file) => files.push(file.string()?),
+            Arg::Short(_) | Arg::Long(_) => return Err(arg.unexpected()),
+        }
     }
     if files.is_empty() {
-        return wrong("`inspect` needs a file");
+        return Err("`inspect` needs a file".into());
     }
     let mut fine = true;
     for (index, file) in files.iter().enumerate() {
@@ -25,7 +28,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
                 fine &= found["problem"].is_null();
                 let text = if as_json { format!("{found:#}\n") } else { shown(&found, index > 0) };
                 if let Err(error) = output::write(&text) {
-                    return output::report(&error);
+                    return Ok(output::report(&error));
                 }
             }
             Err(error) => {
@@ -34,7 +37,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             }
         }
     }
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn look(file: &str) -> Result<Value> {

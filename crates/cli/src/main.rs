@@ -19,29 +19,40 @@ mod usage;
 use std::process::ExitCode;
 
 use anyfn_host as _;
+use lexopt::{Arg, Parser, ValueExt};
 
-use usage::{USAGE, wrong};
+use usage::{USAGE, finished, wrong};
 
 fn main() -> ExitCode {
     anyfn::record_panic_locations();
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["help" | "--help" | "-h"] => output::print(USAGE),
-        ["version" | "--version" | "-V"] => {
+    let mut args = Parser::from_env();
+    let command: Result<String, lexopt::Error> = match args.next() {
+        Ok(Some(Arg::Value(command))) => command.string(),
+        Ok(Some(Arg::Short('h') | Arg::Long("help"))) => Ok("help".to_owned()),
+        Ok(Some(Arg::Short('V') | Arg::Long("version"))) => Ok("version".to_owned()),
+        Ok(Some(other)) => Err(other.unexpected()),
+        Ok(None) => Err("there is no command".into()),
+        Err(error) => Err(error),
+    };
+    let command = match command {
+        Ok(command) => command,
+        Err(error) => return wrong("anyfn", &error),
+    };
+    let done = match command.as_str() {
+        "help" => finished(&mut args).map(|()| output::print(USAGE)),
+        "version" => finished(&mut args).map(|()| {
             let abi = anyfn::abi::ABI_VERSION;
             let (version, major, minor, patch) = (env!("CARGO_PKG_VERSION"), abi.major, abi.minor, abi.patch);
             output::print(&format!("anyfn {version} (ABI {major}.{minor}.{patch})\n"))
-        }
-        ["inspect", rest @ ..] => inspect::run(rest),
-        ["bundle", rest @ ..] => bundle::run(rest),
-        ["call", rest @ ..] => call::run(rest),
-        ["new", rest @ ..] => new::run(rest),
+        }),
+        "inspect" => inspect::run(args),
+        "bundle" => bundle::run(args),
+        "call" => call::run(args),
+        "new" => new::run(args),
         #[cfg(target_os = "linux")]
-        ["rpc", rest @ ..] => rpc::run(rest),
-        ["doctor", rest @ ..] => doctor::run(rest),
-        [] => wrong("there is no command"),
-        [command, ..] => wrong(&format!("there is no command `{command}`")),
-    }
+        "rpc" => rpc::run(args),
+        "doctor" => doctor::run(args),
+        _ => Err(format!("there is no command `{command}`").into()),
+    };
+    done.unwrap_or_else(|error| wrong(&command, &error))
 }

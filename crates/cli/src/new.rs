@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::usage::wrong;
+use lexopt::{Arg, Parser, ValueExt};
 
 /// Files of one kind of plugin, each as its name and content. Placeholders have the form `@..@`.
 struct Template {
+    /// Name of the option that selects this kind, without its dashes.
     option: &'static str,
     /// File name of the library that the plugin builds.
     library: &'static str,
@@ -18,7 +19,7 @@ const README: (&str, &str) = ("README.md", include_str!("../templates/README.md.
 
 const TEMPLATES: &[Template] = &[
     Template {
-        option: "--rust",
+        option: "rust",
         library: "target/debug/lib@LIBRARY@.so",
         files: &[
             README,
@@ -29,7 +30,7 @@ const TEMPLATES: &[Template] = &[
         ],
     },
     Template {
-        option: "--c",
+        option: "c",
         library: "./@NAME@.so",
         files: &[
             README,
@@ -39,7 +40,7 @@ const TEMPLATES: &[Template] = &[
         ],
     },
     Template {
-        option: "--cpp",
+        option: "cpp",
         library: "./@NAME@.so",
         files: &[
             README,
@@ -50,19 +51,26 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Runs `anyfn new`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-    let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {
-        return wrong("`new` needs one of --rust, --c, --cpp and a folder");
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
+    let (mut templates, mut folders) = (Vec::new(), Vec::new());
+    while let Some(arg) = args.next()? {
+        match arg {
+            Arg::Value(folder) => folders.push(folder.string()?),
+            Arg::Long(name) => match TEMPLATES.iter().find(|template| template.option == name) {
+                Some(template) => templates.push(template),
+                None => return Err(arg.unexpected()),
+            },
+            Arg::Short(_) => return Err(arg.unexpected()),
+        }
+    }
+    let ([template], [folder]) = (templates.as_slice(), folders.as_slice()) else {
+        return Err("`new` needs one of --rust, --c, --cpp and a folder".into());
     };
-    let Some(template) = TEMPLATES.iter().find(|template| template.option == *option) else {
-        return wrong(&format!("`new` has no option `{option}`"));
-    };
-    match make(template, Path::new(folder)) {
+    Ok(match make(template, Path::new(folder)) {
         Ok(()) => crate::output::print(&format!("made {folder}; `make test` in it builds and calls it\n")),
         Err(reason) => crate::output::report(&reason),
-    }
+    })
 }
 
 fn make(template: &Template, folder: &Path) -> Result<(), String> {

@@ -6,45 +6,57 @@ use std::process::ExitCode;
 use anyfn::{Module, Result, error, registry};
 use anyfn_host::rpc::keys::Key;
 use anyfn_host::rpc::server::{self, ServerConfig};
+use lexopt::{Arg, Parser, ValueExt};
 use serde_json::{Map, Value, json};
 
-use crate::usage::wrong;
+use crate::usage::{argument, finished, reason, wrong};
 
-/// Runs `anyfn rpc`. `words` are the command-line arguments after the command's name.
-pub(crate) fn run(words: &[&str]) -> ExitCode {
-    let done = match words {
-        ["server", options @ ..] => match parse(options) {
+/// Runs the command. `args` are the command-line arguments after its name.
+pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
+    let done = match (argument(&mut args)?.as_deref(), args) {
+        (Some("server"), args) => match parse(args) {
             Ok((worker, options)) => serve(worker, options),
-            Err(reason) => return wrong(&reason),
+            Err(error) => return Ok(wrong("rpc server", &error)),
         },
-        ["key", name] => key(name),
-        ["session", options @ ..] => match options {
-            ["--spawned"] => registry::get("rpc.serve_spawned").and_then(|serve| serve.call(()).map(drop)),
-            _ => session(options),
-        },
-        _ => return wrong("`rpc` is followed by `server`, `key NAME` or `session`"),
+        (Some("key"), mut args) => {
+            let Some(name) = argument(&mut args)? else { return Err("`rpc key` needs a name".into()) };
+            finished(&mut args)?;
+            key(&name)
+        }
+        (Some("session"), args) => session(args),
+        _ => return Err("`rpc` is followed by `server`, `key NAME` or `session`".into()),
     };
-    match done {
+    Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::output::report(&error),
-    }
+    })
 }
 
 fn key(name: &str) -> Result<()> {
     write(&format!("{}\n", Key::generate(name)?.to_text()))
 }
 
-/// Runs a session process, which the server starts for each client: loads the operator's libraries, then
-/// serves the session.
-fn session(options: &[&str]) -> Result<()> {
-    let mut libraries = Vec::new();
-    for pair in options.chunks(2) {
-        match pair {
-            ["--load", library] => libraries.push(Module::load(library)?),
-            other => return Err(error!("ValueError", "a session has no option `{}`", other.join(" "))),
+/// Runs a session process. The server starts one for each client, with the libraries of the operator; `rpc.spawn` starts one
+/// with the option `--spawned`.
+fn session(mut args: Parser) -> Result<()> {
+    // The standard error of a session process is the operator's log, so the help is not printed.
+    let wrong = |error: lexopt::Error| error!("ValueError", "{}", reason("rpc session", &error));
+    let (mut is_spawned, mut libraries) = (false, Vec::new());
+    while let Some(arg) = args.next().map_err(wrong)? {
+        match arg {
+            Arg::Long("spawned") => is_spawned = true,
+            Arg::Long("load") => {
+                let library = args.value().and_then(ValueExt::string).map_err(wrong)?;
+                libraries.push(Module::load(&library)?);
+            }
+            _ => return Err(wrong(arg.unexpected())),
         }
     }
-    server::session_main()
+    match (is_spawned, libraries.is_empty()) {
+        (false, _) => server::session_main(),
+        (true, true) => registry::get("rpc.serve_spawned")?.call(()).map(drop),
+        (true, false) => Err(error!("ValueError", "expected `--spawned` or `--load`, got both")),
+    }
 }
 
 fn serve(worker: Vec<String>, options: Value) -> Result<()> {
@@ -60,10 +72,10 @@ fn write(text: &str) -> Result<()> {
 }
 
 /// Options that may be given more than once.
-const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker", "--writable"];
+const REPEATED: &[&str] = &["allow", "device", "limit", "load", "worker", "writable"];
 
 /// Returns the command line of session processes, and the options of the server.
-fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
+fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
     options.insert("log".into(), json!("-"));
@@ -71,56 +83,50 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let (mut program, mut libraries) = (Vec::new(), Vec::new());
     let (mut runner, mut writable) = (Vec::new(), Vec::new());
     let mut given = HashSet::new();
-    let mut words = words.iter().copied();
-    while let Some(word) = words.next() {
-        if !REPEATED.contains(&word) && !given.insert(word) {
-            return Err(format!("expected `{word}` at most once, got it twice"));
-        }
-        match word {
-            "--upload" => drop(grant.insert("upload".into(), json!(true))),
-            "--exclusive" => drop(options.insert("sessions".into(), json!(1))),
-            "--show-output" => drop(options.insert("show_output".into(), json!(true))),
-            _ => {
-                let value = words.next().ok_or_else(|| format!("`{word}` is unknown, or lacks its value"))?;
-                if value.is_empty() {
-                    return Err(format!("expected a value behind `{word}`, got an empty one"));
-                }
-                let number = |most: u64| match value.parse::<u64>() {
-                    Ok(number) if number <= most => Ok(number),
-                    _ => Err(format!("`{word}`: expected a number from 0 to {most}, got `{value}`")),
-                };
-                match word {
-                    "--host" => drop(options.insert("host".into(), json!(value))),
-                    "--port" => drop(options.insert("port".into(), json!(number(u16::MAX.into())?))),
-                    "--keys" => drop(options.insert("keys".into(), json!(value))),
-                    "--key-file" => drop(options.insert("key_file".into(), json!(value))),
-                    "--allow" => allowed.push(value),
-                    "--device" => devices.push(value),
-                    "--max-sessions" => drop(options.insert("sessions".into(), json!(number(100_000)?))),
-                    "--queue" => drop(options.insert("queue".into(), json!(number(100_000)?))),
-                    "--log" => drop(options.insert("log".into(), json!(value))),
-                    "--isolation" => drop(options.insert("isolation".into(), json!(value))),
-                    "--writable" => writable.push(absolute(value)?),
-                    "--folder" => drop(options.insert("folder".into(), json!(value))),
-                    "--load" => libraries.push(absolute(value)?),
-                    "--worker" => program.push(value.to_owned()),
-                    "--runner" => runner = found(value)?,
-                    "--limit" => {
-                        let limit = value
-                            .split_once('=')
-                            .and_then(|(name, number)| Some((name, number.parse::<u64>().ok()?)));
-                        let (name, number) =
-                            limit.ok_or_else(|| format!("`--limit` needs NAME=NUMBER, got `{value}`"))?;
-                        if grant.insert(name.into(), json!(number)).is_some() {
-                            return Err(format!("expected `--limit {name}=NUMBER` at most once, got it twice"));
-                        }
-                    }
-                    other => return Err(format!("`rpc server` has no option `{other}`")),
+    while let Some(arg) = args.next()? {
+        let name = match arg {
+            Arg::Long(name) => name.to_owned(),
+            _ => return Err(arg.unexpected()),
+        };
+        let mut value = || value(&mut args, &name);
+        match name.as_str() {
+            "upload" => drop(grant.insert("upload".into(), json!(true))),
+            "exclusive" => drop(options.insert("sessions".into(), json!(1))),
+            "show-output" => drop(options.insert("show_output".into(), json!(true))),
+            "host" => drop(options.insert("host".into(), json!(value()?))),
+            "port" => drop(options.insert("port".into(), json!(number(&name, &value()?, u16::MAX.into())?))),
+            "keys" => drop(options.insert("keys".into(), json!(value()?))),
+            "key-file" => drop(options.insert("key_file".into(), json!(value()?))),
+            "allow" => allowed.push(value()?),
+            "device" => devices.push(value()?),
+            "max-sessions" => {
+                drop(options.insert("sessions".into(), json!(number(&name, &value()?, 100_000)?)));
+            }
+            "queue" => drop(options.insert("queue".into(), json!(number(&name, &value()?, 100_000)?))),
+            "log" => drop(options.insert("log".into(), json!(value()?))),
+            "isolation" => drop(options.insert("isolation".into(), json!(value()?))),
+            "writable" => writable.push(absolute(&value()?)?),
+            "folder" => drop(options.insert("folder".into(), json!(value()?))),
+            "load" => libraries.push(absolute(&value()?)?),
+            "worker" => program.push(value()?),
+            "runner" => runner = found(&value()?)?,
+            "limit" => {
+                let value = value()?;
+                let limit =
+                    value.split_once('=').and_then(|(name, number)| Some((name, number.parse::<u64>().ok()?)));
+                let (name, number) =
+                    limit.ok_or_else(|| format!("`--limit` needs NAME=NUMBER, got `{value}`"))?;
+                if grant.insert(name.into(), json!(number)).is_some() {
+                    return Err(format!("expected `--limit {name}=NUMBER` at most once, got it twice").into());
                 }
             }
+            _ => return Err(Arg::Long(&name).unexpected()),
+        }
+        if !REPEATED.contains(&name.as_str()) && !given.insert(name.clone()) {
+            return Err(format!("expected `--{name}` at most once, got it twice").into());
         }
     }
-    if given.contains("--exclusive") && given.contains("--max-sessions") {
+    if given.contains("exclusive") && given.contains("max-sessions") {
         return Err("expected `--exclusive` or `--max-sessions`, got both".into());
     }
     if options.contains_key("keys") && (!allowed.is_empty() || grant.contains_key("upload")) {
@@ -156,17 +162,34 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     Ok((worker, Value::Object(options)))
 }
 
-/// Splits a command line into its words and replaces the program with its absolute path. Links are not
-/// followed, since many programs may be links to the same file.
+/// Returns the value of the option `--NAME`, which must not be empty.
+fn value(args: &mut Parser, name: &str) -> Result<String, lexopt::Error> {
+    let value = args.value()?.string()?;
+    if value.is_empty() {
+        return Err(format!("expected a value behind `--{name}`, got an empty one").into());
+    }
+    Ok(value)
+}
+
+/// Returns the value of the option `--NAME` as a number from 0 to `most`.
+fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
+    match value.parse::<u64>() {
+        Ok(number) if number <= most => Ok(number),
+        _ => Err(format!("`--{name}`: expected a number from 0 to {most}, got `{value}`")),
+    }
+}
+
+/// Splits a command line into its words and replaces the program by its absolute path. Links are not followed, since many
+/// programs may be links to the same file.
 fn found(command: &str) -> Result<Vec<String>, String> {
-    let mut words = command.split_whitespace();
-    let program = words.next().ok_or("`--runner` needs a command")?;
+    let words = anyfn_command::words(command).map_err(|incomplete| format!("`--runner`: {incomplete}"))?;
+    let (program, args) = words.split_first().ok_or("`--runner` needs a command")?;
     let folders = if program.contains('/') { ".".into() } else { std::env::var_os("PATH").unwrap_or_default() };
     let file = std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.is_file());
     let file = file.ok_or_else(|| format!("`--runner`: there is no program `{program}`"))?;
     let file = std::path::absolute(&file).map_err(|why| format!("`{program}`: {why}"))?;
     let file = file.into_os_string().into_string().map_err(|_| format!("`{program}` is not in UTF-8"))?;
-    Ok(std::iter::once(file).chain(words.map(String::from)).collect())
+    Ok(std::iter::once(file).chain(args.iter().cloned()).collect())
 }
 
 /// Returns the absolute path of a file, which is needed because each session process has its own folder.

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use lexopt::{Arg, Parser, ValueExt};
+
 use crate::output;
 
 /// Help that `anyfn help` prints.
@@ -31,11 +33,53 @@ usage: anyfn COMMAND [OPTIONS]
   version                    prints the versions of this command and of its ABI
   help                       prints this help
 
+Options have the form --option VALUE or --option=VALUE. What follows -- is never an option.
 The exit status is 0 on success, 1 on failure (a file does not load, a call fails, ...) and 2 if the command line is wrong.
 ";
 
-/// Reports an error in the command line and returns the exit status 2.
-pub(crate) fn wrong(reason: &str) -> ExitCode {
-    output::complain(&format!("anyfn: {reason}\n\n{USAGE}"));
+/// Reports that the command line of `command` is wrong. A request for help, which may stand behind any command, prints the
+/// help instead.
+pub(crate) fn wrong(command: &str, error: &lexopt::Error) -> ExitCode {
+    if matches!(error, lexopt::Error::UnexpectedOption(option) if option == "-h" || option == "--help") {
+        return output::print(USAGE);
+    }
+    output::complain(&format!("anyfn: {}\n\n{USAGE}", reason(command, error)));
     ExitCode::from(2)
+}
+
+/// Describes an error in the command line of `command`.
+pub(crate) fn reason(command: &str, error: &lexopt::Error) -> String {
+    use lexopt::Error as E;
+    match error {
+        E::UnexpectedOption(option) => format!("`{command}` has no option `{option}`"),
+        E::MissingValue { option: Some(option) } => format!("expected a value behind `{option}`, got nothing"),
+        E::UnexpectedValue { option, value } => {
+            format!("expected no value behind `{option}`, got `{}`", value.to_string_lossy())
+        }
+        E::UnexpectedArgument(value) => {
+            format!("`{command}` does not expect the argument `{}`", value.to_string_lossy())
+        }
+        E::NonUnicodeValue(value) => {
+            format!("expected arguments in UTF-8, got `{}`", value.to_string_lossy())
+        }
+        // A reason of a command, which is complete.
+        other => other.to_string(),
+    }
+}
+
+/// Returns the next argument, or `None` if there are no more. An option is an error.
+pub(crate) fn argument(args: &mut Parser) -> Result<Option<String>, lexopt::Error> {
+    match args.next()? {
+        None => Ok(None),
+        Some(Arg::Value(value)) => value.string().map(Some),
+        Some(option) => Err(option.unexpected()),
+    }
+}
+
+/// Returns an error if there are further arguments.
+pub(crate) fn finished(args: &mut Parser) -> Result<(), lexopt::Error> {
+    match args.next()? {
+        None => Ok(()),
+        Some(more) => Err(more.unexpected()),
+    }
 }

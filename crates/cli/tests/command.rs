@@ -53,6 +53,8 @@ fn functions_are_called() {
         assert_eq!(text(&output.stdout).trim_end(), expected, "{words:?}: {}", text(&output.stderr));
     };
     says(&["add_one", "41"], "42");
+    says(&["add_one", "-41"], "-40");
+    says(&["testing.concat", "--", "--json"], "'----json'");
     says(&["testing.concat", "a", "b"], "'ab'");
     says(&["testing.echo", "[1, [2.5, null], true]"], "[1, [2.5, None], True]");
     says(&["testing.map_sum", "{\"a\": 1, \"b\": 2}"], "3");
@@ -93,7 +95,7 @@ fn a_bundle_is_made_and_shown() {
     };
     let new = path("new.so");
     fails(&[], 2, "`bundle` needs a name for the new file");
-    fails(&[&new, library, "--carry"], 2, "there is nothing behind `--carry`");
+    fails(&[&new, library, "--carry"], 2, "expected a value behind `--carry`, got nothing");
     fails(&[&new, library, "--carry", "kind"], 2, "as KIND=FILE, got `kind`");
     fails(&[&new, library, "--carry", "kind=no/such"], 1, "Cannot read no/such");
     fails(&[&new, library, "--nonsense"], 2, "`bundle` has no option `--nonsense`");
@@ -167,6 +169,13 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["inspect"], 2, "needs a file");
     refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
     refused(&["doctor", "--now"], 2, "no option `--now`");
+    refused(&["doctor", "now"], 2, "`doctor` does not expect the argument `now`");
+    refused(&["doctor", "--json=1"], 2, "expected no value behind `--json`, got `1`");
+    refused(&["new", "--c", "--rust", "x"], 2, "one of --rust, --c, --cpp and a folder");
+    refused(&["inspect", "--", "--yaml"], 1, "there is no such file");
+    refused(&["call", "--json", "x.so"], 2, "`call` has no option `--json`");
+    refused(&["help", "inspect"], 2, "`help` does not expect the argument `inspect`");
+    refused(&["--yaml"], 2, "`anyfn` has no option `--yaml`");
     refused(&["frobnicate"], 2, "there is no command `frobnicate`");
     refused(&[], 2, "usage: anyfn");
 }
@@ -212,6 +221,21 @@ fn libraries_of_the_system_can_be_inspected() {
     let help = anyfn(&["help"]);
     assert!(help.status.success() && text(&help.stdout).contains("inspect"));
     assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
+    for words in [&["--help"][..], &["-h"], &["inspect", "--help"], &["call", "-h"], &["bundle", "--help"]] {
+        let output = anyfn(words);
+        assert!(output.status.success() && output.stdout == help.stdout, "{words:?}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_in_utf_8() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_anyfn")).arg("inspect").arg(OsStr::from_bytes(b"\xff.so")).output();
+    let output = output.expect("the command runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("expected arguments in UTF-8"), "{}", text(&output.stderr));
 }
 
 /// Time limit of a command in seconds, after which it is terminated.

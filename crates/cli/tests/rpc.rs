@@ -103,7 +103,7 @@ fn sessions_that_another_program_starts() {
     std::fs::write(&script, format!("echo \"$*\" >{}\nexec \"$@\"\n", said.display())).expect("it is written");
     std::fs::create_dir(folder.join("out")).expect("a folder");
     let out = folder.join("out").into_os_string().into_string().expect("text");
-    let runner = format!("sh {} env MARK=1", script.display());
+    let runner = format!("sh '{}' env MARK=1", script.display());
     let server = serve(&folder, &["--upload", "--runner", &runner, "--writable", &out]);
     let session = connect(server.port, None).expect("no key is needed");
     let half = anyfn::TypedPackedFunc::from_fn(|x: i64| x / 2);
@@ -131,11 +131,16 @@ fn wrong_words() {
     for (words, code, said) in [
         (&["rpc"][..], 2, "followed by"),
         (&["rpc", "server", "--what", "1"], 2, "no option `--what`"),
-        (&["rpc", "server", "--port"], 2, "lacks its value"),
+        (&["rpc", "server", "--port"], 2, "expected a value behind `--port`, got nothing"),
+        (&["rpc", "server", "--port=70000"], 2, "`--port`: expected a number from 0 to 65535, got `70000`"),
+        (&["rpc", "server", "--host="], 2, "a value behind `--host`"),
+        (&["rpc", "server", "--upload=yes"], 2, "expected no value behind `--upload`, got `yes`"),
+        (&["rpc", "server", "x"], 2, "`rpc server` does not expect the argument `x`"),
         (&["rpc", "server", "--limit", "x"], 2, "NAME=NUMBER"),
         (&["rpc", "server", "--runner", "no-such-program -x"], 2, "there is no program `no-such-program`"),
         (&["rpc", "server", "--runner", "/nowhere/program"], 2, "/nowhere/program"),
         (&["rpc", "server", "--runner", " "], 2, "needs a command"),
+        (&["rpc", "server", "--runner", "sh 'a"], 2, "`--runner`: expected a closing quotation mark"),
         (&["rpc", "server", "--keys", "x", "--upload"], 2, "the file says"),
         (&["rpc", "server", "--limit", "x=1"], 1, "no entry `x`"),
         (&["rpc", "server", "--host", "0.0.0.0"], 1, "reached from other machines"),
@@ -202,6 +207,9 @@ fn wrong_words() {
         (&["rpc", "server", "--port", "0", "--runner", "false"], 1, "it ends before it begins to serve"),
         (&["rpc", "server", "--port", "0", "--runner", "cat"], 1, "cat: session: No such file"),
         (&["rpc", "key", "a b"], 1, "the name of a key"),
+        (&["rpc", "key"], 2, "`rpc key` needs a name"),
+        (&["rpc", "key", "a", "b"], 2, "does not expect the argument `b`"),
+        (&["rpc", "session", "--what"], 1, "`rpc session` has no option `--what`"),
         (&["rpc", "session"], 1, "this is for processes that a server"),
     ] {
         let output = anyfn(words);
