@@ -70,7 +70,7 @@ anyfn::export! {
         x + 1
     }
 
-    /// `x * factor + offset`.
+    /// Returns `x * factor + offset`.
     fn scale(x: f64, #[default(2.0)] factor: f64, #[default(0.0)] offset: f64) -> f64 {
         x * factor + offset
     }

@@ -9,7 +9,7 @@ use anyfn::{
     register,
 };
 
-/// Money of somebody.
+/// A bank account.
 #[derive(Object, Debug)]
 #[object(key = "testing.Account")]
 pub struct Account {
@@ -18,7 +18,7 @@ pub struct Account {
     /// Balance in cents.
     #[field(default = 0)]
     pub cents: AtomicI64,
-    /// Anything to remember.
+    /// Arbitrary data of the account.
     #[field(default = None)]
     pub note: Cell<Option<String>>,
     /// Accounts that belong to this account.
@@ -42,7 +42,7 @@ impl Account {
         Ok(Account { owner, cents, note: Cell::new(note), others: Cell::default() })
     }
 
-    /// Adds cents and gives what is there then.
+    /// Adds cents and returns the new balance.
     pub fn deposit(&self, cents: i64, #[default(1)] times: u32) -> Result<i64> {
         if cents < 0 {
             bail!("ValueError", "{cents} cents cannot be paid in");
@@ -64,7 +64,7 @@ impl Account {
         f.call((self.cents.load(Ordering::Relaxed),))
     }
 
-    /// Joins names of owners.
+    /// Joins the names of owners.
     pub fn names(accounts: Array<Ref<Account>>, #[default(", ")] separator: &str) -> std::string::String {
         let names: Vec<std::string::String> =
             accounts.iter().map(|account| account.owner.to_string()).collect();

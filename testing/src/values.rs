@@ -85,7 +85,7 @@ fn add_one_if_any(x: Option<i64>) -> Option<i64> {
     x.map(|x| x.wrapping_add(1))
 }
 
-/// Sum of integers.
+/// Returns the sum of integers.
 #[register("testing.array_sum")]
 fn array_sum(values: Vec<i64>) -> i64 {
     values.iter().fold(0, |sum, value| sum.wrapping_add(*value))
@@ -147,7 +147,7 @@ fn shape_size(shape: Shape) -> Result<i64> {
         .ok_or_else(|| anyfn::error!("OverflowError", "the product of {:?} does not fit 64 bits", &shape[..]))
 }
 
-/// All its arguments as a text; `b` and those behind it may be left out.
+/// Returns all its arguments as a string. `b` and the parameters after it are optional.
 #[register("testing.defaults")]
 fn defaults(
     a: i64,

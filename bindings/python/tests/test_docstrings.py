@@ -59,5 +59,5 @@ def test_the_package_tells_of_all_its_names():
 
 
 def test_functions_of_a_prefix_keep_their_documentation():
-    assert anyfn.testing.array_sum.__doc__ == "Sum of integers."
+    assert anyfn.testing.array_sum.__doc__ == "Returns the sum of integers."
     assert anyfn.testing.array_sum.__name__ == "array_sum"

@@ -57,9 +57,9 @@ def test_signatures_and_documentation():
     assert list(inspect.signature(Account.deposit).parameters) == ["self", "cents", "times"]
     assert list(inspect.signature(Account("Ada").deposit).parameters) == ["cents", "times"]
     assert str(inspect.signature(Account.names)).startswith("(accounts: ")
-    assert Account.deposit.__doc__ == "Adds cents and gives what is there then." and Account.__doc__ == "Money of somebody."
+    assert Account.deposit.__doc__ == "Adds cents and returns the new balance." and Account.__doc__ == "A bank account."
     text = pydoc.plain(pydoc.render_doc(Account))
-    for part in ("Money of somebody.", "Account(owner: str", "Adds cents", "Joins names", "Anything to remember."):
+    for part in ("A bank account.", "Account(owner: str", "Adds cents", "Joins the names", "Arbitrary data of the account."):
         assert part in text, part
     # A constructor that takes the fields.
     assert list(inspect.signature(Savings).parameters) == ["owner", "cents", "note", "others", "rate"]

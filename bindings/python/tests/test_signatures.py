@@ -170,7 +170,7 @@ def test_functions_of_a_library():
     with pytest.raises(TypeError, match="unexpected keyword argument 'ofset'; did you mean 'offset'"):
         scale(1, ofset=2)
     assert str(inspect.signature(scale)) == "(x: float, factor: float = 2.0, offset: float = 0.0) -> float"
-    assert scale.__doc__ == "`x * factor + offset`."
+    assert scale.__doc__ == "Returns `x * factor + offset`."
 
 
 def test_calls_by_other_means(defaults):
@@ -341,7 +341,7 @@ def test_help(defaults):
     # Some versions show one argument per line, and not all write `typing.`.
     shown = "".join(text.replace("typing.", "").split())
     assert "testing.defaults(a:int,b:int=2,s:str='x',o:Optional[float]=None,v:anyfn" in shown
-    assert "All its arguments as a text; `b` and those behind it may be left out." in text
+    assert "Returns all its arguments as a string. `b` and the parameters after it are optional." in text
     assert inspect.isroutine(defaults) and not inspect.isclass(defaults)
     assert inspect.getdoc(defaults).startswith("All its arguments")
 

@@ -28,7 +28,7 @@ impl Node {
         Node { name, next: Cell::default(), size: Cell::new(size) }
     }
 
-    /// The name, so often.
+    /// Returns the name, repeated.
     fn repeated(&self, #[default(2)] times: usize) -> std::string::String {
         self.name.repeat(times)
     }
@@ -143,7 +143,7 @@ fn a_type_tells_of_its_methods() {
     names[..5].sort_unstable();
     assert_eq!(names, ["again", "joined", "new", "repeated", "sum", "repeated"]);
     let method = info.parent().unwrap().method("repeated").unwrap();
-    assert_eq!((method.doc(), method.is_static()), ("The name, so often.", false));
+    assert_eq!((method.doc(), method.is_static()), ("Returns the name, repeated.", false));
     let signature = method.function().unwrap().signature().unwrap();
     assert_eq!(&*signature, method.metadata());
     for part in ["\"name\":\"test.methods.Node.repeated\"", "\"arg_names\":[\"self\",\"times\"]", "\"times\":2"]
