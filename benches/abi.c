@@ -1,6 +1,6 @@
 /*
- * Costs of the C functions of a runtime whose library is loaded by path, so that the same program measures ours and the
- * peer's: abi LIBRARY. One name=nanoseconds line per row.
+ * Measures the C functions of the runtime in LIBRARY: `abi LIBRARY`. The library is loaded by its path, so the same
+ * program measures ours and the peer's. Prints one line `name=nanoseconds` per row.
  */
 #include <anyfn/c_api.h>
 
@@ -28,8 +28,8 @@ static double now(void) {
   } while (0)
 
 /*
- * The least time per repetition. Where a loop lies in memory changes a call by a clock cycle, one that takes six; so the
- * loop is tried at several places.
+ * Returns the minimum time per iteration. The position of a loop in memory changes the time of a call by a clock cycle,
+ * and a call takes six of them, so the loop is tried at several positions.
  */
 #define ROW(name, body)                                  \
   do {                                                   \

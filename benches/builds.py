@@ -1,7 +1,7 @@
 """Measures how long it takes to build a matrix product: ``builds.py FOLDER [ROW...]``.
 
-The C compiler runs once, before the measurement, so its time is not included. Prints ``name=nanoseconds`` for each row, which
-is processor time: the minimum of several repetitions or of several fresh processes.
+The C compiler runs once, before the measurement, so its time is not included. Prints ``name=nanoseconds`` for each row.
+The figure is processor time, the minimum of several repetitions or of several fresh processes.
 """
 
 import os

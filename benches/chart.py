@@ -22,7 +22,7 @@ def duration(ns):
 
 
 def rows_of(sections):
-    """Yields the label and the nanoseconds by contender of each row that has both."""
+    """Yields the label and the nanoseconds by contender for each row that has a label and figures."""
     for section in PYTHON_SECTIONS:
         for row in SECTIONS[section]:
             values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}
@@ -56,7 +56,7 @@ def chart(data):
             out.append(f'<text class="{kind}" x="{LEFT + width + 4:.1f}" y="{y + BAR - 2}">{duration(ns)}</text>')
             y += BAR
         y += GAP
-    head = ['<text class="title" x="10" y="22">What calls from and to Python cost (logarithmic scale, less is better)</text>']
+    head = ['<text class="title" x="10" y="22">Costs of calls from and to Python (logarithmic scale, less is better)</text>']
     x = LEFT
     for who, name in CONTENDERS.items():
         if any(who in values for _, values in rows):

@@ -31,14 +31,14 @@ def runtime(who):
 
 
 def array(size, offset=0):
-    """Returns zeros at an aligned address plus an offset."""
+    """Returns an array of zeros whose address is an aligned address plus an offset."""
     raw = np.zeros(4 * size + 128, "uint8")
     begin = -raw.ctypes.data % 64 + offset
     return raw[begin : begin + 4 * size].view("float32")
 
 
 def timed(function):
-    """Returns the nanoseconds of a call, without the cost of the loop and the lambda."""
+    """Returns the nanoseconds of a call, without the cost of the loop and of the lambda."""
     timer, count = timeit.Timer(function), 1
     while timer.timeit(count) < SLICE_S:
         count *= 2

@@ -10,7 +10,7 @@ ROOT = HERE.parent
 
 
 class Unavailable(Exception):
-    """Error with the reason why something cannot be built here."""
+    """Error that contains the reason why a library or extension cannot be built here."""
 
 
 def run(command, **environment):
@@ -36,7 +36,7 @@ def kernels(work):
 
 
 def peer(python, work):
-    """Builds the peer's C++: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
+    """Builds the peer's C++ programs: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
@@ -75,7 +75,7 @@ def pyo3(python, work):
 
 
 def versions(options):
-    """Returns the version of each contender."""
+    """Returns the versions of the contenders by name."""
     found = {}
     if options.peer_python:
         found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")

@@ -1,6 +1,6 @@
 /*
- * A compiled library that either runtime loads as it is, so that the same machine code is called through both: the
- * difference is what the runtimes cost.
+ * A compiled library that both runtimes load unchanged, so that both call the same machine code and the difference is
+ * the cost of the runtimes.
  */
 #include <anyfn/anyfn.h>
 

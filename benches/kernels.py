@@ -142,7 +142,7 @@ TURN_NANOSECONDS = 250_000_000
 
 
 def least(functions, threads):
-    """Returns the minimum nanoseconds of each function; the functions are called in turn."""
+    """Returns the minimum nanoseconds of each function; the functions are called alternately."""
     now, best, begin, times = clock(threads), [float("inf")] * len(functions), time.perf_counter(), 0
     turn = TURN_NANOSECONDS if threads > 1 else 0
     while times < 3 or (times < MOST_TIMES and time.perf_counter() - begin < LEAST_SECONDS * len(functions)):
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Returns the nanoseconds of apache-tvm, in a list."""
+    """Returns a list with the nanoseconds of apache-tvm."""
     import numpy as np
     import tvm_ffi
 

@@ -21,7 +21,7 @@ struct IntPair {
   int64_t sum() const { return a + b; }
 };
 
-// Nanoseconds per repetition of body.
+// Returns the nanoseconds per iteration of body.
 template <typename Body>
 static double per_call(int64_t n, Body body) {
   auto start = std::chrono::steady_clock::now();

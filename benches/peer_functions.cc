@@ -1,5 +1,5 @@
-// What the testing library of anyfn has and the peer's has not, in the peer's C++. Built by run.py against the PyPI
-// package and loaded into Python; the functions register when the library is loaded.
+// Functions of anyfn's testing library that the peer's testing library lacks, in the peer's C++. Built by run.py
+// against the PyPI package and loaded into Python; loading the library registers the functions.
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -7,7 +7,7 @@
 
 namespace ffi = tvm::ffi;
 
-// Nanoseconds per call of f with the arguments behind n, called n times.
+// Returns the nanoseconds per call of f with the arguments after n, in n calls.
 static void CallN(ffi::PackedArgs args, ffi::Any* result) {
   auto f = args[0].cast<ffi::Function>();
   auto n = args[1].cast<int64_t>();

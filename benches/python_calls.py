@@ -39,7 +39,7 @@ def common():
 
 
 def runtime(m, folder, ours):
-    """Returns the names that both runtimes provide, each by its own means."""
+    """Returns functions that create the objects used by the rows, by name, for one of the two runtimes."""
     get, convert = m.get_global_func, m.convert
     names = {}
     for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """Returns the names of an extension module, which are those that the rows use."""
+    """Returns functions that return the members of an extension module, by the names that the rows use."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -331,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Evaluates an expression that returns nanoseconds, with `{n}` as the number of calls that fill a slice."""
+    """Evaluates an expression that returns nanoseconds. `{n}` is replaced by the number of calls that fill a time slice."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

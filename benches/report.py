@@ -12,26 +12,29 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 # Introductions of sections.
 ABOUT = {
-    "Compiled code beside apache-tvm": "The peer is `apache-tvm` {tvm}, which has compiled the libraries and runs them in"
-    " its own runtime.",
-    KERNELS: "anyfn compiles with its default schedule; NumPy takes matrix products from OpenBLAS; `apache-tvm` {tvm} has a"
-    " schedule written by hand for its matrix products, and does the rest by itself. One thread, by its processor time,"
-    " unless a row says how many cores. The ratio is to NumPy, or to the row that is named; below 1 anyfn is faster.",
-    SESSIONS: "A release build of `anyfn rpc server` over the loopback address; its session process calls a function in C that"
-    " does nothing. Beside it, in turn, as many bytes to and fro between two processes over TCP with blocking reads and writes"
-    " (in the `_python` rows those of Python's `socket`), 64 MiB of them into memory that nobody has touched. For 64 MiB with a"
-    " key it is the cipher alone: the slower one of sealing and opening as many bytes, each on one thread, which is a"
-    " perfect pipeline. Connecting is until the first answer, with the process started for it; beside it the system's"
-    " connect, accept and one byte. Four threads share one session, the plain sockets are one for each."
-    " apache-tvm {tvm} is its own server and, from Python, its client; it has no keys and no callbacks.",
-    BUILDS: "A product of matrices of 1024 x 1024 with the default schedule; all but the C compiler, which runs once. Processor time.",
+    "Compiled code beside apache-tvm": "The peer is `apache-tvm` {tvm}, which compiled the libraries and runs them in its own"
+    " runtime.",
+    KERNELS: "anyfn uses its default schedule. NumPy calls OpenBLAS for matrix products. `apache-tvm` {tvm} has a hand-written"
+    " schedule for matrix products and its default schedule for the other rows. Unless the name of a row states a number of"
+    " cores, one thread runs and its processor time is measured. The ratio compares anyfn with the contender or row in the"
+    " column `to`; below 1, anyfn is faster.",
+    SESSIONS: "The server is a release build of `anyfn rpc server` on the loopback address; its session process calls a C"
+    " function that does nothing. The column `raw` is measured alternately with sessions: two processes exchange the same"
+    " number of bytes over TCP with blocking reads and writes (in the `_python` rows with Python's `socket`). Transfers of"
+    " 64 MiB go into untouched memory. For 64 MiB with a key, `raw` is the cipher alone: the time of the slower of sealing and"
+    " opening the same number of bytes, each on one thread, as in a perfect pipeline. Connecting is measured until the first"
+    " answer and includes the start of the session process; the `raw` figure is that of the system's connect and accept and of"
+    " one byte. Four threads share one session, but each of them has its own plain socket. apache-tvm {tvm} is"
+    " measured with its own server and its own client, which is written in Python; it has no keys and no callbacks.",
+    BUILDS: "Building a product of 1024 x 1024 matrices with the default schedule, without the C compiler, which runs only"
+    " once. The figures are processor times.",
 }
 # Sections in microseconds: key and name of the contender in the second column.
 MICROS = {KERNELS: ("numpy", "NumPy"), SESSIONS: ("raw", "raw")}
 
 
 def number(x):
-    """Formats nanoseconds with the significant digits."""
+    """Formats nanoseconds: without decimals from 1000 on, otherwise with one decimal. None becomes an empty string."""
     return "" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.1f}"
 
 
@@ -46,7 +49,7 @@ def verdict(row, ours, ratio):
 
 
 def micros_table(section, data):
-    """Returns the lines of a table in microseconds, which compares rows with other contenders than the peer, or rows."""
+    """Returns the lines of a table in microseconds, whose rows are compared with another contender or with another row."""
     found, (key, called) = data["sections"].get(section, {}), MICROS[section]
     lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
     lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
@@ -65,7 +68,7 @@ def micros_table(section, data):
 
 
 def table(section, data):
-    """Returns the lines of the table of a section."""
+    """Returns the lines of a section's table in nanoseconds, whose rows are compared with the peer."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
     about = ABOUT.get(section)
@@ -86,7 +89,7 @@ def instructions(data):
     counts = data.get("instructions")
     if not counts:
         return []
-    lines = ["## Instructions", "", "Executed per call, as `valgrind` counts them, the loop included.", ""]
+    lines = ["## Instructions", "", "Instructions executed per call, including the loop, as counted by `valgrind`.", ""]
     lines += ["| row | anyfn | peer | ratio |", "|---|---:|---:|---:|"]
     for name, found in counts.items():
         ours, peer = found.get("anyfn"), found.get("peer")
@@ -109,20 +112,20 @@ def markdown(data):
     lines = [
         "# Benchmarks",
         "",
-        f"Made by `./x bench`. The peer is `apache-tvm-ffi` {versions.get('peer', '(not installed)')}. Rounds of all"
-        " contenders alternate, each",
-        f"in a process of its own; each figure is the minimum of {data['rounds']} rounds, in nanoseconds, with the cost of"
-        " the loop taken off.",
-        "Read the ratios: the machine is shared and noisy. A budget is the largest ratio to the peer that the design"
-        " allows. What a row",
-        "does is in `benches/rows.py`; nanobind and PyO3 run the same statements with functions of fixed types, without"
-        " a registry, an",
-        "ABI or dynamic types between caller and callee, so they show what a binding to one module costs.",
+        f"Generated by `./x bench`. The peer is `apache-tvm-ffi` {versions.get('peer', '(not installed)')}. The rounds of all"
+        " contenders alternate, and each",
+        f"round runs in a separate process. Each figure is the minimum of {data['rounds']} rounds, in nanoseconds, without the"
+        " cost of the loop.",
+        "Compare ratios rather than figures, because the machine is shared and noisy. A budget is the maximum ratio to the"
+        " peer that the",
+        "design allows. `benches/rows.py` defines the rows. nanobind and PyO3 run the same statements with functions of fixed"
+        " types, without",
+        "a registry, an ABI or dynamic types between caller and callee, so they show the cost of a binding to one module.",
         "",
         f"{data['date']}, commit {data['commit']}, {data['machine']}, Python {data['python']}"
         + (f"; {', '.join(named)}." if named else "."),
         "",
-        "![What calls from and to Python cost](benchmarks.svg)",
+        "![Costs of calls from and to Python](benchmarks.svg)",
         "",
     ]
     for section in SECTIONS:

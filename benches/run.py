@@ -32,7 +32,7 @@ IN_PYTHON = "Python"
 
 
 class Bench:
-    """Built programs, and the results so far."""
+    """A run of the benchmarks: the programs that were built, and the results so far."""
 
     def __init__(self, options):
         self.options = options
@@ -116,7 +116,9 @@ class Bench:
                     self.keep(section, who, line)
 
     def keep(self, section, who, line):
-        """Records a line of a benchmark program: `name=nanoseconds`, `name@contender=nanoseconds`, or `name!reason`."""
+        """Records a line of a benchmark program's output: `name=nanoseconds`, `name@contender=nanoseconds`, or
+        `name!reason`.
+        """
         name, equals, value = line.partition("=")
         name, _, who = name.partition("@") if equals and "@" in name else (name, "", who)
         if equals and name.isidentifier():

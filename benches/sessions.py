@@ -22,7 +22,7 @@ CALL, INT, NONE = 39, 9, 17
 
 
 def least(count, slices, *bodies):
-    """Returns the minimum nanoseconds of each body, which are measured in turn, `count` calls at a time.
+    """Returns the minimum nanoseconds of each body. The bodies are measured alternately, `count` calls at a time.
 
     A turn consists of several slices: if a process constantly alternates between two partners, the scheduler does not place it
     beside either of them.

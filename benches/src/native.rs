@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyfn::{Any, Array, Dict, Error, List, Map, PackedFunc, Result, String, TypedPackedFunc, registry};
 use anyfn_host as _;
 
-/// Prints the least time per iteration of `body` over several rounds of at least 10 ms each.
+/// Prints the minimum time per iteration of `body` over several rounds of at least 10 ms each.
 fn row(name: &str, mut body: impl FnMut(u64)) {
     let mut count = 16u64;
     loop {

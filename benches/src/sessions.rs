@@ -21,15 +21,16 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const LARGE: usize = 64 << 20;
 const SMALL: usize = 4096;
 
-/// Sizes of calls and answers in bytes: a frame header, then the content that `docs/rpc.md` describes. An integer takes 9
-/// bytes, None takes 1.
+/// Size of a call in bytes: a frame header, then the content that `docs/rpc.md` describes. The constants below
+/// are the sizes of a call of a service, of an integer, and of an answer without a value.
 const CALL: usize = 16 + 23;
 const SERVICE: usize = 16 + 17;
 const INT: usize = 9;
 const NONE: usize = 16 + 1;
 
-/// Number of bytes that encryption adds to a record, including its length, and maximum number of plain bytes in a record.
+/// Number of bytes that encryption adds to a record, including the record's length.
 const SEAL: usize = 2 + 16;
+/// Maximum number of plain bytes in a record.
 const RECORD: usize = 65_535 - 16;
 
 /// Returns the number of bytes that a transfer takes in frames, without the call.
@@ -157,9 +158,9 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Measures `ours` and `raw` in turns and prints the least nanoseconds per iteration of each. A slice runs `count`
-    /// iterations. A turn has several slices, because the scheduler places a thread that often changes between two peer
-    /// processes beside neither of them.
+    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A slice
+    /// runs `count` iterations. A turn has several slices, because the scheduler places a thread that often
+    /// switches between two peer processes beside neither of them.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);
@@ -355,8 +356,8 @@ impl Cipher {
         })
     }
 
-    /// Returns the nanoseconds of the slower of sealing `bytes` and opening the records, each on one thread in memory that stays
-    /// in the cache. This is the time of a perfect pipeline of the two.
+    /// Returns the nanoseconds of a perfect pipeline of sealing `bytes` and opening the records: the time of
+    /// the slower of the two, each on one thread in memory that stays in the cache.
     fn pipelined(&self, bytes: &[u8]) -> f64 {
         let (mut record, mut plain) = (vec![0; RECORD + 16], vec![0; RECORD]);
         let parts = || bytes.chunks(RECORD).enumerate();

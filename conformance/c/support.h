@@ -1,5 +1,6 @@
 /*
- * What the generated conformance program needs: values of the corpus, a comparison, and the three ways to run a case.
+ * Support code for the generated conformance program: values of the corpus, a comparison, and the three ways to run a
+ * case.
  */
 #ifndef ANYFN_CONFORMANCE_SUPPORT_H_
 #define ANYFN_CONFORMANCE_SUPPORT_H_
@@ -11,7 +12,7 @@
 
 static int conformance_passed, conformance_failed;
 
-/* Stops the program: the corpus itself cannot be built. */
+/* Stops the program because the corpus itself cannot be built. */
 static void conformance_die(const char* what) {
   fprintf(stderr, "conformance: %s\n", what);
   (void)anyfn_print_error(stderr);
@@ -130,7 +131,7 @@ static inline TVMFFIAny make_set(TVMFFIAny object, const char* name, TVMFFIAny v
   return anyfn_none();
 }
 
-/* What a type has registered under the name of an attribute. */
+/* Returns the value that a type has registered as an attribute. */
 static inline TVMFFIAny make_attribute(const char* type_key, const char* name) {
   TVMFFIByteArray key = anyfn_byte_array(type_key), attribute = anyfn_byte_array(name);
   const TVMFFITypeAttrColumn* column = TVMFFIGetTypeAttrColumn(&attribute);
@@ -233,7 +234,7 @@ static int same_array(const TVMFFIAny* a, const TVMFFIAny* b) {
   return equal;
 }
 
-/* Same pairs in the same order. */
+/* Returns 1 if two mappings have the same pairs in the same order. */
 static int same_map(const TVMFFIAny* a, const TVMFFIAny* b) {
   TVMFFIAny left = *a, right = *b, commands[3];
   int64_t n = size_of("ffi.MapSize", a);
@@ -320,7 +321,7 @@ static inline void conformance_begin(void) {
   (void)path;
 }
 
-/* A List and a Dict that C++ code has made and changed, changed again by us, and released. */
+/* Checks a List and a Dict that C++ code has made and changed, which C changes again and releases. */
 static inline void conformance_peer_containers(void) {
   TVMFFIAny items[3] = {anyfn_int(1), anyfn_int(2), anyfn_int(3)}, array, list, dict, append[2], set[3];
   array = call_global("ffi.Array", items, 3);
@@ -351,7 +352,7 @@ static inline void conformance_peer_containers(void) {
   anyfn_release(&dict);
 }
 
-/* Loads the peer's testing library: C++ that was compiled against the peer's own headers and finds our functions. */
+/* Loads the peer's testing library, which is C++ compiled against the peer's headers and calls our functions. */
 static inline void conformance_begin_peer(void) {
   const char* path = getenv("ANYFN_PEER_LIB");
   if (path == NULL) conformance_die("set ANYFN_PEER_LIB to the path of libtvm_ffi_testing.so");
@@ -359,7 +360,7 @@ static inline void conformance_begin_peer(void) {
   conformance_peer_containers();
 }
 
-/* The call must give `expected`. */
+/* Checks that a call returns `expected`. */
 static void conformance_call(const char* name, const char* function, TVMFFIAny* args, int32_t count,
                              TVMFFIAny expected) {
   TVMFFIObjectHandle f = global_function(function);
@@ -370,12 +371,12 @@ static void conformance_call(const char* name, const char* function, TVMFFIAny* 
   anyfn_release_object(f);
 }
 
-/* The value goes out to a function of another language and comes back. */
+/* Passes a value to a function of another language, which returns it. */
 static inline void conformance_out(const char* name, TVMFFIAny value) {
   conformance_call(name, "testing.echo", &value, 1, value);
 }
 
-/* The value comes in to a callback of this language and goes back. */
+/* Passes a value to a callback of this language, which returns it. */
 static inline void conformance_in(const char* name, TVMFFIAny value) {
   TVMFFIAny args[2];
   args[0] = make_callback("echo");
@@ -384,7 +385,7 @@ static inline void conformance_in(const char* name, TVMFFIAny value) {
   anyfn_release(&args[0]);
 }
 
-/* The call must fail with `kind` and `message`, and the process must go on. */
+/* Checks that a call fails with `kind` and `message` and that the process continues. */
 static void conformance_fail(const char* name, const char* function, TVMFFIAny* args, int32_t count, const char* kind,
                              const char* message) {
   TVMFFIObjectHandle f = global_function(function), error = NULL;

@@ -34,9 +34,11 @@ pub enum Value {
     Let(String),
     /// Result of a call of a global function, which must not fail, written as `{"call": ["function", ..]}`.
     Call(String, Vec<Value>),
-    /// Value of a field, read in the frontend's own way, written as `{"field": [object, "name"]}`.
+    /// Value of a field, read by the frontend's own syntax for fields, written as `{"field": [object,
+    /// "name"]}`.
     Field(Box<Value>, String),
-    /// None, after a field was set in the frontend's own way, written as `{"set": [object, "name", value]}`.
+    /// The value None, after a field was set by the frontend's own syntax for fields, written as `{"set":
+    /// [object, "name", value]}`.
     Set(Box<Value>, String, Box<Value>),
     /// An attribute that a type has registered, written as `{"attribute": ["type", "name"]}`.
     Attribute(String, String),

@@ -7,7 +7,7 @@
  */
 #include <anyfn/anyfn.h>
 
-/* Device code, counted, since the functions of one module share it. */
+/* Device code with a reference count, because the functions of one module share it. */
 typedef struct {
   long users;
   size_t size;
@@ -30,7 +30,7 @@ static int call_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMF
   return anyfn_return_int(result, kernel->a * x + kernel->b);
 }
 
-/* get_function(name): a function object, or None. */
+/* get_function(name): returns a function object, or None. */
 static int get_function(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const Code* code = self;
   const char* line = code->text;
@@ -65,7 +65,7 @@ static int save_to_bytes(void* self, const TVMFFIAny* args ANYFN_UNUSED, int32_t
   return TVMFFIBytesFromByteArray(&bytes, result);
 }
 
-/* Adds `NAME, FUNCTION` to the arguments that make a module. */
+/* Appends `NAME, FUNCTION` to the arguments from which a module is made. */
 static int add(TVMFFIAny* args, int* count, const char* name, TVMFFISafeCallType function, Code* code) {
   TVMFFIObjectHandle handle;
   __atomic_add_fetch(&code->users, 1, __ATOMIC_RELAXED);
@@ -75,7 +75,7 @@ static int add(TVMFFIAny* args, int* count, const char* name, TVMFFISafeCallType
   return 0;
 }
 
-/* The loader: bytes to a module. */
+/* Loader of the module kind: makes a module from bytes. */
 static int load_calc(void* self ANYFN_UNUSED, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   TVMFFIAny parts[5];
   TVMFFIByteArray bytes;

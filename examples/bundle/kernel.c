@@ -1,7 +1,7 @@
-/* The library of the bundle: host code that calls functions of a device, which it looks up by name, once. */
+/* The library of the bundle: host code that calls device functions, each of which it looks up once by name. */
 #include <anyfn/anyfn.h>
 
-/* The loader writes here through which module this code looks functions up. */
+/* Variable in which the loader stores the module through which this code looks up functions. */
 ANYFN_DLL_EXPORT void* __tvm_ffi__library_ctx;
 
 static int find_scale(void** out) {

@@ -1,7 +1,7 @@
 """Runs the demonstration of ``./x demo``.
 
 A function written in Python is compiled and runs in several languages (``dense.py``), functions of three languages call
-each other, and one is sent to a board. It is called with the paths of the built files::
+each other, and one is sent to a board. The script takes the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
         --dense-rust DENSE_RUST [--peer-python PYTHON] [--no-board REASON] [--board COMMAND...]

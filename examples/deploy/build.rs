@@ -1,4 +1,4 @@
-//! Exports the runtime in the program to the libraries that it loads.
+//! Links the program so that it exports the functions of the runtime to the libraries that it loads.
 
 fn main() {
     anyfn_host::build::export_functions();

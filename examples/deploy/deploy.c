@@ -3,7 +3,7 @@
  *
  *     cc -O2 -I bindings/c/include examples/deploy/deploy.c -o deploy -lanyfn -lm
  *
- * Prints `key=value` lines: `right` is 1 when every element is as a plain loop computes it.
+ * Prints `key=value` lines: `right` is 1 if every element equals the result of a plain loop, within rounding.
  */
 #include <anyfn/anyfn.h>
 
@@ -18,7 +18,7 @@ static double seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* A tensor of one dimension over memory of the caller. */
+/* Returns a one-dimensional tensor over memory of the caller. */
 static DLTensor describe(float* data, int64_t* size) {
   DLTensor tensor;
   memset(&tensor, 0, sizeof(tensor));
@@ -32,7 +32,7 @@ static DLTensor describe(float* data, int64_t* size) {
   return tensor;
 }
 
-/* y = a * x + y by the library. */
+/* Computes y = a * x + y with the library. */
 static int run(TVMFFIObjectHandle saxpy, double a, float* x, float* y, int64_t size) {
   DLTensor tensor_x = describe(x, &size), tensor_y = describe(y, &size);
   TVMFFIAny args[3], result;
@@ -44,7 +44,7 @@ static int run(TVMFFIObjectHandle saxpy, double a, float* x, float* y, int64_t s
   return 0;
 }
 
-/* Loads the library and takes its function. Both stay until the program ends. */
+/* Loads the library and looks up its function. Both stay in use until the program ends. */
 static int load(const char* path, TVMFFIObjectHandle* saxpy) {
   TVMFFIAny args[3], module, function;
   args[0] = anyfn_str(path);
@@ -53,7 +53,7 @@ static int load(const char* path, TVMFFIObjectHandle* saxpy) {
   args[1] = anyfn_str("saxpy");
   args[2] = anyfn_bool(0);
   if (anyfn_call_global("ffi.ModuleGetFunction", args, 3, &function)) return -1;
-  /* The function keeps its module. */
+  /* The function keeps its module alive. */
   anyfn_release(&module);
   if (function.type_index != kTVMFFIFunction) return anyfn_raise("ValueError", "%s has no function saxpy", path);
   *saxpy = function.v_obj;

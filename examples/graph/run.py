@@ -32,7 +32,8 @@ def timed(what, function, *args):
 
 
 def make(scale, total):
-    """Returns a tree of Python leaves, of which a Rust node scales every second one, and which C++ nodes add up."""
+    """Returns a tree whose leaves are Python nodes; a Rust node scales every second leaf, and C++ nodes add up the values.
+    """
     leaves = [Leaf(f"leaf {i}", float(i)) for i in range(COUNT * 2 // 5)]
     level = [scale(leaf) if i % 2 else leaf for i, leaf in enumerate(leaves)]
     while len(level) > 1:

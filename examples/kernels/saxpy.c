@@ -3,12 +3,12 @@
  *
  *     cc -O3 -shared -fPIC -I bindings/c/include examples/kernels/saxpy.c -o saxpy.so
  *
- * It is linked to no runtime. Whoever loads it gives it the functions of the runtime, by symbol or, for `call_global`,
- * through the context slots below.
+ * The library is not linked to a runtime. The process that loads it provides the functions of the runtime, by symbol or,
+ * for `call_global`, through the context symbols below.
  */
 #include <anyfn/anyfn.h>
 
-/* Writes extents as `[2, 3]`. */
+/* Writes extents in the form `[2, 3]`. */
 static const char* shape_text(const DLTensor* tensor, char* buffer, size_t size) {
   size_t used = (size_t)snprintf(buffer, size, "[");
   int32_t i;
@@ -19,7 +19,7 @@ static const char* shape_text(const DLTensor* tensor, char* buffer, size_t size)
   return buffer;
 }
 
-/* The elements of a float32 tensor in main memory; NULL and an error if it is something else. */
+/* Returns the elements of a float32 tensor in host memory, or NULL with an error raised for other tensors. */
 static float* float32_data(const DLTensor* tensor, const char* name, int64_t* size) {
   int32_t i;
   char text[128];
@@ -38,7 +38,7 @@ static float* float32_data(const DLTensor* tensor, const char* name, int64_t* si
                       (void*)data);
     return NULL;
   }
-  /* Without elements the address may be NULL, which here means an error. */
+  /* The address of a tensor without elements may be NULL, but NULL indicates an error here. */
   return data != NULL ? data : (float*)sizeof(float);
 }
 
@@ -89,8 +89,8 @@ ANYFN_EXPORT(call_back) {
 }
 
 /*
- * Context slots: the loader writes the module and the addresses of these functions here, so this part of the library
- * needs no symbol of the runtime at all. Generated code works this way.
+ * Context symbols: the loader writes the module and the addresses of these functions into these variables, so this part
+ * of the library needs no symbol of the runtime. Generated code works in the same way.
  */
 typedef int (*lookup_t)(TVMFFIObjectHandle library, const char* name, TVMFFIObjectHandle* out);
 typedef int (*call_t)(TVMFFIObjectHandle f, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
@@ -101,7 +101,7 @@ __attribute__((weak)) ANYFN_DLL_EXPORT lookup_t __TVMFFIEnvModLookupFromImports 
 __attribute__((weak)) ANYFN_DLL_EXPORT call_t __TVMFFIFunctionCall = NULL;
 __attribute__((weak)) ANYFN_DLL_EXPORT once_t __TVMFFIHandleInitOnce = NULL;
 
-/* The global function, looked up once; the handle is borrowed from the library's module. */
+/* Global function, which is looked up once. The handle is borrowed from the library's module. */
 static void* hook;
 
 static int find_hook(void** out) { return __TVMFFIEnvModLookupFromImports(__tvm_ffi__library_ctx, "example.hook", out); }

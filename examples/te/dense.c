@@ -3,7 +3,7 @@
  *
  *     cc -O2 -I bindings/c/include examples/te/dense.c -o dense_c -lanyfn -lm
  *
- * Prints `key=value` lines: `right` is 1 when every element is as plain loops compute it.
+ * Prints `key=value` lines: `right` is 1 if every element equals the result of plain loops.
  */
 #include <anyfn/anyfn.h>
 
@@ -19,7 +19,7 @@ static double seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Numbers whose products and sums are exact. */
+/* Returns numbers whose products and sums are exact. */
 static void fill(float* data, int count) {
   int i;
   for (i = 0; i < count; ++i) data[i] = (float)((i * 7919) % 23 - 11);
@@ -53,7 +53,7 @@ static int is_right(void) {
   return 1;
 }
 
-/* Loads the library and calls it; each failure leaves an error. */
+/* Loads the library and calls it; each failure raises an error. */
 static int run(const char* path, double* best) {
   int64_t shapes[4][2] = {{N, K}, {K, M}, {M, 0}, {N, M}};
   DLTensor tensors[4];

@@ -1,4 +1,4 @@
-/* Callbacks from the testing library: from other threads, kept, failing. */
+/* Tests of callbacks from the testing library: on other threads, stored, and failing. */
 #include "check.h"
 
 #include <pthread.h>
@@ -50,11 +50,11 @@ int main(void) {
   CHECK(anyfn_call_global("testing.drop_kept", NULL, 0, &result) == 0 && result.v_int64 == 1 && released == 1);
   CALL_ERROR("testing.call_kept", "RuntimeError", "no function is kept", anyfn_int(1));
 
-  /* A Rust panic is an error with its message and place. */
+  /* A Rust panic becomes an error with its message and location. */
   CALL_ERROR("testing.panic", "InternalError", "on purpose", anyfn_str("on purpose"));
   CALL_ERROR("testing.echo_u8", "OverflowError", "256", anyfn_int(256));
 
-  /* The library's functions go with its last handle. */
+  /* The library's functions are removed with its last handle. */
   CHECK(anyfn_find_global("testing.nop", &f) == 0 && f != NULL);
   anyfn_release_object(f);
   anyfn_release(&module);

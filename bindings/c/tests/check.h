@@ -1,10 +1,10 @@
-/* What the test programs share: checks that print their line, and values by hand. */
+/* Macros and functions that the test programs share: checks that print the failing line, and values made manually. */
 #ifndef ANYFN_TESTS_CHECK_H_
 #define ANYFN_TESTS_CHECK_H_
 
 #include <anyfn/anyfn.h>
 
-/* Ends the program if the condition is false; an error that is raised is printed too. */
+/* Ends the program if the condition is false, and also prints the error if one is raised. */
 #define CHECK(condition)                                                   \
   do {                                                                     \
     if (!(condition)) {                                                    \
@@ -18,7 +18,7 @@
     }                                                                      \
   } while (0)
 
-/* Whether two texts are the same. */
+/* Returns 1 if two strings are equal. */
 static inline int same_text(TVMFFIByteArray got, const char* expected) {
   return got.size == strlen(expected) && memcmp(got.data, expected, got.size) == 0;
 }
@@ -31,7 +31,7 @@ static inline int contains(TVMFFIByteArray text, const char* part) {
   return 0;
 }
 
-/* Checks that a call has failed with this kind, and with a message that has this part. */
+/* Checks that a call has failed with an error of this kind whose message contains this part. */
 #define CHECK_ERROR(call, expected_kind, part)                                                              \
   do {                                                                                                      \
     CHECK((call) != 0);                                                                                     \
@@ -53,7 +53,7 @@ static inline int contains(TVMFFIByteArray text, const char* part) {
     CHECK(anyfn_call_global(name, call_args_, sizeof(call_args_) / sizeof(*call_args_), result) == 0); \
   } while (0)
 
-/* As CALL, for a call that must fail. */
+/* Makes a call like CALL that must fail. */
 #define CALL_ERROR(name, kind, part, ...)                                                                      \
   do {                                                                                                         \
     TVMFFIAny call_args_[] = {__VA_ARGS__}, call_result_;                                                      \
@@ -68,14 +68,14 @@ static inline TVMFFIAny load_module(const char* path) {
   return module;
 }
 
-/* A function of a module; owned. */
+/* Returns a function of a module; owned. */
 static inline TVMFFIAny module_function(TVMFFIAny module, const char* name) {
   TVMFFIAny function, args[3] = {module, anyfn_str(name), anyfn_bool(0)};
   CHECK(anyfn_call_global("ffi.ModuleGetFunction", args, 3, &function) == 0);
   return function;
 }
 
-/* Pages of memory that the process has written. */
+/* Returns the number of resident pages of the process. */
 static inline long resident_pages(void) {
   long size = 0, resident = 0;
   FILE* file = fopen("/proc/self/statm", "r");

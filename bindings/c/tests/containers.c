@@ -1,4 +1,4 @@
-/* Containers through the global functions. */
+/* Tests of containers through their global functions. */
 #include "check.h"
 
 static int64_t int_of(const char* name, TVMFFIAny container) {

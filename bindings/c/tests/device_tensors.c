@@ -1,4 +1,7 @@
-/* Tensors by the functions of the runtime: made, seen otherwise, filled, copied to a device and back, shown as text. */
+/*
+ * Tests of tensors through the functions of the runtime: creation, views, filling, copies to a device and back,
+ * printing.
+ */
 #include "check.h"
 
 static const DLDevice CPU = {kDLCPU, 0};
@@ -16,7 +19,7 @@ int main(void) {
   const DLDataType float32 = dtype_of(kDLFloat, 32), bfloat16 = dtype_of(kDLBfloat, 16);
   int64_t i;
 
-  /* A tensor of 2 x 3 floats, aligned to 64 bytes, that belongs to whoever holds it. */
+  /* Makes an owned tensor of 2 x 3 floats, aligned to 64 bytes. */
   CALL("ffi.Shape", &shape, anyfn_int(2), anyfn_int(3));
   CALL("anyfn.tensor_empty", &tensor, shape, anyfn_dtype(float32), anyfn_device(CPU));
   CHECK(tensor.type_index == kTVMFFITensor);
@@ -24,14 +27,14 @@ int main(void) {
   CHECK(seen->ndim == 2 && anyfn_tensor_size(seen) == 6 && ((uintptr_t)anyfn_tensor_data(seen) & 63) == 0);
   for (i = 0; i < 6; ++i) ((float*)anyfn_tensor_data(seen))[i] = (float)i;
 
-  /* Parts show the same memory, and keep it. */
+  /* Views of parts share the memory and keep it alive. */
   CALL("anyfn.tensor_slice", &row, tensor, anyfn_int(0), anyfn_int(1));
   CALL("anyfn.tensor_slice", &column, tensor, anyfn_int(1), anyfn_int(2));
   CHECK(((float*)anyfn_tensor_data(anyfn_get_tensor(&row)))[0] == 3.0f);
   CALL("anyfn.tensor_fill", &done, column, anyfn_float(-1.5));
   CHECK(((float*)anyfn_tensor_data(seen))[2] == -1.5f && ((float*)anyfn_tensor_data(seen))[5] == -1.5f);
 
-  /* On a device whose memory the processor cannot reach, and back: only the column. */
+  /* Copies only the column to a device whose memory is inaccessible to the host, and back. */
   CHECK(anyfn_call_global("anyfn.device_enable_null", NULL, 0, &null_device) == 0);
   CHECK(null_device.type_index == kTVMFFIDevice && null_device.v_device.device_type == kDLExtDev);
   CALL("anyfn.tensor_to_device", &there, column, null_device);
@@ -41,7 +44,7 @@ int main(void) {
   anyfn_release(&back);
   anyfn_release(&there);
 
-  /* Elements of any type have numbers and a text. */
+  /* Elements of any type can be converted to numbers and to a string. */
   CALL("anyfn.tensor_cast", &back, tensor, anyfn_dtype(bfloat16));
   CALL("anyfn.tensor_text", &text, back);
   TVMFFIByteArray shown;
@@ -52,13 +55,13 @@ int main(void) {
   anyfn_release(&text);
   anyfn_release(&back);
 
-  /* Bytes go in and out by their address. */
+  /* Bytes are copied in and out by their address. */
   float numbers[6] = {9, 8, 7, 6, 5, 4}, copied[6];
   CALL("runtime.TVMTensorCopyFromBytes", &done, tensor, anyfn_ptr(numbers), anyfn_int(sizeof(numbers)));
   CALL("runtime.TVMTensorCopyToBytes", &done, tensor, anyfn_ptr(copied), anyfn_int(sizeof(copied)));
   CHECK(memcmp(numbers, copied, sizeof(numbers)) == 0);
 
-  /* What cannot be is an error with the reason. */
+  /* Invalid operations raise an error with the reason. */
   DLDevice missing = {kDLCUDA, 0};
   CALL_ERROR("anyfn.tensor_to_device", "RuntimeError", "device cuda:0 is not available: no driver for cuda is loaded",
              tensor, anyfn_device(missing));
@@ -67,7 +70,7 @@ int main(void) {
   CALL_ERROR("runtime.TVMTensorCopyToBytes", "ValueError", "has 24 bytes but got 4", tensor, anyfn_ptr(copied),
              anyfn_int(4));
 
-  /* The row keeps the memory that it shows. */
+  /* The row keeps the memory alive that it shares. */
   anyfn_release(&column);
   anyfn_release(&tensor);
   CHECK(((float*)anyfn_tensor_data(anyfn_get_tensor(&row)))[2] == 4.0f);

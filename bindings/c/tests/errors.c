@@ -1,4 +1,4 @@
-/* Errors: raising, taking, kinds, messages of any length, causes, backtraces. */
+/* Tests of errors: raising, taking, kinds, messages of any length, causes and backtraces. */
 #include "check.h"
 
 /* Takes a text, as kernels do. */
@@ -9,7 +9,7 @@ static int takes_text(void* self, const TVMFFIAny* args, int32_t num_args, TVMFF
   return anyfn_return_int(result, (int64_t)text.size);
 }
 
-/* NULL and nonsense where the ABI has pointers and names: an error each, and the process goes on. */
+/* NULL or invalid values in place of pointers and names raise an error each, and the process continues. */
 static void wrong_pointers(void) {
   TVMFFIObjectHandle f, found = NULL;
   TVMFFIAny argument = anyfn_none(), result = anyfn_none();
@@ -43,13 +43,13 @@ int main(void) {
   CHECK(same_text(anyfn_error_kind(error), "ValueError") && same_text(anyfn_error_message(error), "a message"));
   CHECK(anyfn_take_error() == NULL);
 
-  /* Raised again, it is the same object. */
+  /* The error that is raised again is the same object. */
   CHECK(anyfn_raise_object(error) == -1);
   taken = anyfn_take_error();
   CHECK(taken == error);
   anyfn_release_object(taken);
 
-  /* Text is added to its trace. */
+  /* Lines are appended to its backtrace. */
   place = anyfn_byte_array("  File \"kernel.c\", line 3, in saxpy\n");
   anyfn_error_cell(error)->update_backtrace(error, &place, kTVMFFIBacktraceUpdateModeAppend);
   CHECK(contains(anyfn_error_backtrace(error), "line 3, in saxpy"));
@@ -65,7 +65,7 @@ int main(void) {
   text[2000] = '\0';
   CHECK_ERROR(anyfn_raise("IndexError", "%s!", text), "IndexError", "xx!");
 
-  /* A cause is kept as long as its error. */
+  /* A cause stays alive as long as its error. */
   place.size = 0;
   CHECK(TVMFFIErrorCreate(&kind, &message, &place, &cause) == 0);
   message = anyfn_byte_array("worse");
@@ -75,7 +75,7 @@ int main(void) {
   CHECK(anyfn_error_cell(error)->extra_context == NULL);
   anyfn_release_object(error);
 
-  /* An unknown type is an error, not the end. */
+  /* An unknown type raises an error instead of ending the process. */
   CHECK(TVMFFIGetTypeInfo(123456) == NULL);
   CHECK_ERROR(-1, "InternalError", "123456");
 

@@ -1,4 +1,4 @@
-/* Functions both ways: made in C, called from C, with state, with callbacks, with errors. */
+/* Tests of functions in both directions: made in C, called from C, with state, with callbacks, with errors. */
 #include "check.h"
 
 static int add(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {

@@ -1,6 +1,7 @@
 /*
- * A runtime that is loaded locally, as Python extensions are: libraries find it all the same, nothing becomes global,
- * and a runtime that is global already is told apart. The program compiles and runs itself again, linked to no runtime.
+ * Tests of a runtime that is loaded with local symbols, as Python extensions are: libraries still find it, no symbol
+ * becomes global, and the loader detects another runtime whose symbols are global. The program compiles and runs itself
+ * again without linking to a runtime.
  */
 #ifndef LINKED_TO_NO_RUNTIME
 
@@ -103,7 +104,7 @@ int main(int argc, char** argv) {
   memset(&args[2], 0, sizeof(args[2]));
   args[2].type_index = kTVMFFIBool;
   CHECK(call_global("ffi.ModuleGetFunction", args, 3, &function) == 0 && function.type_index == kTVMFFIFunction);
-  /* The library's own calls of the runtime arrive. */
+  /* The library's calls of the runtime work. */
   memset(&result, 0, sizeof(result));
   CHECK(api->TVMFFIFunctionCall(function.v_obj, args, 2, &result) == -1 && message_has("Expected 3 but got 2"));
   /* Nothing became global. */
@@ -113,14 +114,14 @@ int main(int argc, char** argv) {
   CHECK(call_global("ffi.ModuleGetFunction", args, 3, &call_back) == 0 && call_back.type_index == kTVMFFIFunction);
   api->TVMFFIObjectDecRef(module.v_obj);
 
-  /* With another runtime that is global, a new library would get that one's functions: refused, with both names. */
+  /* A new library would be bound to the global symbols of the other runtime. The error names both runtimes. */
   (void)snprintf(other, sizeof(other), "%s/liblocal_scope_other.so", argv[2]);
   CHECK(dlopen(other, RTLD_NOW | RTLD_GLOBAL) != NULL);
   (void)snprintf(copy, sizeof(copy), "%s/local_scope_copy.so", argv[2]);
   args[0] = text(copy);
   CHECK(call_global("ffi.ModuleLoadFromFile", args, 1, &module) == -1 && message_has("liblocal_scope_other.so"));
   CHECK(call_global("ffi.ModuleLoadFromFile", args, 1, &module) == -1 && message_has("libanyfn.so"));
-  /* The one that was loaded before stays with ours, in functions too that it has not called so far. */
+  /* A library that was loaded before stays bound to our runtime, also for functions that it has not called yet. */
   args[0] = function;
   memset(&result, 0, sizeof(result));
   CHECK(api->TVMFFIFunctionCall(call_back.v_obj, args, 2, &result) == -1 && message_has("Expected 3 but got 1"));

@@ -1,4 +1,4 @@
-/* Measuring and profiles, by their registered functions. */
+/* Tests of time measurement and profiles through their registered functions. */
 #include "check.h"
 
 static int times_two(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -9,7 +9,7 @@ static int times_two(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFI
   return anyfn_return_int(result, 2 * args[0].v_int64);
 }
 
-/* A value of a map; owned. */
+/* Returns a value of a map; owned. */
 static TVMFFIAny item(TVMFFIAny map, const char* key) {
   TVMFFIAny value;
   CALL("ffi.MapGetItem", &value, map, anyfn_str(key));

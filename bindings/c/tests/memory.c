@@ -1,4 +1,4 @@
-/* A million calls and a hundred thousand errors: flat memory. With ANYFN_SOAK, ten times as many. */
+/* Makes a million calls and a hundred thousand errors in constant memory; ten times as many with ANYFN_SOAK. */
 #include "check.h"
 
 static int length(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -26,7 +26,7 @@ static void errors(TVMFFIObjectHandle f, int n) {
   }
 }
 
-/* Whether a tool that looks for errors watches the program: those hold freed memory back. */
+/* Returns 1 if a tool that detects memory errors observes the program; such tools retain freed memory. */
 static int keeps_what_is_freed(void) {
   const char* preloaded = getenv("LD_PRELOAD");
 #ifdef __SANITIZE_ADDRESS__

@@ -1,4 +1,6 @@
-/* A library module: the C kernel is compiled, loaded and called; what is no library is refused. */
+/*
+ * Tests of library modules: the C kernel is compiled, loaded and called, and files that are not libraries are rejected.
+ */
 #include "check.h"
 
 #include <math.h>
@@ -12,7 +14,7 @@ static const char* in_scratch(const char* name) {
   return scratch;
 }
 
-/* The path of a file of the repository, from that of this one. */
+/* Returns the path of a file of the repository, relative to the path of this file. */
 static void in_repository(const char* name, char* out, size_t size) {
   const char* slash = strrchr(__FILE__, '/');
   (void)snprintf(out, size, "%.*s/../../../%s", slash != NULL ? (int)(slash - __FILE__) : 1,
@@ -142,7 +144,7 @@ int main(void) {
   callbacks(module);
   about(module);
 
-  /* A function keeps its module. */
+  /* A function keeps its module alive. */
   TVMFFIAny saxpy = module_function(module, "saxpy"), result;
   anyfn_release(&module);
   CHECK_ERROR(anyfn_call(saxpy.v_obj, NULL, 0, &result), "TypeError", "Expected 3 but got 0");

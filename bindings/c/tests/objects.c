@@ -1,4 +1,6 @@
-/* Object types that are defined in C: by other languages' functions they are made, printed, compared, copied, saved. */
+/*
+ * Tests of object types defined in C: functions of other languages make, print, compare, copy and save their objects.
+ */
 #include <anyfn/object.h>
 #include <malloc.h>
 #include <stdbool.h>
@@ -66,13 +68,13 @@ static void define(void) {
       ANYFN_FIELD_DEFAULT(Leaf, extra, ANYFN_ANY, NULL, anyfn_none()),
   };
   AnyfnTypeDef def = ANYFN_TYPE_DEF("test.Leaf", Leaf, NULL, fields);
-  static const AnyfnType* again; /* types live for ever */
+  static const AnyfnType* again; /* types live for the lifetime of the process */
   CHECK(define_node("test.Node", kTVMFFISEqHashKindTreeNode, 4, &node_type) == 0);
   def.parent = node_type;
   def.structural = kTVMFFISEqHashKindTreeNode;
   CHECK(anyfn_define_type(&def, &leaf_type) == 0);
   CHECK(anyfn_set_type_function(leaf_type, "__ffi_repr__", show_leaf) == 0);
-  /* A library that was built again; and one with another layout. */
+  /* Tests a library that was built again, and one with another layout. */
   CHECK(define_node("test.Node", kTVMFFISEqHashKindTreeNode, 4, &again) == 0 && again->index == node_type->index);
   CHECK_ERROR(define_node("test.Node", kTVMFFISEqHashKindTreeNode, 3, &again), "RuntimeError", "test.Node");
   CHECK_ERROR(define_node("test.Node", kTVMFFISEqHashKindDAGNode, 4, &again), "RuntimeError", "another layout");
@@ -81,7 +83,7 @@ static void define(void) {
   CHECK_ERROR(anyfn_define_type(&def, &again), "ValueError", "field `flag` of test.Wrong");
 }
 
-/* An object by its constructor; owned. */
+/* Makes an object with its constructor; owned. */
 static TVMFFIAny node(const char* name, int64_t size, TVMFFIAny next) {
   TVMFFIAny made;
   CALL("ffi.MakeObjectFromPackedArgs", &made, anyfn_str("test.Node"), anyfn_str("name"), anyfn_str(name),
@@ -180,7 +182,7 @@ static void by_name(void) {
   CHECK(anyfn_set_field(leaf.v_obj, "size", &three) == 0 && ((Node*)leaf.v_obj)->size == 3);
   CHECK_ERROR(anyfn_set_field(leaf.v_obj, "small", &three), "AttributeError", "`small` is read-only");
   CHECK_ERROR(anyfn_set_field(leaf.v_obj, "size", &text), "TypeError", "expected int");
-  /* Its setter is a function object, since it knows a type. */
+  /* The setter is a function object, since it checks the type of the object. */
   value = node("next", 1, anyfn_none());
   CHECK(anyfn_set_field(leaf.v_obj, "next", &value) == 0 && ((Node*)leaf.v_obj)->next == value.v_obj);
   anyfn_release(&value);
@@ -193,7 +195,7 @@ static void by_name(void) {
   anyfn_release(&leaf);
 }
 
-/* A chain as long as told, through the struct; released without recursion, and memory is back. */
+/* Builds a chain of the given length through the struct. It is released without recursion, and all memory is freed. */
 static void chain(int64_t length) {
   TVMFFIAny root = anyfn_none(), copy;
   int64_t i;
@@ -211,7 +213,7 @@ static void chain(int64_t length) {
   anyfn_release(&root);
 }
 
-/* Whether a tool that looks for errors watches the program: those hold freed memory back, and are slow. */
+/* Returns 1 if a tool that detects memory errors observes the program; such tools retain freed memory and are slow. */
 static int is_watched(void) {
   const char* preloaded = getenv("LD_PRELOAD");
 #ifdef __SANITIZE_ADDRESS__
@@ -220,7 +222,7 @@ static int is_watched(void) {
   return preloaded != NULL && strstr(preloaded, "vgpreload") != NULL;
 }
 
-/* Adds what it sees to a text. */
+/* Appends each visited field to a string. */
 static int list_fields(void* context, const TVMFFIFieldInfo* field, const TVMFFIAny* value) {
   char* names = (char*)context;
   size_t size = strlen(names);
@@ -230,7 +232,7 @@ static int list_fields(void* context, const TVMFFIFieldInfo* field, const TVMFFI
   return 0;
 }
 
-/* Fields and methods of a type that Rust code defines, in the library of sample functions. */
+/* Tests fields and methods of a type that Rust code defines, in the library of sample functions. */
 static void rust_object(const char* library) {
   TVMFFIAny module = load_module(library), result, args[3];
   char names[100] = "";
@@ -250,7 +252,7 @@ static void rust_object(const char* library) {
   CHECK_ERROR(anyfn_call_method("interst", args, 1, &result), "AttributeError", "testing.Savings has no method `interst`");
   CHECK_ERROR(anyfn_call_method("deposit", args, 1, &result), "TypeError", "testing.Account.deposit");
   CHECK_ERROR(anyfn_call_method("deposit", args + 1, 1, &result), "TypeError", "needs an object");
-  /* A static method, found by way of an object. */
+  /* Calls a static method through an object. */
   CALL("ffi.Array", &args[1], args[0], args[0]);
   CHECK(anyfn_call_method("names", args, 2, &result) == 0 && result.type_index == kTVMFFIStr);
   anyfn_release(&result);

@@ -1,4 +1,4 @@
-/* The registry: register, look up, list, override, remove, duplicates. */
+/* Tests of the registry: registering, looking up, listing, overriding, removing, duplicates. */
 #include "check.h"
 
 static int one(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -21,7 +21,7 @@ static int64_t value_of(const char* name) {
   return result.v_int64;
 }
 
-/* How often a name is listed. */
+/* Returns how many times a name is listed. */
 static int listed(const char* name) {
   TVMFFIAny lister, count, text, index = anyfn_int(-1);
   TVMFFIByteArray read;
@@ -58,7 +58,7 @@ int main(void) {
   CHECK(result.type_index == kTVMFFIBool && result.v_int64 == 1);
   CALL("ffi.FunctionRemoveGlobal", &result, anyfn_str("test.f"));
   CHECK(result.v_int64 == 0 && listed("test.f") == 0);
-  /* Who has looked it up before keeps it. */
+  /* A caller that has looked up the function before keeps it. */
   CHECK(anyfn_call(f, NULL, 0, &result) == 0 && result.v_int64 == 1);
   anyfn_release_object(f);
   return 0;

@@ -1,7 +1,7 @@
-/* A C function with a signature: defaults and named arguments, from every language. */
+/* Test of a C function with a signature: defaults and named arguments, from every language. */
 #include "check.h"
 
-/* x * factor + offset; factor is 2 and offset 0 where they are left out. */
+/* Returns x * factor + offset; factor defaults to 2 and offset to 0. */
 ANYFN_EXPORT(scale) {
   double x, factor = 2, offset = 0;
   if (num_args < 1 || num_args > 3) return anyfn_raise("TypeError", "Expected 1 to 3 but got %d", (int)num_args);
@@ -19,7 +19,7 @@ ANYFN_EXPORT_SIGNATURE(scale, ANYFN_TYPE("float"),
 
 ANYFN_EXPORT(bare) { return anyfn_return_none(result); }
 
-/* The symbols of a function as addresses. */
+/* Addresses of the symbols of a function. */
 typedef int (*Symbol)(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);
 
 static void add_symbol(const char* name, Symbol symbol) {

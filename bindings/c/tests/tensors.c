@@ -1,4 +1,4 @@
-/* Tensors: taken over from DLPack, shown as views, exported again. */
+/* Tests of tensors: imported from DLPack, passed as views, exported again. */
 #include "check.h"
 
 static int deleted;
@@ -47,11 +47,11 @@ int main(void) {
   CHECK(anyfn_check_tensor(seen, kDLFloat, 32, "x") == 0);
   CHECK_ERROR(anyfn_check_tensor(seen, kDLInt, 8, "x"), "TypeError", "x: expected");
 
-  /* An export keeps the memory. */
+  /* An export keeps the memory alive. */
   CHECK(TVMFFITensorToDLPackVersioned(tensor, &exported) == 0);
   CHECK(exported->version.major == 1 && exported->dl_tensor.data == seen->data);
 
-  /* A view of the second row keeps it too. */
+  /* A view of the second row also keeps the memory alive. */
   int64_t row_shape[1] = {3}, row_strides[1] = {1};
   DLTensor prototype = *seen;
   prototype.ndim = 1;
@@ -68,7 +68,7 @@ int main(void) {
   exported->deleter(exported);
   CHECK(deleted == 1);
 
-  /* What is not accepted stays with the caller. */
+  /* A tensor that is rejected stays owned by the caller. */
   DLManagedTensorVersioned* versioned = calloc(1, sizeof(*versioned));
   CHECK(versioned != NULL);
   versioned->version.major = 1;

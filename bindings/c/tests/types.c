@@ -1,4 +1,4 @@
-/* Types by key and index, once-cells, the environment. */
+/* Tests of types by key and index, once-cells, and the environment. */
 #include "check.h"
 
 static int64_t the_thing = 7;

@@ -1,4 +1,4 @@
-/* Values and strings: what is made reads back the same, through the runtime too. */
+/* Tests of values and strings: a value that is made is read back unchanged, also through the runtime. */
 #include "check.h"
 
 static int echo(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {

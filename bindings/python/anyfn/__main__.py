@@ -1,4 +1,4 @@
-"""The command ``anyfn``, also ``python -m anyfn``."""
+"""The command ``anyfn``, which is also available as ``python -m anyfn``."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
 
 
 class _Carried:
-    """Content of a module that is stored in a bundle as bytes and has no functions."""
+    """Content of a module without functions, which a bundle stores as bytes."""
 
     property_mask = 1
 

@@ -1,4 +1,4 @@
-"""``await f.call_async(...)``: calls that run long or block, without blocking the event loop.
+"""Asynchronous calls, ``await f.call_async(...)``, of functions that run long or block, without blocking the event loop.
 
 The function runs on a thread of a pool with the GIL released. Its result or exception is delivered once, through the
 event loop of the awaiting task. When a call is cancelled or times out, the awaiting task is resumed at once. Native code
@@ -19,7 +19,7 @@ _running_loop = _copy_context = _Timeout = None
 
 
 def _begin():
-    """Imports the modules that calls need, at the first call."""
+    """Imports the modules that calls need. The first call runs this function."""
     global _running_loop, _copy_context, _Timeout
     import asyncio
     import contextvars
@@ -38,7 +38,7 @@ class _Call(_core.CallToken):
     __slots__ = ("function", "args", "kwargs", "context", "loop", "future", "inner")
 
     def give_up(self, code):
-        """Requests that the thread that runs the call stops."""
+        """Requests the thread that runs the call to stop."""
         self.stop(code)
         inner = self.inner
         if inner is not None:
@@ -159,7 +159,7 @@ def set_async_threads(limit):
 
 
 def _work(pool):
-    """Runs calls from the queue of a pool; the main loop of each of its threads."""
+    """Main loop of each thread of a pool, which runs calls from the pool's queue."""
     get, lock = pool.queue.get, pool.lock
     while True:
         call = get()
@@ -198,7 +198,7 @@ def _deliver(future, result, error):
 
 
 def _finish(call, result):
-    """Runs a coroutine that a Python function below ``call`` returned on the event loop, and returns its result.
+    """Runs a coroutine on the event loop and returns its result; a Python function within ``call`` returned the coroutine.
 
     Returns ``call`` itself if ``result`` is not a coroutine.
     """
@@ -221,7 +221,7 @@ def _finish(call, result):
 
 
 def check_signals():
-    """Raises if the ``call_async`` call on this thread was cancelled or timed out, or if a signal is pending.
+    """Raises an exception if the ``call_async`` call on this thread was cancelled or timed out, or if a signal is pending.
 
     Long-running Python functions that native code calls use it, as native functions use ``anyfn::check_signals``.
     """

@@ -37,7 +37,7 @@ def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
 
 
 def _pipeline(pipeline, passes):
-    """Returns the pipeline with ``passes`` in front of those that lower, or None for the default pipeline alone."""
+    """Returns the pipeline with ``passes`` before the passes that lower, or None for the unchanged default pipeline."""
     passes = list(passes)
     if not passes and pipeline is None:
         return None

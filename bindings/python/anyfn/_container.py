@@ -1,4 +1,4 @@
-"""Containers that all languages share: the part that is written in Python."""
+"""The parts of the container classes that are written in Python. All languages share the containers."""
 
 import _collections_abc as abc
 
@@ -52,7 +52,7 @@ def _deepcopy(self, memo):
 
 
 class _Node:
-    """Represents a native container while it is pickled."""
+    """Representation of a native container while it is pickled."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -94,7 +94,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Reduces an Array or Map; one with a single owner occurs only once, so it needs no node."""
+    """Reduces an Array or Map for pickling. A container with a single owner occurs only once, so it needs no node."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)
@@ -122,7 +122,7 @@ Dict.fromkeys = classmethod(_fromkeys)
 
 
 class Shape(_core.BuiltinObject):
-    """An immutable sequence of extents that behaves like a tuple of ints and equals one.
+    """An immutable sequence of extents, which behaves like a tuple of ints and compares equal to one.
 
     >>> Shape([2, 3]) + (4,) == (2, 3, 4)
     True
@@ -209,7 +209,7 @@ class Shape(_core.BuiltinObject):
 
 
 def _extents(other):
-    """Converts the other operand of a comparison or concatenation to a tuple; returns None if it is no sequence."""
+    """Converts the other operand of a comparison or concatenation to a tuple; returns None if it is not a sequence."""
     if isinstance(other, Shape):
         return _core.shape_values(other)
     return tuple(other) if isinstance(other, (tuple, list)) else None

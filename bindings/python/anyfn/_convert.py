@@ -74,7 +74,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
 
 
 def remove_converter(cls):
-    """Removes the converter of a class. Raises ``KeyError`` if the class has none."""
+    """Removes the converter of a class. Raises ``KeyError`` if the class has no converter."""
     if cls not in _KEYS and cls not in _STANDS:
         raise KeyError(f"{cls.__name__} has no converter")
     if _KEYS.pop(cls, None) is not None:
@@ -84,7 +84,7 @@ def remove_converter(cls):
 
 
 def _key_of(cls):
-    """Returns index and key of the native type as which instances of a class are passed, or None."""
+    """Returns the index and key of the native type to which instances of a class are converted, or None."""
     for base in cls.__mro__:
         if base in _KEYS:
             return _KEYS[base]

@@ -211,7 +211,7 @@ def _replace(self, /, **changes):
 
 
 def _compare(cls, order, hashed):
-    """Adds comparison methods that compare fields to a class, except those that it defines itself."""
+    """Adds methods that compare instances by their fields to a class, except methods that the class already defines."""
     # Python sets this to None in a class that defines `__eq__`.
     own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]
@@ -270,7 +270,7 @@ _FACTORY = type("_Factory", (), {"__repr__": lambda self: "<factory>"})()
 
 
 def _default(told):
-    """Returns the state and value of a default for the native part: 0 for none, 1 for a value, 2 for a factory."""
+    """Returns the kind of a default (0 for none, 1 for a value, 2 for a factory), and the value or factory."""
     if told.default_factory is not _MISSING:
         return 2, told.default_factory
     return (0, None) if told.default is _MISSING else (1, told.default)

@@ -83,7 +83,7 @@ def _numpy():
 
 
 def _peers():
-    """Lists installed packages with a runtime of the same ABI and array libraries, without importing them."""
+    """Lists the installed array libraries and packages with a runtime of the same ABI, without importing them."""
     import importlib.metadata
 
     done = "looked for packages with a runtime of the same ABI, and for array libraries; none was imported"

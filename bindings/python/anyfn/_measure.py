@@ -114,7 +114,7 @@ if _core.type_index("anyfn.Timing") is not None:
 
 
 def _of_function(self, device=None, **options):
-    """Returns a function that measures this one; the options are those of ``anyfn.time_evaluator``."""
+    """Returns a function that measures calls of this function; the options are those of ``anyfn.time_evaluator``."""
     return time_evaluator(self, device, **options)
 
 

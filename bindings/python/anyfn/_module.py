@@ -8,7 +8,7 @@ _ENTRY = "main"
 
 
 def _methods_of(native):
-    """Returns a decorator that moves the attributes of a class to a native class, whose instances are called directly."""
+    """Returns a decorator that copies the attributes of a class to ``native``, and replaces the class by ``native``."""
 
     def move(cls):
         for name, value in vars(cls).items():
@@ -38,7 +38,7 @@ class Module:
         return function
 
     def implements_function(self, name, query_imports=False):
-        """Returns true if the module has a function of a name."""
+        """Returns true if the module has a function with the given name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
     def list_functions(self, query_imports=False):
@@ -133,7 +133,7 @@ class Module:
         _write_bundle(path, self, objects, (), **options)
 
     def leases(self, detail=False):
-        """Returns the number of leases of each kind that keep the module's library mapped, as a dict without zeros.
+        """Returns the number of leases of each kind that keep the module's library mapped, as a dict that omits zeros.
 
         With ``detail``, returns a dict of lists instead: the entries of ``live_handles`` by kind of lease.
         """
@@ -149,7 +149,7 @@ class Module:
         return self.get_function(name).time_evaluator(device, **options)
 
     def is_current(self, path=None):
-        """Returns true if loading the module's file now, or the file at ``path``, would give this very code."""
+        """Returns true if loading the module's file now, or the file at ``path``, would load the code of this module."""
         return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))
 
     @property
@@ -308,7 +308,7 @@ class Watch:
         self._watch = module
 
     def poll(self):
-        """Loads a newer good build if there is one, and returns true if it did. Lookups and calls do the same."""
+        """Loads a newer good build if there is one, and returns true in that case. Lookups and calls do the same."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self):
@@ -331,7 +331,7 @@ class Watch:
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
     def get_function(self, name):
-        """Returns the function of a name, which follows the file.
+        """Returns the function with the given name. Its calls always use the newest good build of the file.
 
         Raises ``AttributeError`` if the newest good build has no such function.
         """

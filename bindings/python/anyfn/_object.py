@@ -103,7 +103,7 @@ def _hook(index, name):
 
 
 def _has_constructor(cls):
-    """Returns true if a class has or inherits a constructor, other than a base's default one (its type's ``__ffi_init__``)."""
+    """Returns true if a class has or inherits a constructor, except the ``__ffi_init__`` of a base's type."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:
@@ -115,7 +115,7 @@ def _has_constructor(cls):
 def _tell_constructor(cls, index):
     """Sets the constructor of a class that was created for a type; called by the extension module.
 
-    It is the constructor that the type registered, or None.
+    The constructor is the one that the type registered, or None.
     """
     made_by = _core.type_attribute("__ffi_init__", index)
     cls.__constructor__ = made_by

@@ -110,7 +110,7 @@ class TypeInfo:
 
     @property
     def cls(self):
-        """Class whose instances the type's objects become."""
+        """Class whose instances represent objects of the type."""
         return _core.registered_class(self.index)
 
     def field(self, name):

@@ -7,9 +7,9 @@ from ._core import PackedFunc
 
 
 def get_global_func(name, allow_missing=False):
-    """Returns the global function of a name.
+    """Returns the global function with the given name.
 
-    If there is none, raises ``ValueError``, or returns ``None`` with ``allow_missing``.
+    If the function does not exist, raises ``ValueError``, or returns ``None`` with ``allow_missing``.
     """
     return _core.get_global_func(name, allow_missing)
 
@@ -48,12 +48,12 @@ def list_global_func_names():
 
 
 def remove_global_func(name):
-    """Removes a global function, and returns ``False`` if there was none. Existing references to it stay valid."""
+    """Removes a global function; returns ``False`` if it does not exist. Existing references to it stay valid."""
     return _core.remove_global_func(name)
 
 
 def convert(value):
-    """Converts a value as a call of a native function does.
+    """Converts a value in the same way as an argument of a native function.
 
     A callable becomes a PackedFunc, a list an Array, and an array of another library a Tensor. The memory of an array is
     shared; lists and dicts are copied recursively. Raises ``TypeError`` or ``OverflowError`` with

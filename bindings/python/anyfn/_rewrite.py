@@ -30,7 +30,7 @@ class WalkResult:
 
 
 class DefRegionKind:
-    """Kind of the definition region of a value: no variables, all variables in it, or only the value itself is defined."""
+    """Kind of the definition region at a value: it defines no variables, all variables in it, or the value itself only."""
 
     NONE = 0
     DEF_PATTERN = 1
@@ -53,7 +53,7 @@ class StructuralVisitor(_core.Object):
     """Visitor with which callbacks of ``structural_visit`` visit children. It is valid only during the callback."""
 
     def visit(self, value):
-        """Visits a value by its callback, or else its children. Returns None or the VisitInterrupt that ends the visit."""
+        """Calls the callback for a value, or else visits its children. Returns the VisitInterrupt that ends the visit, or None."""
         return _visit(self, value)
 
     def default_visit(self, value):

@@ -24,7 +24,8 @@ def save_json(value, path=None, *, metadata=None):
 
 
 def load_json(text=None, *, path=None, unknown_fields="keep"):
-    """Loads a value that ``save_json``, or another runtime with this ABI, has saved, from a string or the file ``path``.
+    """Loads a value that ``save_json``, or another runtime with this ABI, has saved. The source is a string or the file
+    ``path``.
 
     A saved field that its type no longer has is kept with the object, and saved again with it; ``unknown_fields`` can be
     ``"drop"`` or ``"error"`` instead. A field that is missing in the file gets its default. Renamed types and fields are
@@ -41,7 +42,7 @@ def load_json(text=None, *, path=None, unknown_fields="keep"):
 
 
 def json_metadata(text=None, *, path=None):
-    """Returns the metadata that ``save_json`` saved: the caller's, and format and version under ``"anyfn"``.
+    """Returns the metadata that ``save_json`` saved: those of the caller, and the format and version under ``"anyfn"``.
 
     >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]
     'x'
@@ -97,7 +98,7 @@ def _reduce(self):
 
 
 def _load_pickled(classes, text):
-    """Loads an object. Unpickling ``classes`` has imported the modules that define their types."""
+    """Loads a pickled object. Unpickling ``classes`` has already imported the modules that define the types."""
     return load_json(text)
 
 
@@ -117,7 +118,7 @@ def _classes_of(text):
 
 
 def _slots_of(self, cls):
-    """Returns the values of an instance's slots in Python, by name."""
+    """Returns the values of an instance's ``__slots__`` by name."""
     import copyreg
 
     return {name: getattr(self, name) for name in copyreg._slotnames(cls) if hasattr(self, name)}

@@ -13,7 +13,7 @@ _CLASSES = {67: ErrorObject, 69: Shape, 73: Module}
 
 class _Probe:
     def method(self):
-        """Sample method, whose class is that of all methods."""
+        """Sample method, from which the class of bound methods is obtained."""
 
 
 _core.setup(dtype, device, Tensor, class_of_kind, type(_Probe().method))

@@ -225,12 +225,12 @@ def _reduce(func):
 
 
 def _copy(self):
-    """Returns the function itself."""
+    """Implements ``copy.copy``: returns the function itself."""
     return self
 
 
 def _deepcopy(self, memo):
-    """Returns the function itself."""
+    """Implements ``copy.deepcopy``: returns the function itself."""
     return self
 
 

@@ -64,7 +64,7 @@ def recursive_equal(lhs, rhs):
 
 
 def recursive_less(lhs, rhs):
-    """Returns true if one value is ordered before another, by the first element or field that differs.
+    """Returns true if ``lhs`` is ordered before ``rhs``, by the first element or field that differs.
 
     >>> recursive_less([1, "a"], [1, "b"])
     True
@@ -85,7 +85,7 @@ def recursive_hash(value):
 
 
 def deep_copy(value):
-    """Returns a deep copy of a value, however deep it is; the copy has the same sharing and cycles.
+    """Returns a deep copy of a value of any nesting depth; the copy has the same sharing and cycles.
 
     >>> from anyfn import List
     >>> inner = List([1])
@@ -146,7 +146,7 @@ class AccessPath(_core.Object):
         return _method("_map_item", self, key)
 
     def is_prefix_of(self, other):
-        """Returns true if another path begins with this one."""
+        """Returns true if another path begins with this path."""
         return _method("_is_prefix_of", self, other)
 
     def __eq__(self, other):

@@ -124,7 +124,7 @@ def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, s
 
 
 class Imports:
-    """Names that a stub imports, each under a name that differs from those of its own functions."""
+    """Names that a stub imports, each under an alias that differs from the names of the stub's own functions."""
 
     def __init__(self, own: Iterable[str], classes: Optional[dict[str, str]] = None) -> None:
         self.own = frozenset(own)
@@ -161,7 +161,7 @@ class Imports:
 
 
 def type_text(schema: Any, imports: Imports, argument: bool) -> str:
-    """Returns a type of a schema in Python syntax; an unknown type is ``Any``."""
+    """Returns the type that a schema describes in Python syntax; an unknown type is ``Any``."""
     which = 0 if argument else 1
     origin = schema.get("type") if isinstance(schema, dict) else None
     if not isinstance(origin, str):
@@ -200,7 +200,7 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
 
 
 def _class_of(key: str) -> str:
-    """Returns the import path of the class that is registered for a type, or ``anyfn.Object`` if it has none."""
+    """Returns the import path of the class that is registered for a type, or ``anyfn.Object`` if there is no such class."""
     index = _core.type_index(key)
     cls = None if index is None else _core.registered_class(index)
     if cls is None or cls is Object:
@@ -328,7 +328,7 @@ def _title(path: str) -> str:
 
 
 def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
-    """Returns the module that a stub of the registry describes. It looks up the functions when it is imported."""
+    """Returns the source of the module that a stub of the registry describes. The module looks up functions on import."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     lines = [HEADER, _docstring(_title(path), "") + "\n"]
@@ -340,7 +340,7 @@ def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
 
 
 def module_runtime(space: Namespace, library: str, title: str) -> str:
-    """Returns the module that a stub of a library describes. It loads the library when it is imported."""
+    """Returns the source of the module that a stub of a library describes. The module loads the library on import."""
     names = python_names(space.functions)
     lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([library])]
     lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
@@ -404,7 +404,10 @@ _FIRST_OTHER = 128
 
 
 def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
-    """Returns the types with fields or methods whose keys begin with a prefix, by the key before its last dot, and by key."""
+    """Returns the types that have fields or methods and whose keys begin with a prefix.
+
+    The result is a dict from the part of the key before the last dot to a dict of types by key.
+    """
     found: dict[str, dict[str, TypeInfo]] = {}
     keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
     for key in sorted(keys, key=lambda key: (_core.type_index(key) or 0, key)):
@@ -477,7 +480,7 @@ def _field_lines(field: FieldInfo, imports: Imports) -> list[str]:
 
 
 def _init_lines(info: TypeInfo, imports: Imports) -> list[str]:
-    """Returns the constructor as lines of the stub, which are empty if the type registers none."""
+    """Returns the lines of the stub for the constructor of a type; empty if the type registers no constructor."""
     if _core.type_attribute("__ffi_init__", info.index) is None:
         return []
     taken = [field for field in info.fields if "init_off" not in field.flags]

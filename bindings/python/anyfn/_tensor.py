@@ -295,7 +295,7 @@ class Tensor(_core.BuiltinObject):
         return _to_bytes(self)
 
     def tolist(self):
-        """Returns the elements as numbers in nested lists; a tensor without dimensions gives one number.
+        """Returns the elements as numbers in nested lists; a tensor without dimensions becomes one number.
 
         >>> tensor([[1, 2], [3, 4]], "int4").tolist()
         [[1, 2], [3, 4]]
@@ -313,7 +313,8 @@ class Tensor(_core.BuiltinObject):
         return _nested(numbers, shape)
 
     def item(self):
-        """Returns the only element as a Python number. Raises ``ValueError`` if the tensor has not exactly one.
+        """Returns the only element as a Python number. Raises ``ValueError`` if the tensor does not have exactly one
+        element.
 
         >>> tensor(3.5, "bfloat16").item()
         3.5
@@ -402,7 +403,7 @@ def _index(part, extent):
 
 
 class _ForReading:
-    """Exports a read-only tensor to NumPy.
+    """Adapter that exports a read-only tensor to NumPy.
 
     Versions of NumPy that support only unversioned DLPack can import it, because they never write to imported memory.
     """
@@ -418,7 +419,7 @@ class _ForReading:
 
 
 class _Interface:
-    """Exports the memory of a tensor to NumPy as writable, and keeps the tensor alive."""
+    """Adapter that exports the memory of a tensor to NumPy as writable, and keeps the tensor alive."""
 
     def __init__(self, tensor, interface):
         self.tensor = tensor

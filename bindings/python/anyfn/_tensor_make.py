@@ -202,7 +202,7 @@ def _place(device):
 
 
 def _extents(shape):
-    """Returns a shape as a sequence; an int becomes one extent."""
+    """Converts a shape to a sequence of extents; an int becomes a sequence of one extent."""
     return (shape,) if hasattr(shape, "__index__") and not hasattr(shape, "__len__") else shape
 
 

@@ -67,7 +67,7 @@ class dtype(_core.Word):
         return (self.bits * self.lanes + 7) // 8
 
     def numpy(self):
-        """Returns the NumPy data type of this name; several lanes become a subarray of that many elements.
+        """Returns the NumPy data type with the same name; several lanes become a subarray of that many elements.
 
         Types that NumPy does not have, such as ``bfloat16``, come from the package ml_dtypes. Raises ``TypeError`` if
         there is no such type.

@@ -1,4 +1,4 @@
-"""Tools for development: they show objects, libraries, calls and times of this process.
+"""Development tools that report objects, libraries, calls and times of this process.
 
 Each name is also available in ``anyfn`` itself.
 

@@ -22,7 +22,9 @@ from ._values import device as _device
 
 @register_object("rpc.Tensor")
 class Tensor(Object):
-    """A tensor in the memory of the remote end, which can be passed to remote functions. ``numpy()`` copies it here.
+    """A tensor in the memory of the remote end, which can be passed to remote functions.
+
+    ``numpy()`` copies it to this process.
 
     During a transfer, ``progress(done, total)`` is called with numbers of bytes. Without it, long transfers show a progress line
     on a terminal.
@@ -123,7 +125,7 @@ class Session(Object):
         return f
 
     def upload(self, source, progress=None):
-        """Sends a file, given by its path or its bytes, and returns the digest that names it.
+        """Sends a file, given by its path or its bytes, and returns the digest that identifies it.
 
         A file that the remote end already has is not sent again. ``progress(done, total)`` is called during the transfer. Without
         it, long transfers show a progress line on a terminal.

@@ -211,7 +211,7 @@ Reduce = _node("tir.Reduce")
 
 @register_object("tir.IterVar")
 class IterVar(_Operators, Object):
-    """An axis. In expressions it represents its variable."""
+    """An axis, which can be used in expressions in place of its variable."""
 
 
 @register_object("tir.Stmt")
@@ -338,7 +338,7 @@ class Schedule(Object):
 
 @functools.cache
 def _step(name):
-    """Returns the method of the native type for a step that the class defines again."""
+    """Returns the method of the native type for a step that the class overrides."""
     return type_info("tir.Schedule").method(name).function
 
 
@@ -394,7 +394,7 @@ size_var = var
 
 
 def parse(text):
-    """Parses the source of a function or module, as ``str(func)`` returns it or written by hand (``docs/ir-text.md``).
+    """Parses the source of a function or module, as ``str(func)`` returns it or a user writes it (``docs/ir-text.md``).
 
     Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions or after ``module()``.
     """
@@ -516,7 +516,7 @@ pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign"
 
 
 def power(x, y):
-    """Returns ``x ** y``: products if ``y`` is a small whole constant, otherwise ``pow`` of floating-point values."""
+    """Returns ``x ** y``: products if ``y`` is a small integer constant, otherwise ``pow`` of floating-point values."""
     return _call.power(x, y)
 
 
@@ -541,7 +541,7 @@ def call_extern(name, *args, dtype="int32"):
 
 
 def read_only(buffer):
-    """Returns a buffer, or a region of one, as an argument of a call that does not write to it."""
+    """Returns a buffer or buffer region as an argument of a call that does not write to it."""
     return _call.read_only(buffer)
 
 

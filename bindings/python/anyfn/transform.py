@@ -24,7 +24,7 @@ _call = _compiler_library.functions("tir.transform")
 
 @register_object("tir.Pass")
 class Pass(Object):
-    """A transformation of IR with a ``name``; calling it with a function or module returns the new one."""
+    """A transformation of IR with a ``name``. Calling it with a function or module returns the transformed one."""
 
     def __call__(self, node):
         return self.run(node)
@@ -89,7 +89,7 @@ def prim_func_pass(function=None, *, name=None):
 
 
 def module_pass(function=None, *, name=None):
-    """Creates a pass from a function that receives an IRModule and returns the new one."""
+    """Creates a pass from a function that receives an IRModule and returns the new IRModule."""
     return _decorator(function, name, "module")
 
 

@@ -1,6 +1,7 @@
-//! Conversion of Python objects whose class alone does not determine the native value. They are converted according
-//! to what they support, such as DLPack, the buffer protocol or `__index__`. Some represent another Python object, such as
-//! a member of an enumeration its value; the caller converts that object.
+//! Conversion of Python objects whose class alone does not determine the native value. Such objects are
+//! converted according to what they support, such as DLPack, the buffer protocol or `__index__`. For some
+//! objects, such as members of an enumeration, the result is another Python object, which the caller converts
+//! instead.
 
 use anyfn::Any;
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
@@ -15,18 +16,19 @@ use crate::{cancel, dlpack, error, ndarray, python_function, words};
 /// The class `enum.Enum`; set once the process has imported the module `enum`.
 static ENUM: Global = Global::new();
 
-/// Result of a conversion.
+/// Result of a conversion: a native value, or another Python object to convert.
 pub(crate) enum Ability {
     /// The native value of the object.
     Native(Any),
-    /// The Python object that is converted instead.
+    /// Python object to convert instead of the original object.
     Python(Own),
-    /// The Python object that is converted instead, as one level of nesting, because it may be an object of the same kind.
+    /// Python object to convert instead of the original object. The conversion counts as one level of nesting,
+    /// because this object may again be one that requires such a conversion.
     Nested(Own),
 }
 
-/// Converts an object by the first conversion that it supports, such as DLPack, the buffer protocol or `__index__`. An
-/// object that supports no conversion is passed as an opaque reference to the Python object.
+/// Converts an object by the first applicable conversion, such as DLPack, the buffer protocol or `__index__`.
+/// An object that supports no conversion is passed as an opaque reference to the Python object.
 pub(crate) fn of(arg: Obj<'_>, at: &At<'_>) -> Res<Ability> {
     if let Some(scalar) = ndarray::scalar(arg, at)? {
         return match scalar {

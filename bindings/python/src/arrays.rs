@@ -1,4 +1,4 @@
-//! Tensors of the arrays of all libraries.
+//! Conversion of arrays of any library to tensors.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,8 +37,8 @@ pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Makes a tensor for a view that native code is about to keep, from the array that the view describes. Leaves `out`
-/// unchanged unless a call in progress on this thread has that array among its arguments.
+/// Makes a tensor for a view that native code is about to keep, from the array that the view describes. Leaves
+/// `out` unchanged unless that array is an argument of a call in progress on this thread.
 ///
 /// # Safety
 /// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.

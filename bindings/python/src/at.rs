@@ -70,7 +70,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument and the function declares that it only reads the tensor passed for it.
+    /// Returns true if the value is an argument for a parameter that the function declares as read-only: the
+    /// function only reads a tensor that it receives for this parameter.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -147,8 +148,8 @@ impl At<'_> {
     }
 }
 
-/// Formats a key of a mapping for messages. Long keys are shortened, and strings are put in double quotes, as in all
-/// languages.
+/// Formats a key of a mapping for messages. Long keys are shortened, and strings are enclosed in double quotes,
+/// as in all languages.
 fn shown(key: Obj<'_>) -> String {
     let text = match key.str_bytes() {
         Ok(bytes) => Ok(format!("{:?}", String::from_utf8_lossy(bytes))),

@@ -1,4 +1,5 @@
-//! The class `CallToken`: calls that `call_async` makes on its threads. [`crate::cancel`] has the calls in progress.
+//! The class `CallToken`, which represents a call that `call_async` makes on one of its threads.
+//! [`crate::cancel`] tracks the calls in progress.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -11,7 +12,8 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 use crate::{error, function, object};
 
-/// The class `CallToken`. The Python code of the package derives the class of its asynchronous calls from it.
+/// The class `CallToken`. The Python code of the package derives the class of asynchronous calls from this
+/// class.
 pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {

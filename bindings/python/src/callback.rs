@@ -18,7 +18,8 @@ use crate::{error, gil, observe, stack};
 /// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
 const INLINE: usize = 8;
 
-/// Calls the Python object behind a native function: the `safe_call` of all objects of [`PythonFunction`].
+/// Calls the Python object behind a native function. This function is the `safe_call` of every
+/// [`PythonFunction`].
 ///
 /// # Safety
 /// Must be called by native code according to the rules of the ABI; any thread may call it.
@@ -77,7 +78,8 @@ thread_local! {
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reports a call to the observer, then makes it through [`safe_call`], so that the code of a call exists only once.
+/// Reports a call to the observer and makes the call through [`safe_call`], which avoids a second
+/// implementation of calls.
 ///
 /// # Safety
 /// The conditions of [`safe_call`] apply, and the GIL must be held.
@@ -96,7 +98,7 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
     code
 }
 
-/// Argument objects of a call, which are released at its end.
+/// Owned references to the argument objects of a call. Dropping this value releases them.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
     /// Number of objects that are set, starting at index 1. The callee may overwrite the slot at index 0.

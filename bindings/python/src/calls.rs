@@ -142,8 +142,7 @@ fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
     unsafe { with(find) }
 }
 
-/// Describes the current memory of an array. Returns the description, and true if the memory must not be written.
-/// Returns `None` if the memory cannot be determined.
+/// Describes the current memory of an array. Returns the description, and true if the memory is read-only.
 fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTensor, bool)> {
     let described = if ndarray::is_array(array) {
         ndarray::describe(array, scratch).map(|view| Some((view, ndarray::is_read_only(array))))
@@ -162,7 +161,8 @@ fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTenso
     }
 }
 
-/// Returns the Python array whose description is at `view`, if a call in progress on this thread has it among its arguments.
+/// Returns the Python array whose description is at `view`, if the array is an argument of a call in progress
+/// on this thread.
 ///
 /// # Safety
 /// `view` must be NULL or a valid description.
@@ -196,8 +196,9 @@ fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     now.is_some_and(|now| now.as_dl().data == described.as_dl().data && now.shape() == described.shape())
 }
 
-/// Makes a tensor of the memory that `view` describes, if that memory is part of an array among the arguments of a
-/// call in progress on this thread. The tensor keeps the array alive. Returns `None` if no such array exists.
+/// Makes a tensor of the memory that `view` describes, if this memory is part of an array that is an argument
+/// of a call in progress on this thread. The tensor keeps the array alive. Returns `None` if no such array
+/// exists.
 pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
     let Some(part) = view.host_region() else { return Ok(None) };
     let (mut words, mut end) = (WORDS, u64::MAX);

@@ -1,8 +1,8 @@
-//! Calls that can be stopped: the calls that `call_async` makes on its threads.
+//! Calls that can be stopped, which are the calls that `call_async` makes on its threads.
 //!
 //! Each such call has a token ([`Layout`]). While the function runs, the thread's list `CURRENT` contains the token,
 //! so native code that checks for signals on that thread learns that its call was cancelled or that its deadline has
-//! passed. The check does not need the GIL, so a loop may check as often as it likes.
+//! passed. The check does not need the GIL, so a loop may check frequently.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -29,7 +29,7 @@ pub(crate) const CANCELLED: i32 = 1;
 /// State of a call whose deadline has passed.
 pub(crate) const TOO_LATE: i32 = 2;
 
-/// Function of the Python code that runs a coroutine to completion; [`finish`] calls it.
+/// Python function that runs a coroutine to completion; [`finish`] calls it.
 static FINISH: Global = Global::new();
 
 thread_local! {
@@ -56,9 +56,9 @@ pub(crate) fn is_running() -> bool {
     !innermost().is_null()
 }
 
-/// Checks if the innermost call on this thread was stopped, for native code that checks for signals. Returns `None`
-/// if no call that can be stopped is in progress on this thread. Otherwise returns 0, or -1 with an error raised if
-/// the call was stopped.
+/// Checks whether the innermost call on this thread was stopped. The runtime calls this function when native
+/// code checks for signals. Returns `None` if no call that can be stopped is in progress on this thread.
+/// Otherwise returns 0, or -1 with an error raised if the call was stopped.
 pub(crate) fn check() -> Option<c_int> {
     // SAFETY: the entry keeps the token alive.
     let token = unsafe { innermost().as_ref() }?;
@@ -75,8 +75,8 @@ pub(crate) fn check() -> Option<c_int> {
     }
 }
 
-/// Runs a coroutine that a Python function has returned to native code, and returns the coroutine's result. This
-/// happens only on a thread that makes a call for an event loop, and the event loop runs the coroutine. Returns
+/// Runs a coroutine that a Python function has returned to native code, and returns the coroutine's result.
+/// Only a thread that makes a call for an event loop does this, and the event loop runs the coroutine. Returns
 /// `None` on all other threads, and for objects that are not coroutines.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {

@@ -28,11 +28,12 @@ static TYPES: Global = Global::new();
 /// Function that makes the class of a type from the class of its nearest ancestor.
 type MakeClass = fn(TypeInfo, Obj<'_>) -> Res<Own>;
 
-/// The function `fields::make_class`, which [`init`] sets. The attributes of the classes that it makes convert values in
-/// both directions, so it belongs to a higher layer.
+/// Pointer to `fields::make_class`, set by [`init`]. The function belongs to a higher layer, because the
+/// attributes of the classes that it makes convert values in both directions.
 static MAKE_CLASS: OnceLock<MakeClass> = OnceLock::new();
 
-/// Makes the empty tables. `make_class` makes the classes of types for which no class is registered.
+/// Creates the empty tables of this module. `make_class` makes the classes of types for which no class is
+/// registered.
 pub(crate) fn init(make_class: MakeClass) -> Res<()> {
     for table in [&REGISTERED, &TYPES] {
         if table.try_get().is_none() {
@@ -210,7 +211,7 @@ fn find_fit(class: *mut ffi::PyTypeObject, type_index: i32, slot: Option<&Atomic
     Ok(fits)
 }
 
-/// Clears the cache of [`fits`], because another class was registered.
+/// Clears the cache of [`fits`]. Called when another class is registered.
 fn forget_fits() {
     for slot in &FITTED {
         let old = slot.swap(ptr::null_mut(), Ordering::Relaxed);

@@ -1,11 +1,12 @@
-//! Garbage collection of cycles that go through containers and functions, as reported to Python's collector.
+//! Support for Python's garbage collector: reports the Python objects that native containers and functions keep
+//! alive, so that the collector finds reference cycles that pass through them.
 //!
 //! A List may hold a Python function that holds the List. Python cannot see the native part of such a cycle. An
 //! instance therefore reports the Python objects behind its native object to the collector, provided that it is the
 //! only owner of every object in between: those objects then live exactly as long as the instance.
 //!
-//! The collector asks several times in one run and relies on the answers: an object that is reported at first and not
-//! later would be cleared although it is in use. `docs/adr/0005-*` explains why that cannot happen. The code below
+//! The collector traverses an instance several times in one run and relies on consistent reports: an object that is
+//! reported at first and not later would be cleared although it is in use. `docs/adr/0005-*` explains why that cannot happen. The code below
 //! relies on two facts:
 //!
 //! - [`unique`]: the owner's reference is the only counted one, so a thread can make another reference only from a
@@ -94,20 +95,20 @@ impl Visitor {
     }
 }
 
-/// Borrows the object at `handle`, which its owner must keep alive. The reference count does not change, so it still
-/// shows if the object has other owners.
+/// Borrows the object at `handle`, which its owner must keep alive. The reference count does not change, so it
+/// still shows whether the object has other owners.
 fn borrow(handle: *mut TVMFFIObject) -> Option<ManuallyDrop<ObjectRef>> {
     // SAFETY: the pointer is NULL or a valid object, whose reference stays with its owner.
     unsafe { ObjectRef::from_owned_or_null(handle.cast()) }.map(ManuallyDrop::new)
 }
 
-/// Returns true if the object has one strong reference and no weak one.
+/// Returns true if the object has one strong reference and no weak reference.
 fn unique(object: &ObjectRef) -> bool {
     object.is_unique()
 }
 
-/// Borrows an object as a container of type `T`, to which `from` converts it. Returns `None` if the object has another
-/// type.
+/// Borrows an object as a container of type `T`, using the conversion `from`. Returns `None` if the object has
+/// another type.
 fn as_ref<T>(
     object: &ObjectRef,
     from: impl FnOnce(ObjectRef) -> Result<T, ObjectRef>,
@@ -122,7 +123,8 @@ fn as_ref<T>(
     }
 }
 
-/// Reports the objects that an instance keeps alive to the collector: `tp_traverse` of classes whose instances have a handle.
+/// Implements `tp_traverse` for classes whose instances have a handle: reports to the collector the objects
+/// that an instance keeps alive.
 ///
 /// # Safety
 /// Must be called by Python's collector with an instance.
@@ -142,8 +144,8 @@ pub(crate) unsafe extern "C" fn traverse(
     }
 }
 
-/// Breaks an unreachable cycle by replacing the native container of an instance with an empty one: `tp_clear` of the
-/// container classes.
+/// Implements `tp_clear` for the container classes: breaks an unreachable cycle by replacing the native
+/// container of an instance with an empty one.
 pub(crate) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
@@ -172,7 +174,8 @@ pub(crate) fn owns_function(object: Obj<'_>) -> bool {
         && !gil::any_in_progress()
 }
 
-/// Releases the handle, for classes that take part in garbage collection.
+/// Implements `tp_dealloc` for classes that take part in garbage collection: releases the handle of an
+/// instance.
 ///
 /// # Safety
 /// Must be called by Python, as the destructor of an instance.

@@ -182,8 +182,8 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     }
 }
 
-/// Returns the native object of the Python object that a constructor returned. Raises `TypeError` for an object
-/// without one.
+/// Returns the native object of the Python object that a constructor returned. Raises `TypeError` if the Python
+/// object has no native object.
 #[cold]
 fn native(result: Obj<'_>, constructor: Obj<'_>) -> Res<ObjectRef> {
     match object::reference_of(result) {

@@ -2,8 +2,8 @@
 //!
 //! An instance of a Python class with a converter is passed as the result of the converter. An object of a native
 //! type with a converter is returned as the result of that converter. Without registered converters, the cost is one
-//! comparison in the conversion of less common values. This module has the tables: [`crate::owned`] applies converters
-//! to native values, [`crate::classes`] those to Python values.
+//! comparison in the conversion of less common values. This module has the tables.
+//! [`crate::owned`] applies the converters to native values, and [`crate::classes`] applies those to Python values.
 
 use std::cell::Cell;
 
@@ -19,11 +19,11 @@ thread_local! {
     static LOWERING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Dictionary from each class with a converter to native values to a pair: the converter function, and the index of
-/// the type that its result must have. None instead of the pair marks a removed converter.
+/// Dictionary of the converters to native values: from a class to the pair of its converter function and the
+/// index of the type that the function's result must have. None instead of the pair marks a removed converter.
 static TO_NATIVE: Global = Global::new();
-/// Dictionary from the Python class of each native type with a converter to the function that makes the Python value
-/// of an object. None instead of the function marks a removed converter.
+/// Dictionary of the converters to Python values: from the Python class of a native type to the function that
+/// makes the Python value of an object. None instead of the function marks a removed converter.
 static FROM_NATIVE: Global = Global::new();
 
 /// Registers the converter of instances of `class` to native values. `entry` is the pair of the function and the
@@ -43,7 +43,8 @@ pub(crate) struct ToNative {
 }
 
 impl ToNative {
-    /// Calls the converter. Returns the Python object whose native value is the native value of `arg`.
+    /// Calls the converter with `arg`. The native value of the returned Python object is used as the native
+    /// value of `arg`.
     pub(crate) fn call(&self, arg: Obj<'_>) -> Res<Own> {
         lowering(|| self.function.obj().call(&[arg]))
     }

@@ -1,6 +1,6 @@
 //! Object types defined in Python: `@anyfn.object("my.Pair")`.
 //!
-//! The Python code reads the class statement; here the type is defined with its fields, through `ffi.TypeDefine` as in
+//! The Python code reads the class statement; this module defines the type with its fields, through `ffi.TypeDefine` as in
 //! every language. A [`Record`] contains what Python needs to set fields without a call, and a [`Plan`] makes instances.
 
 use anyfn::abi::{
@@ -83,8 +83,9 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Returns the default of each field of the parent type, and how the constructor takes the field. They come from the
-/// constructor of the nearest base if that base defined the parent type, and otherwise from the reflected fields.
+/// Returns, for each field of the parent type, its default and the way in which the constructor takes it. Both
+/// come from the constructor of the nearest base if that base defined the parent type, and otherwise from the
+/// reflected fields.
 fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>)> {
     let base = class.attr_opt(names::CONSTRUCTOR.get())?;
     if let Some(base) = base.as_ref().and_then(|base| plan_of(base.obj()))
@@ -118,7 +119,7 @@ fn passed(flags: i64) -> Passed {
 /// Defines the type of a class and makes the class's constructor.
 ///
 /// `fields` is a list of `(name, schema, shown, doc, flags, state, default)`: `schema` is JSON as in signatures, `shown`
-/// is the type as shown in messages, and `state` specifies whether there is no default (0), a value (1) or a factory (2).
+/// is the type as shown in messages, and `state` is the kind of default: 0 for none, 1 for a value, 2 for a factory.
 pub(crate) fn define(
     class: Obj<'_>,
     key: &str,

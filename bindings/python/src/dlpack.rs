@@ -1,9 +1,9 @@
 //! Exchange of arrays with other libraries through DLPack: the Python protocol with its capsules, and the faster
 //! table of C functions.
 //!
-//! A class may carry the table in `__dlpack_c_exchange_api__`. An argument is then described on the stack of the
-//! call, without a capsule and without reference counting. `Tensor` also carries such a table, so other libraries can
-//! read our tensors the same way.
+//! A class may provide the table as `__dlpack_c_exchange_api__`. An argument is then described on the stack of the
+//! call, without a capsule and without reference counting. `Tensor` also provides such a table, so other libraries can
+//! read tensors of this package in the same way.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -113,8 +113,8 @@ fn remember(object: Obj<'_>, table: &'static Exchange) {
     }
 }
 
-/// Describes the memory of an object as a `DLTensor` in `scratch`, with the exchange table of the object's class.
-/// Returns `None` if the table has no function for that.
+/// Describes the memory of an object as a `DLTensor` in `scratch`, with the exchange table of the object's
+/// class. Returns `None` if the table lacks the function that describes arrays.
 #[inline]
 pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> Res<Option<*mut DLTensor>> {
     let Some(describe) = table.describe else { return Ok(None) };
@@ -179,7 +179,8 @@ fn is_host(device_type: i32) -> bool {
 
 // ---- Imports ------------------------------------------------------------------------------------------------------
 
-/// Makes a tensor from an object that exports its memory through DLPack. Returns `None` if it does not export any.
+/// Makes a tensor from an object that exports its memory through DLPack. Returns `None` if the object does not
+/// support DLPack.
 pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     if let Some(table) = find(producer)?
         && let Some(export) = table.export
@@ -288,7 +289,7 @@ fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
     }
 }
 
-/// Returns the value of an int or of an object that can be used as one, such as a member of an enumeration.
+/// Returns the value of an int or of an object with an integer value, such as a member of an enumeration.
 fn as_int(object: Obj<'_>) -> Res<i64> {
     // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let int = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
@@ -509,8 +510,8 @@ unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_v
     0
 }
 
-/// Allocates a tensor of the runtime with the shape, data type and device of `like`. `Tensor::empty` is unsuitable
-/// because it asks the caller's framework, which is this extension.
+/// Allocates a tensor of the runtime with the shape, data type and device of `like`. `Tensor::empty` is
+/// unsuitable because it requests memory from the caller's framework, which is this extension.
 fn new_tensor(like: &anyfn::TensorView<'_>) -> anyfn::Result<Tensor> {
     let shape = anyfn::Shape::from(like.shape());
     let function = anyfn::registry::get("runtime.TVMTensorAllocWithScope")?;

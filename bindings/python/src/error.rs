@@ -28,7 +28,7 @@ use crate::{classes, gil, object, trace};
 static CLASSES: Global = Global::new();
 /// Dictionary from each registered class to its kind; created when the first class is registered.
 static KINDS: Global = Global::new();
-/// Function `class_of_kind` of the Python code, which makes the class of a new kind.
+/// Python function `class_of_kind`, which makes the exception class of a new kind.
 static CLASS_OF_KIND: Global = Global::new();
 
 /// Kind of the error that native code raises when it stops because a Python exception is already set.
@@ -142,7 +142,7 @@ fn message(error: &Error) -> &TVMFFIByteArray {
     unsafe { &(*cell(error)).message }
 }
 
-/// Makes a Python string from a string of an error. The error must be alive.
+/// Makes a Python string from a string that an error contains. The error must be alive.
 fn text(array: &TVMFFIByteArray) -> Res<Own> {
     // SAFETY: the error owns its strings. Only the backtrace can change, and the bytes are copied here.
     py::string_lossy(unsafe { array.as_slice() })
@@ -245,8 +245,8 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
     Some(exception)
 }
 
-/// Sets the `__cause__` of an exception to the exception of a cause that native code has added to its error. Does
-/// nothing if the exception already has a cause.
+/// Sets the `__cause__` of an exception if native code has added a cause to the exception's error. Does nothing
+/// if the exception already has a cause.
 #[cold]
 fn add_cause(exception: Obj<'_>, error: &Error) {
     // SAFETY: the object is an exception; the result is a new reference or NULL.
@@ -256,8 +256,8 @@ fn add_cause(exception: Obj<'_>, error: &Error) {
     }
 }
 
-/// Sets the `__cause__` of an exception to the exception of the error's cause. `causes` is the maximum length of the
-/// chain of causes.
+/// Sets the `__cause__` of an exception to an exception that represents the cause of the error. `causes` is the
+/// maximum length of the chain of causes.
 #[cold]
 fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
     let Some(cause) = error.cause() else { return Ok(()) };
@@ -389,7 +389,7 @@ fn new_class(kind: Obj<'_>) -> Res<Own> {
         return Ok(unsafe { Obj::from_ptr(py::exceptions::runtime_error()) }.to_own());
     };
     let class = class_of_kind.call(&[kind])?;
-    /// Maximum number of cached kinds. Kinds may come from outside, so the cache is bounded.
+    /// Maximum number of cached kinds. The cache is bounded because any string may occur as a kind.
     const KINDS_MAX: isize = 1024;
     // SAFETY: the object is a dictionary.
     if unsafe { ffi::PyDict_Size(CLASSES.ptr()) } < KINDS_MAX {
@@ -439,8 +439,8 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
     error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Makes the error of an exception that was itself made from a native error. It has the kind and message of that
-/// error, and the exception in its context.
+/// Makes the error of an exception that was itself made from a native error. The new error has the kind and
+/// message of the native error, and the exception in its context.
 fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
     let own_trace;
     let trace = if trace.is_empty() {

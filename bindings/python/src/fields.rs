@@ -19,18 +19,18 @@ use crate::owned::lower_owned;
 use crate::py::{self, Global, Obj, PyObject, Raised, Res};
 use crate::{error, gil, lift, method, object, plan, record};
 
-/// Closure of a field descriptor: a field of a type. It lives as long as the process, like the descriptors that point
-/// to it.
+/// Data that a field descriptor passes to its getter and setter: a field of a type. It lives for the lifetime
+/// of the process, like the descriptors that point to it.
 struct Field {
     name: CString,
     type_index: i32,
     offset: usize,
     told: reflection::Field,
-    /// Setter of the field, if it is a function object. It does not change.
+    /// Setter of the field, if the setter is a function object. Such a setter never changes.
     setter: Option<PackedFunc>,
 }
 
-/// The function `_object._tell_constructor` of the Python code.
+/// Python function `_object._tell_constructor`, which completes the classes that [`make_class`] creates.
 static COMPLETE_CLASS: Global = Global::new();
 
 /// Sets the function that completes the classes that [`make_class`] creates.

@@ -99,7 +99,7 @@ pub(crate) fn init() -> Res<()> {
 pub(crate) static ENTRIES: Entries =
     Entries { plain: [vectorcall::<false>, vectorcall::<true>], noted: [noted::<false>, noted::<true>] };
 
-/// Calls a native function, and notes the location of the call in Python code for the record of live objects.
+/// Calls a native function, and records the location of the call in Python code for the ledger of live objects.
 ///
 /// # Safety
 /// The conditions of [`vectorcall`] apply.
@@ -113,7 +113,7 @@ unsafe extern "C" fn noted<const RELEASE: bool>(
     place::noted(|| unsafe { vectorcall::<RELEASE>(callable, args, nargsf, kwnames) })
 }
 
-/// Calls a native function: the implementation of `function(*args)`.
+/// Implements `function(*args)`: calls a native function.
 ///
 /// # Safety
 /// Must be called by Python with an instance of `PackedFunc`.
@@ -158,7 +158,7 @@ pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
         && ptr::fn_addr_eq(layout(callable).vectorcall, vectorcall::<false> as ffi::vectorcallfunc)
 }
 
-/// Calls a function with the GIL released, regardless of what it declares.
+/// Calls a function with the GIL released, regardless of what the function declares.
 ///
 /// # Safety
 /// `args` must be valid objects: `count` positional ones and one for each name in `names`, which must be a tuple of
@@ -466,8 +466,8 @@ fn lazy_name(name: *mut c_void) -> Res<Own> {
     py::intern(unsafe { CStr::from_ptr(name.cast()) })
 }
 
-/// Implements `__get__`: returns the function unchanged. A `PackedFunc` that is an attribute of a class is not bound
-/// to instances, like a built-in function.
+/// Implements `__get__`: returns the function unchanged. Like a built-in function, a `PackedFunc` that is an
+/// attribute of a class is not bound to instances.
 unsafe extern "C" fn descr_get(
     object: *mut PyObject,
     _instance: *mut PyObject,
@@ -507,8 +507,8 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
     0
 }
 
-/// Reports the attributes of an instance, and the Python function that its native function calls, to the garbage
-/// collector.
+/// Implements `tp_traverse`: reports to the garbage collector the attributes of an instance, and the Python
+/// function that its native function calls.
 unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let dict = layout(unsafe { Obj::from_ptr(object) }).dict;
@@ -523,7 +523,7 @@ unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg:
     unsafe { collect::traverse(object, visit, arg) }
 }
 
-/// Breaks an unreachable reference cycle: `tp_clear` of the class.
+/// Implements `tp_clear`: breaks an unreachable reference cycle.
 unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     // SAFETY: Python passes an instance and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(object) };

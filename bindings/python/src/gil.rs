@@ -16,7 +16,8 @@ use crate::py::{PyObject, raw};
 pub(crate) struct Held(Option<ffi::PyGILState_STATE>);
 
 impl Held {
-    /// Leaves the GIL held. Returns the state by which it is to be released, or `None` if the thread held the GIL before.
+    /// Leaves the GIL held. Returns the state with which the caller must release it, or `None` if the thread
+    /// already held the GIL before.
     pub(crate) fn keep(self) -> Option<ffi::PyGILState_STATE> {
         std::mem::ManuallyDrop::new(self).0
     }
@@ -156,9 +157,9 @@ fn release_rest() {
 /// the GIL.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
-/// Guard for a use of native objects that Python objects own, without counted references to them. While a guard
-/// exists on any thread, cycles are not collected and graphs are not rewritten in place: see `collect.rs` and
-/// `rewrite.rs`.
+/// Guard for the use of native objects that only Python objects own, without counted references to them. While
+/// a guard exists on any thread, cycles are not collected and graphs are not rewritten in place: see
+/// `collect.rs` and `rewrite.rs`.
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {
@@ -177,8 +178,8 @@ impl Drop for Use {
     }
 }
 
-/// Runs native code as a use of native objects ([`Use`]), because it may use objects that Python objects own without
-/// references of its own.
+/// Runs native code within a [`Use`], because the code may use objects of which only Python objects hold
+/// counted references.
 #[inline(always)]
 pub(crate) fn counted<T>(call: impl FnOnce() -> T) -> T {
     let _use = Use::begin();

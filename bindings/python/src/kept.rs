@@ -1,4 +1,4 @@
-//! Tensor objects that show the memory of a Python object and keep that object alive.
+//! Tensor objects that refer to the memory of a Python object and keep that object alive.
 //!
 //! They are made here and not by the runtime, which saves an allocation. Their deleter shows that they were made
 //! here, so a tensor that native code returns can be converted back to the array from which it was made.
@@ -25,8 +25,8 @@ pub(crate) enum Lender {
     DLPack(*mut DLManagedTensorVersioned),
     /// A buffer that the object has exported.
     Buffer(Export),
-    /// A Python object that owns the memory, of which the tensor shows only a part. The tensor therefore does not
-    /// represent this object.
+    /// A Python object that owns the memory, of which the tensor covers only a part. The tensor therefore does
+    /// not represent this object.
     Part(Own),
     /// Another tensor object that owns the memory.
     Tensor(Tensor),
@@ -88,8 +88,8 @@ pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// Returns the Python object that a tensor represents. Returns `None` if the tensor was not made here or represents
-/// no object.
+/// Returns the Python object that a tensor represents. Returns `None` if the tensor was not made by this module
+/// or represents no object.
 pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object.
     let deleter = unsafe { (*tensor).deleter }?;

@@ -26,7 +26,7 @@ use crate::lift::lift_borrowed;
 use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
-/// Borrowed tensors among the arguments of one callback that are replaced by copies.
+/// Arguments of one callback that are borrowed tensors and were replaced by copies.
 pub(crate) struct Loans(Vec<Loan>);
 
 struct Loan {
@@ -51,8 +51,8 @@ impl Loans {
         self.0.is_empty()
     }
 
-    /// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument. Borrowed
-    /// tensors are added to the list, because work remains for them when the callback returns.
+    /// Converts an argument of a callback to a Python value. The caller keeps its ownership of the argument.
+    /// Borrowed tensors are added to the list, so that [`Loans::end`] can write back their changes.
     #[inline(always)]
     pub(crate) fn lift(&mut self, value: &TVMFFIAny) -> Res<Own> {
         if value.type_index != kTVMFFIDLTensorPtr {

@@ -1,4 +1,5 @@
-//! Conversion of native values to Python values: results, and arguments of callbacks, are *lifted*.
+//! Conversion of native values to Python values, called *lifting*. It applies to the results of calls and to
+//! the arguments of callbacks.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool,
@@ -37,8 +38,8 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Converts a value to a Python value. The caller keeps its ownership of the value. A tensor view (`DLTensor*`), which
-/// belongs to a call, has no Python value here: see `Loans::lift`.
+/// Converts a value to a Python value. The caller keeps its ownership of the value. The value must not be a
+/// tensor view (`DLTensor*`), which `Loans::lift` converts, because such a view belongs to a call.
 #[inline(always)]
 pub(crate) fn lift_borrowed(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
@@ -147,7 +148,7 @@ fn borrowed_bytes(value: &TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Converts a borrowed string to a Python value, by way of an owned value.
+/// Converts a borrowed string to a Python value, via an owned value.
 #[cold]
 fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     let mut owned = TVMFFIAny::NONE;

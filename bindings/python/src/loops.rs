@@ -1,5 +1,5 @@
-//! Loops over data of any length: they check for signals, let other threads run, and raise `MemoryError` instead of
-//! ending the process.
+//! Support for loops over data of any length: they check for signals, let other threads run, and raise
+//! `MemoryError` instead of aborting the process.
 
 use crate::gil;
 use crate::py::{self, Obj, Own, Raised, Res, raw};

@@ -1,4 +1,4 @@
-//! Conversion of the arguments of a call to native values: they are *lowered*.
+//! Conversion of the arguments of a call to native values, called *lowering*.
 //!
 //! [`lower`] fills the argument list of a call. It decides by the exact type first and only then checks what else the
 //! object supports. Arrays become views on the stack that live for the call ([`crate::ndarray`]). Where a value must
@@ -38,8 +38,8 @@ pub(crate) struct Frame<'a> {
     views: Scratch<'a>,
     /// Allocator and stream of an argument's library, set for the duration of the call.
     environment: Option<Environment>,
-    /// Entries of the arrays among the arguments in the record of calls in progress (`calls.rs`). They exist while
-    /// native code may see the descriptions of the arrays.
+    /// Entries that this call has added to the record of calls in progress (`calls.rs`), one for each array
+    /// argument. They exist while native code may see the descriptions of the arrays.
     listed: Listed,
     /// Guard for the use of native objects that only the arguments keep alive. It exists until the end of the call.
     _use: gil::Use,
@@ -308,8 +308,8 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
 }
 
 impl Frame<'_> {
-    /// Appends a bytes object. A short one is stored in the value itself; the content of a longer one is read in
-    /// place by native code.
+    /// Appends a bytes object. The content of a short object is stored in the value itself; native code reads
+    /// the content of a longer object without a copy.
     fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {
         const WORDS: usize = size_of::<TVMFFIByteArray>() / size_of::<u64>();
         let bytes = arg.bytes()?;

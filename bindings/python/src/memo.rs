@@ -1,5 +1,5 @@
-//! Containers that occur more than once: a conversion, comparison or `repr` visits each container once, however often
-//! it occurs.
+//! Records of containers that occur more than once, so that a conversion, comparison or `repr` visits each
+//! container only once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

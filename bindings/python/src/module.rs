@@ -163,7 +163,7 @@ fn as_method(function: Function) -> ffi::PyCFunction {
     unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
 }
 
-/// Runs `body`, a function of the module, after a check of the number of arguments, and catches panics.
+/// Checks the number of arguments, runs `body`, which implements a function of the module, and catches panics.
 ///
 /// # Safety
 /// Must be called by CPython with `count` valid objects at `args`.

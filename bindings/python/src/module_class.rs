@@ -17,8 +17,8 @@ struct Layout {
     /// Function through which Python calls the module. It is NULL until the entry function is known; until then
     /// Python calls [`call`].
     vectorcall: Option<ffi::vectorcallfunc>,
-    /// The module's own `PackedFunc` object for its entry function, which no other code receives: an owned reference,
-    /// or NULL until the entry function is known.
+    /// Owned reference to a `PackedFunc` object for the module's entry function, or NULL until the entry
+    /// function is known. The object belongs to this module alone; no other code receives it.
     entry: *mut PyObject,
 }
 
@@ -68,7 +68,8 @@ unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mu
     unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
 }
 
-/// Returns the entry function of a module. Stores it in the instance if it never changes, as for a library.
+/// Returns the entry function of a module. Stores it in the instance if it cannot change, as in the case of a
+/// library.
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();
     let entry = module.attr(py::intern(c"entry_func")?.obj())?;

@@ -1,4 +1,4 @@
-//! NumPy arrays, read in place.
+//! Direct access to the fields of NumPy arrays.
 //!
 //! NumPy is never imported here: its classes are looked up once the process has loaded it and a value of an unknown
 //! class appears. The fields of an array have the same offsets in all versions from 1.7 to 2.x. They are read
@@ -152,7 +152,7 @@ pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
     Ok(Some(Scalar::Int(value)))
 }
 
-/// Returns true if an object is a NumPy data type, or a scalar class that denotes one.
+/// Returns true if an object is a NumPy data type, or a scalar class that specifies a data type.
 pub(crate) fn is_dtype(object: Obj<'_>) -> bool {
     if object.is_instance_of(DTYPE.ptr()) {
         return true;
@@ -413,7 +413,7 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// Makes a tensor that shows the memory of an array and keeps the array alive.
+/// Makes a tensor that refers to the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     if is_read_only(object) {
         // Any recipient of the tensor may write to it.

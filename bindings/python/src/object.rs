@@ -35,14 +35,14 @@ pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     unsafe { (*object.as_ptr().cast::<Layout>()).handle }
 }
 
-/// Stores the native object of an instance, which must not have one yet.
+/// Sets the native object of an instance that does not have a native object yet.
 pub(crate) fn set_handle(object: Obj<'_>, made: ObjectRef) {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     unsafe { (*object.as_ptr().cast::<Layout>()).handle = made.into_handle().cast() };
 }
 
-/// Replaces the native object of an instance, which must have one. The old object may still be used through its
-/// address, so the new one must keep it alive.
+/// Replaces the existing native object of an instance. The old object may still be used through its address, so
+/// the new object must keep it alive.
 pub(crate) fn replace_handle(object: Obj<'_>, made: ObjectRef) {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
@@ -74,7 +74,8 @@ pub(crate) fn wrap_as(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<O
     Ok(own)
 }
 
-/// Takes the native object out of an instance, which is left without one. The object must not be in use.
+/// Takes the native object out of an instance and leaves the instance without one. The object must not be in
+/// use.
 pub(crate) fn take_handle(object: Obj<'_>) -> *mut TVMFFIObject {
     // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
@@ -112,8 +113,8 @@ pub(crate) fn to_c(result: Res<Own>) -> *mut PyObject {
     }
 }
 
-/// Raises `ValueError` for an instance without a native object: its `__init__` has not made one, or the object is
-/// being rewritten in place.
+/// Raises `ValueError` for an instance without a native object: its `__init__` has not made a native object, or
+/// the object is being rewritten in place.
 #[cold]
 pub(crate) fn uninitialised<T>(object: Obj<'_>) -> Res<T> {
     py::raise(py::exceptions::value_error(), &uninitialised_message(object))

@@ -36,9 +36,10 @@ pub(crate) static CLASS: Global = Global::new();
 
 /// Functions through which Python calls the instances.
 pub(crate) struct Entries {
-    /// Functions that keep the GIL during a call, and that release it.
+    /// Function that keeps the GIL during a call, followed by the function that releases it.
     pub(crate) plain: [ffi::vectorcallfunc; 2],
-    /// Functions that also note the location of the call in Python code, for the record of live objects (a ledger).
+    /// Functions like those in `plain` that also record the location of the call in Python code. They are used
+    /// while a ledger exists.
     pub(crate) noted: [ffi::vectorcallfunc; 2],
 }
 
@@ -50,7 +51,7 @@ impl Entries {
     }
 }
 
-/// The functions through which Python calls the instances, which [`init`] sets. They convert arguments and results, so
+/// Functions through which Python calls the instances, set by [`init`]. They convert arguments and results, so
 /// they belong to a higher layer (`function.rs`).
 static ENTRIES: OnceLock<&'static Entries> = OnceLock::new();
 
@@ -95,7 +96,7 @@ fn asks_for_release(function: &ObjectRef) -> bool {
     unsafe { ext.as_ref() }.is_some_and(|ext| ext.size >= 16 && ext.flags & 1 != 0)
 }
 
-/// Calls a `PackedFunc` in the way in which Python calls it.
+/// Calls a `PackedFunc` through its vectorcall function, as Python does.
 ///
 /// # Safety
 /// `callable` must be an instance of `PackedFunc`, and the other arguments must be as Python passes them to the function
@@ -113,7 +114,7 @@ pub(crate) unsafe fn call_as_it_is(
     unsafe { entry(callable, args, nargsf, kwnames) }
 }
 
-/// Returns the native function of a Python object, or `None` if it has none.
+/// Returns the native function of a Python object, or `None` if the object has no native function.
 pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
     let object = object::reference_of(callable)?;
     PackedFunc::try_from_object(object).ok()

@@ -1,5 +1,5 @@
-//! Parameters of a native function, with names and default values as Python objects, and the arrangement of named
-//! arguments in their order.
+//! Parameters of a native function, with names and default values as Python objects, and the arrangement of
+//! call arguments in the order of the parameters.
 
 use anyfn::{Param, Signature};
 
@@ -10,7 +10,7 @@ pub(crate) const INLINE: usize = 8;
 
 /// Parsed signature of a function, with names and default values as Python objects.
 pub(crate) struct Known {
-    /// The signature; `None` if the function has none.
+    /// The signature; `None` if the function has no signature.
     pub(crate) signature: Option<Signature>,
     /// Interned name of each parameter. Empty if the names are unknown.
     pub(crate) names: Vec<Own>,

@@ -16,7 +16,8 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call while the location of this thread is the innermost line of Python code outside this package.
+/// Runs a native call with the location of this thread set to the innermost line of Python code outside this
+/// package.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -81,8 +82,8 @@ fn text(object: &Own) -> Res<String> {
     }
 }
 
-/// Registers with the runtime the function that reports locations. If a record of live objects exists, enters the
-/// objects of this extension in it.
+/// Registers with the runtime the function that reports locations. If a ledger of live objects exists, makes
+/// this extension record its objects in the ledger.
 pub(crate) fn init() {
     // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnPlace".as_ptr(), place as *mut _) } != 0 {
@@ -97,7 +98,7 @@ pub(crate) fn init() {
     }
 }
 
-/// Starts the record of live objects, or joins the existing one.
+/// Starts the ledger of live objects if necessary, and makes this extension record its objects in the ledger.
 pub(crate) fn start() -> anyfn::Result<()> {
     let ledger = anyfn::registry::get("ffi.LedgerStart")?.call(())?.get::<anyfn::OpaquePtr>()?;
     // SAFETY: the result of this function lives as long as the process and begins with its size.

@@ -2,7 +2,7 @@
 //!
 //! [`Obj`] is a borrowed reference and [`Own`] an owned one. Neither leaves its thread, and both exist only while the
 //! thread holds the GIL, so their methods are safe. As in C code, a failed call leaves its exception in the
-//! interpreter; [`Raised`] reports that without carrying the exception, which keeps the call path free of work.
+//! interpreter. [`Raised`] reports the failure without containing the exception, so the call path does no extra work.
 //!
 //! CPython functions that are missing from the stable ABI, or that joined it after 3.9, are declared in [`raw`].
 
@@ -719,7 +719,7 @@ pub(crate) fn imported(name: &CStr) -> Option<Own> {
     (!module.is_none()).then(|| module.to_own())
 }
 
-/// Returns a module that has already been imported, like [`imported`], by a name that is a Python string.
+/// Returns a module that has already been imported, like [`imported`], but takes the name as a Python string.
 pub(crate) fn imported_by(name: Obj<'_>) -> Option<Own> {
     // SAFETY: the GIL is held; the result is a borrowed reference to the dictionary of modules, or NULL.
     dict_get(unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?, name)

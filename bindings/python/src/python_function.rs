@@ -30,19 +30,19 @@ pub(crate) struct PythonFunction {
     pub(crate) callable: *mut PyObject,
 }
 
-/// The classes of functions and bound methods that are written in Python.
+/// The Python classes of functions and of bound methods that are written in Python.
 pub(crate) static PLAIN: [Global; 2] = [const { Global::new() }; 2];
 
-/// Returns true if the class is that of functions or bound methods written in Python, or of functions written in C.
+/// Returns true if `class` is the class of Python functions, of bound methods, or of functions written in C.
 pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }
 
-/// The function `safe_call` of all functions that are made here, which [`init`] sets. It converts arguments and results,
-/// so it belongs to a higher layer (`callback.rs`).
+/// The `safe_call` function of all functions that this module makes, set by [`init`]. It converts arguments and
+/// results, so it belongs to a higher layer (`callback.rs`).
 static SAFE_CALL: OnceLock<TVMFFISafeCallType> = OnceLock::new();
 
-/// Sets the function through which native code calls the Python objects of the functions that are made here.
+/// Sets the `safe_call` function of all functions that this module makes.
 pub(crate) fn init(safe_call: TVMFFISafeCallType) {
     // A second initialisation passes the same function.
     let _ = SAFE_CALL.set(safe_call);
@@ -97,17 +97,19 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     }
 }
 
-/// Returns true if a native function was made here and so calls a Python object.
+/// Returns true if a native function was made by this module and so calls a Python object.
 pub(crate) fn is_python(function: &ObjectRef) -> bool {
     python_function(function.as_handle().cast()).is_some()
 }
 
-/// Returns true if the object at this address is a function that was made here and so calls a Python object.
+/// Returns true if the object at this address is a function that was made by this module and so calls a Python
+/// object.
 pub(crate) fn is_made_here(function: *mut TVMFFIObject) -> bool {
     python_function(function).is_some()
 }
 
-/// Returns the Python object that a native function calls, or `None` if the object is not a function that was made here.
+/// Returns the Python object that a native function calls, or `None` if the object is not a function that this
+/// module made.
 pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: `python_function` has checked the type of the object.
     let callable = unsafe { (*python_function(function)?).callable };
@@ -115,8 +117,8 @@ pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>
     unsafe { Obj::from_nullable(callable) }
 }
 
-/// Removes the Python object from a function that was made here, and returns it. The caller must be the only owner of
-/// the function. Calling the function afterwards is an error.
+/// Removes the Python object from a function that this module made, and returns the Python object. The caller
+/// must be the only owner of the function. Calling the function afterwards is an error.
 pub(crate) fn break_up(function: *mut TVMFFIObject) -> Option<Own> {
     let function = python_function(function)?;
     let none = py::none().into_ptr();
@@ -137,7 +139,7 @@ fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
     ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)).then_some(function.cast())
 }
 
-/// The function `_signature.describe` of the Python code.
+/// Python function `_signature.describe`, which returns the signature of a Python callable as JSON.
 pub(crate) static DESCRIBE: Global = Global::new();
 
 /// Function extension of all native functions that call Python functions. The runtime queries their signatures through it.

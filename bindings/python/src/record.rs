@@ -14,7 +14,8 @@ use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, Res};
 use crate::{error, gil, lift, object};
 
-/// Record of an object type that a Python class has defined. It lives as long as the process, like the type.
+/// Description of an object type that a Python class has defined: the name of the class and the fields. It
+/// lives for the lifetime of the process, like the type.
 pub(crate) struct Record {
     pub(crate) type_index: i32,
     /// Name of the class that has defined the type, for messages.

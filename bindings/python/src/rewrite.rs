@@ -26,7 +26,8 @@ struct Moved<'a> {
 }
 
 impl<'a> Moved<'a> {
-    /// Takes the native object out of an instance, if no other code holds or uses it.
+    /// Takes the native object out of an instance. Returns `None` if other code holds or uses the object, or if
+    /// its type cannot be part of a graph.
     fn out_of(from: Obj<'a>) -> Option<Moved<'a>> {
         let handle = object::handle_of(from).filter(|handle| !handle.is_null())?;
         // SAFETY: the instance keeps the object alive.

@@ -34,7 +34,7 @@ pub(crate) fn exact_int(value: Obj<'_>) -> Option<Any> {
     Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
 }
 
-/// Returns the int that [`exact_int`] converts as an `i64`, under the same conditions.
+/// Returns an int as an `i64`. Returns `None` for the objects that [`exact_int`] does not convert.
 #[inline(always)]
 pub(crate) fn exact_i64(value: Obj<'_>) -> Option<i64> {
     if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }

@@ -12,8 +12,8 @@ use crate::py::Res;
 /// Number of words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 112;
 
-/// Memory on the stack for array views. It must be a separate variable of the calling function: the compiler would
-/// clear a field of a struct that also has constant fields in each call.
+/// Memory on the stack for array views. It must be a separate variable of the calling function: if it were a
+/// field of a struct that also has constant fields, the compiler would clear it in each call.
 pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 
 /// Uninitialised memory for array views.

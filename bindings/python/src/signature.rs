@@ -183,5 +183,5 @@ fn schema(schema_: &Schema) -> Res<Own> {
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
 }
 
-/// The function `_signature._attribute` of the Python code.
+/// Python function `_signature._attribute`, which computes the lazily computed attributes of a `PackedFunc`.
 pub(crate) static ATTRIBUTE: Global = Global::new();

@@ -58,7 +58,7 @@ pub(crate) fn shape(object: Obj<'_>) -> Res<Own> {
     ints(argument(object)?.view().shape())
 }
 
-/// Returns type and index of a tensor's device, as in DLPack.
+/// Returns the type and index of a tensor's device, as in DLPack.
 pub(crate) fn device(object: Obj<'_>) -> Res<Own> {
     let device = argument(object)?.view().as_dl().device;
     ints(&[i64::from(device.device_type as u32), i64::from(device.device_id as u32)])

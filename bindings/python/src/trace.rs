@@ -12,12 +12,13 @@ use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 
 /// Dictionary from the name of a native function, or the line of a native backtrace, to its frame object.
 static FRAMES: Global = Global::new();
-/// Function `native_frame` of the Python code, which makes the frame objects.
+/// Python function `native_frame`, which makes the frame objects.
 static MAKE_FRAME: Global = Global::new();
 
-/// Maximum number of cached frames. Names may come from outside, so the cache is bounded.
+/// Maximum number of cached frames. The cache is bounded because any string may occur as a name.
 const FRAMES_MAX: isize = 4096;
-/// Maximum number of lines of a backtrace that are shown or kept: the most recent ones.
+/// Maximum number of lines of a backtrace that are shown or stored. Only the most recent lines are shown or
+/// stored.
 const LINES_MAX: usize = 64;
 
 pub(crate) fn init() -> Res<()> {

@@ -1,4 +1,4 @@
-"""Calls of every sample function with values of every kind, for mypy and for the run time: both must say the same."""
+"""Calls of every sample function with values of all kinds. mypy and the runtime must agree on which calls are valid."""
 
 import typing
 
@@ -7,7 +7,7 @@ import anyfn.testing
 import anyfn.typing
 from anyfn import _stubs
 
-# What the programs have in common.
+# Code that the programs for mypy and for the run share.
 PRELUDE = """from __future__ import annotations
 
 import array
@@ -48,19 +48,19 @@ VALUES = [
     "object()",
 ]  # fmt: skip
 
-# A value for each type of an argument that is not the one in question.
+# Value for each type of an argument that is not the one under test.
 FILL = {
     "IntLike": "0", "FloatLike": "0.5", "bool": "False", "str": "'x'", "BytesLike": "b'x'", "Any": "None",
     "DTypeLike": "'int8'", "DeviceLike": "anyfn.cpu()", "HandleLike": "None", "ShapeLike": "(1,)",
     "TensorLike": "zeros", "Callable[..., Any]": "function", "ErrorLike": "ValueError('x')",
 }  # fmt: skip
 
-# These wait, or are about what they are called with.
+# Functions that wait, or whose effect depends on their arguments.
 LEFT_OUT = {"sleep"}
 
 
 class Call(typing.NamedTuple):
-    """A call of a function with a value as one of its arguments."""
+    """Call of a function with a value as one of its arguments."""
 
     function: str
     type: str
@@ -69,7 +69,7 @@ class Call(typing.NamedTuple):
 
 
 def of_signature(function):
-    """Types of arguments and of the result, as the stub has them; None if it tells none."""
+    """Returns the types of the arguments and of the result as the stub shows them, or None if the types are unknown."""
     signature = _stubs.Signature(function.signature)
     if signature.params is None:
         return None
@@ -79,14 +79,14 @@ def of_signature(function):
 
 
 def calls():
-    """All calls."""
+    """Yields all calls that are compared."""
     for name in anyfn.list_global_func_names():
         if not name.startswith("testing.") or name[8:] in LEFT_OUT:
             continue
         function = anyfn.get_global_func(name)
         told = of_signature(function)
         if told is None or "Object" in told[0]:
-            # Types of other languages have no classes of their own in stubs.
+            # Types of other languages have no classes in the stubs.
             continue
         for index, type in enumerate(told[0]):
             for value in VALUES:
@@ -102,7 +102,7 @@ def _python(name):
 
 
 def shapes_of_calls(function, types):
-    """Arguments by position and by name; too few and too many."""
+    """Yields argument lists: positional and named arguments, and too few and too many arguments."""
     names = _stubs.Signature(function.signature).names
     values = [FILL.get(type, "None") for type in types]
     named = [f"{name}={value}" for name, value in zip(names, values)]
@@ -123,14 +123,14 @@ class _Functions:
 
 
 def environment():
-    """The names that calls use."""
+    """Returns the names that the calls use, with their values."""
     names = {"testing": _Functions()}
     exec(PRELUDE.replace("from generated import testing", ""), names)
     return names
 
 
 def is_of(value, text):
-    """Whether a value is of the type that a stub shows."""
+    """Returns true if a value is an instance of the type that a stub shows."""
     return _is_of(value, eval(text, {**vars(typing), **vars(anyfn), **vars(anyfn.typing)}))
 
 

@@ -1,4 +1,4 @@
-/* Types in C with <anyfn/object.h>: a node, and one derived from it. */
+/* Types defined in C with <anyfn/object.h>: a node, and a type derived from it. */
 #include <anyfn/object.h>
 #include <stdbool.h>
 
@@ -18,7 +18,7 @@ typedef struct {
 
 static const AnyfnType *node_type, *leaf_type;
 
-/* The sizes of a node and of those that follow. */
+/* Returns the sum of the sizes of a node and of its successors. */
 static int total(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   void* at;
   int64_t sum = 0;
@@ -43,7 +43,7 @@ static int make(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* 
   return anyfn_return_object(result, chain);
 }
 
-/* The names of all fields, and the value of one. */
+/* Appends the name of a field, and its value if that is a string, to `context`. */
 static int visit(void* context, const TVMFFIFieldInfo* field, const TVMFFIAny* value) {
   TVMFFIByteArray text;
   size_t used = strlen((char*)context);

@@ -1,11 +1,12 @@
-"""Random programs and random schedules, whose compiled forms give what the interpreter says.
+"""Random programs with random schedules, whose interpreted and compiled forms must give the same results.
 
-Each seed is a program of tensor expressions with a schedule. It is interpreted as it was written, scheduled, and lowered,
-and run compiled; all must agree: integers and exact floats to the bit, others within what reordered sums differ by. So
-what is wrong shows where it became wrong. Values of inputs are small integers, so that most sums are exact.
+Each seed is a program of tensor expressions with a schedule. The program is interpreted as written, after scheduling and
+after lowering, and it is run as compiled code. All results must agree: integers and exact floats bit for bit, other floats
+within the error that a reordered sum may have. A failure therefore shows which form is wrong. Inputs are small integers, so
+that most sums are exact.
 
-``python compiler_fuzz.py --seconds 3600`` runs until then, from a seed that it chooses and prints (``--first N`` names it);
-``--seed N`` runs one, and leaves out steps of the schedule for as long as it fails.
+``python compiler_fuzz.py --seconds 3600`` runs for an hour from a seed that it chooses and prints; ``--first N`` sets the
+first seed. ``--seed N`` runs one seed and, if it fails, removes schedule steps as long as the failure remains.
 """
 
 import argparse
@@ -34,20 +35,20 @@ def reverse(source, target):
 
 
 def lowest(dtype):
-    """The smallest value of a data type."""
+    """Returns the smallest value of a data type."""
     dtype = str(dtype)
     return tir.const(float("-inf") if dtype.startswith("float") else int(np.iinfo(dtype).min), dtype)
 
 
 class Wrong(Exception):
-    """Two forms of a program disagree."""
+    """Error that is raised when two forms of a program give different results."""
 
 
 EXACT, DOUBLE, SINGLE = 2, 1, 0
 
 
 class Value:
-    """A tensor or expression, computed of the values ``of``; its precision is that of the least precise rounding on the way."""
+    """A tensor or expression that is computed from the values ``of``. Its precision is that of the least precise operand."""
 
     def __init__(self, tensor, dtype, exact, size, of=()):
         self.tensor, self.dtype, self.exact, self.size = tensor, dtype, exact, size
@@ -91,7 +92,7 @@ class Program:
     def placeholder(self, place):
         choose = self.choose
         dtype = choose.choice(DTYPES)
-        # All dimensions; in the first input always, so that extents get their values.
+        # The first input has all dimensions, so that all extents are determined.
         dims = list(range(self.rank))
         if place > 0 and choose.random() < 0.4:
             dims = sorted(choose.sample(dims, choose.randint(1, self.rank)))
@@ -102,7 +103,7 @@ class Program:
         self.values.append(value)
 
     def arrays(self):
-        """Values of the parameters: of outputs, ones that are to be overwritten."""
+        """Returns arrays for the parameters. The arrays of outputs contain values that the function must overwrite."""
         given = []
         for value in self.values[: len(self.inputs)]:
             shape = [self.sizes[d] for d in value.dims]
@@ -116,7 +117,7 @@ class Program:
         return given, outs
 
     def index(self, d, axis):
-        """A place in a dimension: mostly that of the axis."""
+        """Returns an index expression for a dimension, which in most cases is the axis itself."""
         n = self.shape[d]
         way = self.choose.random()
         if way < 0.7 or self.sizes[d] == 0:
@@ -128,7 +129,7 @@ class Program:
         return tir.max(tir.min(axis + self.choose.randint(-3, 3), n - 1), 0)
 
     def element(self, axes, want=None):
-        """An element of a tensor that is there, as a value of a data type."""
+        """Returns an element of an existing tensor, or a constant if no tensor has the required axes."""
         known = [value for value in self.values if all(d in axes for d in value.dims)]
         if not known:
             return Value(tir.const(self.choose.randint(-3, 3), "int32"), "int32", True, 3)
@@ -145,7 +146,7 @@ class Program:
         is_float = value.dtype.startswith("float")
         if is_float and not dtype.startswith("float"):
             if not value.exact or value.size >= narrow or dtype.startswith("u"):
-                # What does not fit is anything; and what is nearly one integer may be another one.
+                # The conversion of values that do not fit is unspecified, and values close to an integer may round differently.
                 number = self.choose.randint(0, 3)
                 return Value(tir.const(number, dtype), dtype, True, number)
         exact = value.exact and (not dtype.startswith("float") or value.size < 2**24)
@@ -158,7 +159,7 @@ class Program:
         return tir.const(0, value.dtype)
 
     def expr(self, axes, dtype, depth):
-        """An expression of a data type."""
+        """Returns a random expression of a data type."""
         choose = self.choose
         if depth == 0 or choose.random() < 0.15:
             way = choose.random()
@@ -220,11 +221,11 @@ class Program:
             try:
                 return Value(tir._call.binary(sign, a.tensor, b.tensor), dtype, True, size)
             except (ZeroDivisionError, ValueError):
-                # By a constant.
+                # The operand is an invalid constant.
                 return a
         if way <= 8:
             expr = a.tensor + b.tensor if way <= 7 else a.tensor - b.tensor
-            # Below 0 comes the largest number.
+            # Values below 0 wrap around to the largest number.
             wraps = way == 8 and dtype.startswith("u")
             size = 2 ** (8 * np.dtype(dtype).itemsize) if wraps else a.size + b.size
         else:
@@ -237,7 +238,7 @@ class Program:
         return Value(tir._call.binary(sign, a.tensor, b.tensor), "bool", a.exact and b.exact, 1, [a, b])
 
     def stage(self, place):
-        """A computed tensor, or two."""
+        """Returns the values of a random stage, which computes one tensor or two."""
         choose = self.choose
         if choose.random() < 0.06:
             return self.packed(place)
@@ -262,7 +263,7 @@ class Program:
         return values
 
     def packed(self, place):
-        """A tensor that a function of Python computes, which the compiled code calls."""
+        """Returns the value of a tensor that a Python function computes, which the compiled code calls."""
         value = self.choose.choice([value for value in self.values if value.dtype != "bool"] or [None])
         if value is None:
             return self.reduction(place, "int32")
@@ -317,7 +318,7 @@ class Program:
         return results
 
     def several(self, axes, reduced, value):
-        """A reduction of two values at once, and the second value: where the largest one is, or another sum."""
+        """Returns a reducer of two values, and the second value: the index of the maximum, or the operand of another sum."""
         if value.exact and self.choose.random() < 0.6:
             where = axes[reduced[0]]
             for d in reduced[1:]:
@@ -337,12 +338,12 @@ class Program:
     # --- schedules
 
     def schedule(self, seed, skipped=()):
-        """A random schedule; steps that are refused change nothing."""
+        """Returns a random schedule. Steps that the schedule rejects have no effect."""
         choose = random.Random(f"schedule {seed}")
         base = self.func
         schedule = tir.default_schedule(base) if choose.random() < 0.15 else tir.Schedule(base)
         for number in range(choose.choice([0, 2, 4, 8, 12])):
-            # Each step has numbers of its own, so that others stay as they are when one is left out.
+            # Each step has its own random numbers, so that the other steps do not change when one is left out.
             if number not in skipped:
                 self.step(schedule, random.Random(f"step {seed} {number}"))
         return schedule
@@ -426,7 +427,7 @@ def compare(what, expected, got, program):
 
 
 class Case:
-    """A seed, up to what is compiled."""
+    """A test case: the program of a seed, and its forms up to code generation."""
 
     def __init__(self, seed, skipped=()):
         self.seed = seed
@@ -437,7 +438,7 @@ class Case:
         self.func = self.program.func
 
     def prepare(self, target):
-        """The scheduled function, once its forms agree."""
+        """Returns the scheduled function after checking that all of its forms agree."""
         program, func = self.program, self.program.func
         self.expected = run(lambda *args: tir.interpret(func, *args), program)
         self.where = "parse"
@@ -482,7 +483,7 @@ class Case:
 
 
 def targets():
-    """The last one is C that any compiler takes."""
+    """Returns the targets to compile for. The last one generates C that any compiler accepts."""
     return [{"kind": "c", "vector_bytes": size} for size in (16, 32, 64, 0)]
 
 
@@ -491,7 +492,7 @@ def target_of(seed):
 
 
 def fails(seed, skipped=(), target=None):
-    """What is wrong with a seed, if something is."""
+    """Returns a description of the failure of a seed, or None if the seed passes."""
     case = None
     try:
         case = Case(seed, skipped)
@@ -503,7 +504,7 @@ def fails(seed, skipped=(), target=None):
 
 
 def shrunk(seed, target=None):
-    """What is wrong with a seed, with as few steps as it takes."""
+    """Returns a description of the failure of a seed with as few schedule steps as possible, or None if the seed passes."""
     text = fails(seed, (), target)
     if text is None:
         return None
@@ -516,7 +517,10 @@ def shrunk(seed, target=None):
 
 
 def batch(seeds, target, is_compiled=True):
-    """Texts of what is wrong with some seeds; one call of the C compiler for all of them, unless they are only lowered."""
+    """Returns descriptions of the failures of some seeds.
+
+    One call of the C compiler compiles all of them, unless ``is_compiled`` is false, in which case they are only lowered.
+    """
     wrong, ready = [], []
     for seed in seeds:
         case = None
@@ -531,7 +535,7 @@ def batch(seeds, target, is_compiled=True):
     try:
         module = anyfn.build(functions, target, cache=False)
     except Exception:
-        # Which of them it is.
+        # Finds the function that fails.
         for case, _ in ready:
             text = fails(case.seed, (), target)
             if text is not None:

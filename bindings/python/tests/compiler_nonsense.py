@@ -1,12 +1,13 @@
-"""Functions and schedule traces that make no sense: the compiler refuses them with an error, or does what they say.
+"""Invalid functions and schedule traces, which the compiler must either reject with an error or execute as they are
+written.
 
-Each seed is a function of ``compiler_fuzz``: as written, scheduled or lowered. It is saved, some places of the saved text
-are changed, and what loads again goes through all that takes functions: it is printed, parsed, verified, scheduled, lowered,
-written as C, compiled and interpreted. Traces are changed in the same way and replayed. What the interpreter can run is also
-run compiled, and gives the same. Wrong are: a process that ends, a panic, a step that does not hear a signal, and C code
-that its compiler refuses.
+Each seed is a function of ``compiler_fuzz``, as written, scheduled or lowered. The function is saved, and parts of the saved
+JSON are changed at random. If the result loads again, it is printed, parsed, verified, scheduled, lowered, written as C,
+compiled and interpreted. Traces are changed in the same way and replayed. Functions that the interpreter can run are also run
+as compiled code, which must give the same results. Failures are: a process that ends, a panic, a step that does not react to a
+signal, and C code that the C compiler rejects.
 
-``python compiler_nonsense.py --seconds 600`` runs until then, from a seed that it prints (``--first N`` names it).
+``python compiler_nonsense.py --seconds 600`` runs for ten minutes from a seed that it prints; ``--first N`` sets the first seed.
 """
 
 import argparse
@@ -40,7 +41,7 @@ BINARY = [f"tir.{name}" for name in BINARY]
 STATEMENTS = ["BufferStore", "For", "Launch", "SeqStmt", "IfThenElse", "LetStmt", "Allocate", "Evaluate", "AssertStmt"]
 STATEMENTS += ["BlockRealize"]
 STATEMENTS = [f"tir.{name}" for name in STATEMENTS]
-# What an error for nonsense can be.
+# Exception types that invalid input may raise.
 REFUSALS = (TypeError, SyntaxError, ValueError, NameError, LookupError, ArithmeticError, MemoryError, RuntimeError, AttributeError, RecursionError)
 INTERPRETED = 0.3  # seconds
 HANGS = 30  # seconds that a step may take without looking at signals
@@ -48,11 +49,11 @@ LIMIT = 2  # seconds after which a step is interrupted
 
 
 class Wrong(Exception):
-    """The compiler did what it must not do."""
+    """Error that is raised when the compiler does something that it must never do."""
 
 
 class Interrupted(Exception):
-    """A step took long, and has heard that it is to end."""
+    """Exception that the signal handler raises in a step that exceeds its time limit."""
 
 
 def interrupted(*_):
@@ -60,7 +61,7 @@ def interrupted(*_):
 
 
 def mutated(text, choose):
-    """A saved object with some places changed."""
+    """Returns a saved object as JSON after random changes."""
     saved = json.loads(text)
     nodes = saved["nodes"]
     for _ in range(choose.choice([1, 1, 1, 2, 3, 5, 20])):
@@ -69,7 +70,7 @@ def mutated(text, choose):
 
 
 def group(node):
-    """What a node is: many places take any expression, or any statement."""
+    """Returns the category of a saved node, such as ``expression``. Many fields accept any node of a category."""
     kind, data = node["type"], node.get("data")
     if kind in ("tir.Buffer", "tir.PrimFunc") or not kind.startswith("tir."):
         return kind
@@ -79,7 +80,7 @@ def group(node):
 
 
 def references(node):
-    """The places of a node that are numbers of other nodes, or values in their stead."""
+    """Returns the fields of a saved node as pairs of container and key. Their values are indices of nodes, or inline values."""
     data = node.get("data")
     if isinstance(data, dict):
         return [(data, key) for key in data]
@@ -89,7 +90,7 @@ def references(node):
 
 
 def change(saved, nodes, choose):
-    """Changes one place."""
+    """Changes one random part of a saved object."""
     at = choose.randrange(len(nodes))
     node = nodes[at]
     kind, data = node["type"], node.get("data")
@@ -97,7 +98,7 @@ def change(saved, nodes, choose):
     if way < 0.01:
         saved["root_index"] = choose.randrange(-1, len(nodes) + 1)
     elif way < 0.04:
-        # Another node, or one like it, in this place.
+        # Replaces the node by a copy of another node.
         other = choose.randrange(len(nodes))
         nodes[at] = copy.deepcopy(nodes[other])
     elif way < 0.30 and kind in BINARY:
@@ -107,7 +108,7 @@ def change(saved, nodes, choose):
     elif way < 0.06 and isinstance(data, dict) and data:
         del data[choose.choice(list(data))]
     elif way < 0.40 and isinstance(data, list):
-        # Sequences with less, more, or in another order.
+        # Sequences with fewer or more items, or in another order.
         step = choose.randrange(4)
         if step == 0 and data:
             del data[choose.randrange(len(data))]
@@ -137,7 +138,7 @@ def change(saved, nodes, choose):
 
 
 class Case:
-    """A seed: what is changed, and what is done to it."""
+    """A test case: the random changes of a seed, and the steps that are tried with the result."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -145,7 +146,7 @@ class Case:
         self.counts = {}
 
     def step(self, name, do, *args, limit=LIMIT, **more):
-        """Does a step; None if it refuses, as it should."""
+        """Runs a step and returns its result, or None if the step raises an expected error or exceeds its time limit."""
         print(f"{self.seed} {name}", file=sys.stderr, flush=True)
         faulthandler.dump_traceback_later(HANGS, exit=True)
         signal.setitimer(signal.ITIMER_REAL, limit)
@@ -177,7 +178,7 @@ class Case:
         return self
 
     def trace(self, func, trace):
-        """A changed trace, on the function that it was made for and on another one."""
+        """Changes a trace at random, and replays it on its own function and on another function."""
         trace = self.step("load", anyfn.load_json, mutated(anyfn.save_json(trace), self.choose))
         if not isinstance(trace, tir.Trace):
             return
@@ -186,11 +187,11 @@ class Case:
         for target in (func, other):
             schedule = self.step("replay", tir.Schedule.replay, target, trace)
             if schedule is not None:
-                # What steps give is right.
+                # The result of the steps must be valid.
                 self.must(schedule.func(), "the replayed schedule is refused")
 
     def must(self, func, text):
-        """Checks a function that the compiler has made."""
+        """Checks that a function which the compiler has produced can be verified and written as C."""
         try:
             tir.verify(func)
             anyfn.source(func)
@@ -198,7 +199,7 @@ class Case:
             raise Wrong(f"{text}: {type(error).__name__}: {error}\n{func}") from error
 
     def func(self, text, program):
-        """A changed function."""
+        """Runs all steps on a changed function, given as JSON."""
         func = self.step("load", anyfn.load_json, text)
         if not isinstance(func, tir.PrimFunc):
             if isinstance(func, anyfn.Object):
@@ -225,15 +226,15 @@ class Case:
         source = self.step("source", anyfn.source, func)
         if source is not None and (is_run or self.choose.random() < 0.1):
             module = self.step("build", anyfn.build, func, limit=20)
-            # In what order loops are done in parallel or as vectors is for them to say.
+            # The order of iterations of parallel and vectorized loops is unspecified.
             is_serial = not any(f"in {kind}(" in text for kind in ("parallel", "vectorized"))
-            # A function that is called may read what was not written, or write what it was passed to read.
+            # A called function may read memory that was not written, or write to a read-only argument.
             is_closed = "call_packed" not in text
             if module is not None and is_run and is_serial and is_closed and not converts_floats(func):
                 self.compare(module, given, said, func)
 
     def compare(self, module, given, said, func):
-        """The compiled form of what the interpreter can run does the same."""
+        """Checks that the compiled function gives the results that the interpreter has given."""
         try:
             module(*given)
         except REFUSALS as error:
@@ -251,7 +252,7 @@ class Case:
                 raise Wrong(f"argument {number} is {ours}\nbut interpreted it is {theirs}\n{func}")
 
     def steps(self, schedule):
-        """Steps at random places of a function that may be odd."""
+        """Applies random schedule steps to a function that may be invalid."""
         blocks = schedule.get_blocks()
         for name in ("compute_inline", "reverse_compute_inline"):
             if blocks:
@@ -267,13 +268,13 @@ class Case:
         self.step("lower schedule", lambda: anyfn.source(schedule))
 
     def arguments(self, func, program):
-        """Arrays as the function had them before it was changed."""
+        """Returns arrays that fit the parameters of the unchanged function."""
         given, outs = program.arrays()
         return [*given, *outs][: len(func.params)]
 
 
 def converts_floats(func):
-    """Returns true if a float is converted to an integer: the result is unspecified for a float that the type cannot hold."""
+    """Returns true if a float is converted to an integer. The result is unspecified for a float that the type cannot hold."""
     found = []
 
     def look(cast):
@@ -285,7 +286,7 @@ def converts_floats(func):
 
 
 def check(name, error):
-    """Whether an error is one for users."""
+    """Raises ``Wrong`` if an error reports an internal failure instead of invalid input."""
     text = str(error)
     if "panic: " in text or "InternalError" in type(error).__name__ or "C compiler failed" in text:
         raise Wrong(f"{name}: {type(error).__name__}: {text}") from error

@@ -1,6 +1,6 @@
 /*
- * A plugin that defines a type of its own, in C: a complex number with fields, a printer, methods, a constructor and a
- * copy. Objects of the type keep a string, so that moving and releasing them is seen to be right.
+ * A plugin in C that defines a type: a complex number with fields, a printer, methods, a constructor and a copy.
+ * Objects of the type contain a string, so that the tests detect errors in moving and releasing them.
  */
 #include <anyfn/anyfn.h>
 

@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Fixtures and helper functions that the tests share."""
 
 import gc
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-# Where a wheel is tested, the installed package is the one; otherwise the one in the folder ANYFN_PACKAGE or, without this
-# variable, the one beside this folder.
+# When a wheel is tested, the installed package is used. Otherwise it is the package in the folder ANYFN_PACKAGE or, without
+# this variable, the one beside this folder.
 if "ANYFN_WHEEL" not in os.environ:
     sys.path.insert(0, os.environ.get("ANYFN_PACKAGE") or str(Path(__file__).resolve().parent.parent))
 
-# What is compiled stays beside what else is built here, not in the user's folder.
+# Compiled libraries are cached beside the other build outputs, not in the user's cache folder.
 _root = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 os.environ.setdefault("ANYFN_CACHE_DIR", str(_root / "target" / "anyfn-cache"))
 
@@ -25,13 +25,16 @@ import anyfn.testing  # noqa: E402
 
 @pytest.fixture
 def call():
-    """Calls a global function by name, without its ``testing.``."""
+    """Returns a function that calls a sample function by its name without the prefix ``testing.``."""
     return lambda name, *args: anyfn.get_global_func("testing." + name)(*args)
 
 
 @pytest.fixture
 def run_python():
-    """Runs a program in a fresh interpreter: its output. Checks how it ended, and what it wrote to its stderr if told."""
+    """Returns a function that runs a program in a fresh interpreter and returns its output.
+
+    It checks the exit code and, if ``stderr`` is given, the error output.
+    """
 
     def run(program, timeout=60, code=0, stderr=None, options=(), env=()):
         done = subprocess.run(
@@ -61,14 +64,14 @@ def compile_library(source, library):
 
 @pytest.fixture(scope="session")
 def compile_c(tmp_path_factory):
-    """Compiles a C file of this folder to a shared library, each time to another file."""
+    """Returns a function that compiles a C file of this folder to a shared library, under a new path in each call."""
     here = Path(__file__).resolve().parent
     return lambda name: compile_library(here / f"{name}.c", tmp_path_factory.mktemp(name) / f"{name}.so")
 
 
 @pytest.fixture
 def compile_source(tmp_path):
-    """Compiles a C text to a shared library of a given path."""
+    """Returns a function that compiles C source to a shared library with the given path."""
 
     def compile_text(text, library):
         source = tmp_path / "source.c"
@@ -79,7 +82,7 @@ def compile_source(tmp_path):
 
 
 def memory_kib():
-    """Memory of this process that is in use."""
+    """Returns the resident memory of this process, in KiB."""
     gc.collect()
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
@@ -87,7 +90,7 @@ def memory_kib():
 
 @pytest.fixture
 def flat_memory():
-    """Runs a body many times after a warm-up and checks that memory does not grow with the number of runs."""
+    """Returns a function that runs a body many times after a warm-up and checks that memory does not grow."""
 
     def check(body, count, limit_kib=2048):
         body(max(count // 10, 1000))

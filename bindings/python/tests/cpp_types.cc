@@ -1,5 +1,5 @@
-// Object types in C++, written against the headers of apache-tvm-ffi: what a small compiler would have, one type for each
-// way in which objects are compared.
+// Object types in C++, written against the headers of apache-tvm-ffi: the node types of a small compiler, one for each
+// kind of structural comparison.
 #include <tvm/ffi/enum.h>
 #include <tvm/ffi/reflection/enum_def.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -11,7 +11,7 @@ namespace {
 
 #define KIND(kind) static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKind##kind
 
-// The base of all; C++ derives from it, and Python can.
+// Base class of all types, from which C++ code derives and Python code can derive.
 class ExprObj : public ffi::Object {
  public:
   int64_t line = 0;
@@ -86,7 +86,7 @@ class OpObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("cpp.Op", OpObj, ffi::Object);
 };
 
-// Prints, compares and hashes itself: by its first field alone.
+// A type with its own hooks for printing, comparing and hashing, which use only its first field.
 class CustomObj : public ffi::Object {
  public:
   ffi::Any key, label;
@@ -95,7 +95,7 @@ class CustomObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("cpp.Custom", CustomObj, ffi::Object);
 };
 
-// Cannot be copied, and tells nobody how it is made.
+// A type that cannot be copied and has no registered constructor.
 class HandleObj : public ffi::Object {
  public:
   int64_t number = 1;

@@ -1,12 +1,15 @@
-"""What operations give for objects of the types of ``cpp_types.cc``, in the words of global functions, so that two runtimes can
-be compared: ``results(anyfn, path)``; or as a program, ``cpp_types_ops.py LIBRARY``, with the package tvm_ffi."""
+"""Results of operations on objects of the types in ``cpp_types.cc``, for a comparison of two runtimes.
+
+The operations are called as global functions: by ``results(anyfn, path)``, or with the package tvm_ffi by running this file
+as ``cpp_types_ops.py LIBRARY``.
+"""
 
 import json
 import sys
 
 
 def results(lib, path):
-    """A text for each case, by its name."""
+    """Returns the results of all cases as strings, by the name of the case."""
     module = lib.load_module(path)
     get = lib.get_global_func
     new = get("ffi.MakeObjectFromPackedArgs")
@@ -21,7 +24,7 @@ def results(lib, path):
         return make("Add", lhs=a, rhs=b, line=line)
 
     def function(names, comment="", swap=False, late=False):
-        """A function of variables; with ``late`` one variable has another one in its type."""
+        """Returns a function object with variables. With ``late``, the type of one variable refers to another variable."""
         first = make("Var", name=names[0])
         second = make("Var", name=names[1], type=first if late else 3)
         bound = make("Var", name=names[2])
@@ -62,7 +65,7 @@ def results(lib, path):
 
     for name, value in values.items():
         case(f"show {name}", show, value)
-        # Variables that nobody defines, and unique objects, have their address as hash.
+        # The hash of undefined variables and of unique objects is their address.
         for option in (False, True):
             if name != "enums":
                 case(f"hash {name} {option}", hash_of, value, option, False)

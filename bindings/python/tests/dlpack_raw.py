@@ -1,4 +1,4 @@
-"""DLPack tensors of any description, made field by field: what no array library would make by itself."""
+"""DLPack tensors with arbitrary descriptions, whose fields are set one by one, including invalid ones."""
 
 import ctypes
 
@@ -51,7 +51,7 @@ _new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Raw:
-    """An array of nobody's library: exports exactly this description.
+    """A producer of DLPack tensors that exports exactly the given description.
 
     ``alive`` counts the exports that have not been released.
     """
@@ -73,7 +73,7 @@ class Raw:
         ndim=None,
         no_deleter=False,
     ):
-        # Aligned to 64 bytes, plus what the case asks for.
+        # Aligned to 64 bytes, plus the offset that the case requires.
         self.memory = ctypes.create_string_buffer(len(data) + 192)
         start = -ctypes.addressof(self.memory) % 64 + shift
         ctypes.memmove(ctypes.addressof(self.memory) + start, data, len(data))
@@ -98,11 +98,11 @@ class Raw:
 
         self.alive += 1
         deleter = DELETER() if self.no_deleter else DELETER(release)
-        # Who does not ask for the new form gets the old one, as the protocol says.
+        # A caller that does not request the versioned form gets the unversioned one, as the protocol requires.
         if self.versioned and max_version is not None:
             managed, name = Versioned(*self.version, None, deleter, self.flags, tensor), b"dltensor_versioned"
         else:
             managed, name = Managed(tensor, None, deleter), b"dltensor"
-        # A capsule does not keep its maker. Tests are short: nothing is given back before their end.
+        # A capsule does not keep its producer alive. Tests are short, so no memory is released before their end.
         _KEPT.append((self, managed, deleter, name))
         return _new(ctypes.addressof(managed), name, None)

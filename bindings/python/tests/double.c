@@ -1,7 +1,7 @@
-/* A kernel that needs nothing of a runtime: each runtime of the ABI can load it. */
+/* A kernel that calls no function of a runtime, so that each runtime of the ABI can load it. */
 #include <anyfn/c_api.h>
 
-/* Doubles the elements of a contiguous float32 tensor in place; returns the address of the first. */
+/* Doubles the elements of a contiguous float32 tensor in place and returns the address of the first one. */
 __attribute__((visibility("default"))) int __tvm_ffi_double(void* self, const TVMFFIAny* args, int32_t num_args,
                                                             TVMFFIAny* result);
 

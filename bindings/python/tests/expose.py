@@ -1,6 +1,7 @@
-"""Everything that the compiler does, done by its registered functions and the methods of its objects alone, as any language
-can: ``anyfn.te`` and ``anyfn.tir`` are not imported. Run by ``test_expose.py`` with the compiler's library; prints the
-registered functions, and methods of ``CLASSES``, that were not needed.
+"""Uses every feature of the compiler through registered functions and methods of objects only, as any language can.
+
+``anyfn.te`` and ``anyfn.tir`` are not imported. ``test_expose.py`` runs this program with the compiler's library. The
+program prints the registered functions, and the methods of ``CLASSES``, that it did not use.
 """
 
 import os
@@ -22,13 +23,13 @@ def call(name, *args):
 
 
 def method(name, *args):
-    """A method by its type and name, as `tir.Schedule.split`; its function takes the object first."""
+    """Calls a method by the key of its type and its name, such as `tir.Schedule.split`. The object is the first argument."""
     used.add(name)
     key, _, name = name.rpartition(".")
     return anyfn.type_info(key).method(name).function(*args)
 
 
-# Tensor expressions: a matrix product with bias and relu, and a reduction of one's own.
+# Tensor expressions: a matrix product with bias and relu, and a custom reduction.
 a = call("te.placeholder", [8, 16], "float32", "A")
 b = call("te.placeholder", [16, 12], "float32", "B")
 k = call("te.reduce_axis", 0, 16, "k")
@@ -65,7 +66,7 @@ least, most, prod, all_of_them = (
 )
 reductions = call("te.create_prim_func", [x, least, most, prod, all_of_them], "reductions")
 
-# Calls out of compiled code, and statements.
+# Calls from compiled code, and statements.
 def double(given, wanted):
     np.multiply(np.asarray(given), 2, out=np.asarray(wanted))
 
@@ -84,12 +85,12 @@ doubled, twos = call("te.extern", [[4], [4]], ["float64", "float64"], [y], body,
 calls = call("te.create_prim_func", [y, doubled, twos], "calls")
 assert call("tir.decl_buffer", [4], "int8", "memory").name == "memory"
 
-# Text, and back; what is wrong with it.
+# Printing and parsing, and errors in the source.
 assert anyfn.structural_equal(call("tir.parse", call("tir.text", func)), func)
 call("tir.verify", func)
 assert call("tir.text", call("tir.var", "n", "int64")) == "n" and "hi" in call("tir.text", call("tir.string", "hi"))
 
-# What is known of integers.
+# Integer analysis.
 n = call("tir.var", "n", "int32")
 once = call("tir.binary", "-", call("tir.binary", "+", n, n), n)
 analyzer, m = call("arith.analyzer"), call("tir.var", "m", "int32")
@@ -106,14 +107,14 @@ assert [[call("tir.text", part) for part in span] for span in method("arith.Anal
 method("arith.Analyzer.leave", analyzer)
 assert not method("arith.Analyzer.can_prove", analyzer, call("tir.binary", "<", m, 4))
 
-# A function's parts, and numbers.
+# Parts of a function, and constants.
 marked = method("tir.PrimFunc.with_attr", func, "mark", 1)
 assert marked.attrs["mark"] == 1 and method("tir.PrimFunc.with_body", marked, marked.body).same_as(marked)
 assert [call("tir.limit", "int8", largest).value for largest in (False, True)] == [-128, 127]
 assert call("tir.text", call("tir.truncdiv", n, 2)) == "n / 2" and call("tir.text", call("tir.isnan", n)) == "False"
 assert call("tir.text", call("tir.power", n, 2)) == "n * n" and call("tir.text", call("tir.abs", n)) == "max(n, 0 - n)"
 
-# Schedules, by their methods; the default one.
+# Schedules: their methods, and the default schedule.
 schedule = call("tir.default_schedule", func)
 assert method("tir.Schedule.trace", schedule).steps
 p = call("te.compute", [8], lambda i: call("tir.binary", "+", call("te.element", a, [i, 0]), 1.0), "P")
@@ -122,7 +123,7 @@ line = call("te.create_prim_func", [a, q], "line")
 
 
 def scheduled(func, steps):
-    """The function after steps, which are done again and checked."""
+    """Applies steps to a function, checks that their trace gives the same result, and returns the result as source."""
     schedule = method("tir.Schedule.new", func)
     steps(schedule, lambda block: method("tir.Schedule.get_loops", schedule, block))
     result, trace = method("tir.Schedule.func", method("tir.Schedule.copy", schedule)), method("tir.Schedule.trace", schedule)
@@ -168,7 +169,7 @@ for name, block in (("compute_inline", "P"), ("reverse_compute_inline", "Q")):
     text = scheduled(line, lambda schedule, _: method(f"tir.Schedule.{name}", schedule, block))
     assert text.count("with block") == 2
 
-# Each pass by itself, then as pipelines.
+# Each pass alone, then passes in pipelines.
 for name in call("tir.transform.names"):
     if name in ("vectorize", "unroll"):
         continue
@@ -191,7 +192,7 @@ with tempfile.TemporaryDirectory() as folder:
 assert [name for name in seen if name != "after simplify"] == names and "after simplify" in seen
 assert [name for name, _ in method("tir.Pipeline.times", other)] == names
 
-# Built, run, exported.
+# Building, running, exporting.
 module = call("tir.module", {"dense": func, "reductions": reductions, "calls": calls})
 target = call("compiler.target", {"kind": "c", "options": ["-O2"]})
 assert "dense" in call("tir.text", call("compiler.lower", module, target, pipeline))

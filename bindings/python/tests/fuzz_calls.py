@@ -1,6 +1,6 @@
-"""Calls everything public with arguments that make no sense: each must give a result or an exception, never a crash.
+"""Calls all public functions and classes with invalid arguments; each call must return or raise an exception, never crash.
 
-Deterministic: a run is given by its seed. ``python fuzz_calls.py 1 100000`` runs longer than the test does.
+A run is deterministic for a given seed. ``python fuzz_calls.py 1 100000`` makes more calls than the test does.
 """
 
 import gc
@@ -14,7 +14,7 @@ import anyfn
 import anyfn._core
 import anyfn.testing
 
-# What tells the extension about the Python part, ends threads or the process, or waits.
+# Functions that set up the extension, end threads or the process, or wait.
 SKIPPED = {"setup", "set_native_frame", "set_complete_class", "register_class", "panic", "raise_n", "call_n", "call_n_with",
            "apply_on_threads", "sleep", "call_n_checked", "call_kept_at_exit", "call_async",
            "connect", "spawn", "start_server"}  # fmt: skip
@@ -22,7 +22,7 @@ NAMES = ("x", "self", "name", "value", "index", "args", "override", "cls")
 
 
 class Odd:
-    """Conversions that raise or give nonsense."""
+    """A class whose conversions raise exceptions or return invalid values."""
 
     def __index__(self):
         raise ZeroDivisionError("index")
@@ -63,7 +63,7 @@ class OddTensor:
 
 
 class Empty(anyfn.Object):
-    """An instance of it has no native object."""
+    """A class whose instances have no native object."""
 
     def __init__(self):
         pass
@@ -74,7 +74,7 @@ def raises(*args):
 
 
 def junk():
-    """Values of all kinds, good and bad."""
+    """Returns valid and invalid values of all kinds."""
     endless = []
     endless.append(endless)
     values = [
@@ -110,7 +110,7 @@ def junk():
 
 
 def targets():
-    """Everything that can be called, by name."""
+    """Returns all callables of the package by name."""
     found = {}
     for name in dir(anyfn._core):
         found["_core." + name] = getattr(anyfn._core, name)
@@ -134,8 +134,8 @@ def targets():
 
 
 def run(seed, count, verbose=False):
-    """Makes ``count`` calls; gives how many of them returned."""
-    # What is saved goes to files of any name.
+    """Makes ``count`` calls and returns the number of calls that did not raise an exception."""
+    # The saving functions write files with arbitrary names.
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -1,4 +1,7 @@
-/* What the tests of the process need natively: threads that go on, and code that runs when the interpreter has ended. */
+/*
+ * Native code for the tests of the process: threads that keep running, and code that runs after the end of the
+ * interpreter.
+ */
 #define _GNU_SOURCE
 #include <anyfn/anyfn.h>
 
@@ -8,7 +11,7 @@
 static TVMFFIAny held[64];
 static int held_count;
 
-/* Keeps a value until release_held(). */
+/* Stores a value until release_held(). */
 static int hold(const TVMFFIAny* value) {
   if (held_count == 64) return anyfn_raise("RuntimeError", "too many values are held");
   if (anyfn_copy(value, &held[held_count])) return -1;
@@ -29,13 +32,13 @@ ANYFN_EXPORT(release_held) {
   return anyfn_return_none(result);
 }
 
-/* Releases what is held when the process ends, after the interpreter. */
+/* Releases the stored value when the process ends, after the interpreter. */
 ANYFN_EXPORT(release_held_at_the_end) {
   if (atexit(release_held)) return anyfn_raise("RuntimeError", "atexit");
   return anyfn_return_none(result);
 }
 
-/* Calls what is held when the process ends, after the interpreter, and prints what comes of it. */
+/* Calls the stored function when the process ends, after the interpreter, and prints the outcome. */
 static void call_held(void) {
   int i;
   for (i = 0; i < held_count; ++i) {
@@ -55,7 +58,7 @@ ANYFN_EXPORT(call_held_at_the_end) {
   return anyfn_return_none(result);
 }
 
-/* Calls a function for ever. */
+/* Calls a function endlessly. */
 static void* call_forever(void* function) {
   for (;;) {
     TVMFFIAny value;
@@ -81,7 +84,7 @@ ANYFN_EXPORT(call_forever_on_threads) {
   return anyfn_return_none(result);
 }
 
-/* Waits so many milliseconds, then calls a function with the other arguments. */
+/* Waits for the given number of milliseconds and calls a function with the other arguments. */
 ANYFN_EXPORT(wait_and_call) {
   TVMFFIObjectHandle function;
   int64_t ms;
@@ -90,7 +93,7 @@ ANYFN_EXPORT(wait_and_call) {
   return anyfn_call(function, args + 2, num_args - 2, result);
 }
 
-/* Waits so many milliseconds. */
+/* Waits for the given number of milliseconds. */
 ANYFN_EXPORT(wait) {
   int64_t ms;
   if (anyfn_check_num_args(num_args, 1) || anyfn_arg_int(args, num_args, 0, &ms)) return -1;
@@ -98,7 +101,7 @@ ANYFN_EXPORT(wait) {
   return anyfn_return_none(result);
 }
 
-/* Waits until a signal handler of the host language raises something, at most ten seconds. */
+/* Waits until a signal handler of the host language raises an error, for at most ten seconds. */
 ANYFN_EXPORT(wait_for_signal) {
   int i;
   for (i = 0; i < 1000; ++i) {

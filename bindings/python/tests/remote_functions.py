@@ -1,4 +1,4 @@
-"""Functions that tests of sessions call in another process."""
+"""Functions that the tests of sessions call in a remote process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The long runs: ten million calls of every argument type, and a million errors, in flat memory."""
+"""Runs the long soak test: ten million calls with arguments of every type and a million errors, in constant memory."""
 
 import sys
 from pathlib import Path

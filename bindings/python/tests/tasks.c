@@ -1,4 +1,4 @@
-/* Code as compilers make it that launches tasks: through pointer variables that the loader fills. */
+/* Code that launches tasks in the form that compilers generate: through pointer variables that the loader fills. */
 #include <anyfn/c_api.h>
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int call_task(int task_id, TVMParallelGroupEnv* env, void* data) {
   args[0].type_index = args[1].type_index = kTVMFFIInt;
   args[0].v_int64 = task_id;
   args[1].v_int64 = env->num_task;
-  /* The functions of the tests give None. */
+  /* The functions of the tests return None. */
   return __TVMFFIFunctionCall(data, args, 2, &result);
 }
 
@@ -39,7 +39,7 @@ typedef struct {
   int64_t wrong;
 } meeting_t;
 
-/* Between two waits each task finds all others at the same round. */
+/* Between two barriers, each task finds all other tasks in the same round. */
 static int meet(int task_id, TVMParallelGroupEnv* env, void* data) {
   meeting_t* meeting = data;
   int64_t round;
@@ -55,7 +55,7 @@ static int meet(int task_id, TVMParallelGroupEnv* env, void* data) {
   return 0;
 }
 
-/* meet(n, rounds): whether n tasks have waited for each other so often */
+/* meet(n, rounds): returns whether n tasks have all waited for each other in each round. */
 EXPORT(meet) {
   meeting_t meeting;
   (void)self, (void)num_args;
@@ -80,11 +80,11 @@ static int fill(int task_id, TVMParallelGroupEnv* env, void* data) {
   memset(second, ~task_id, size);
   for (i = 0; i < size; ++i) bad |= first[i] != (unsigned char)task_id || second[i] != (unsigned char)~task_id;
   if (bad) abort();
-  /* Not in the order of allocation. */
+  /* Workspaces are not freed in the order of allocation. */
   return __TVMBackendFreeWorkspace(kDLCPU, 0, first) | __TVMBackendFreeWorkspace(kDLCPU, 0, second);
 }
 
-/* fill(n, size): n tasks with workspaces of so many bytes */
+/* fill(n, size): runs n tasks with workspaces of the given size in bytes */
 EXPORT(fill) {
   uint64_t size = (uint64_t)args[1].v_int64;
   (void)self, (void)num_args, (void)result;

@@ -1,4 +1,4 @@
-"""What is known of integers: the analyzer, the verifier, tests of places while a function runs, and small memory."""
+"""Tests of integer analysis: the analyzer, the verifier, checks of indices at run time, and compact buffers."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from anyfn import te, tir, transform
 
 
 def nested(value, choose, times):
-    """A value that is used several times in one that is used several times, and so on."""
+    """Applies ``choose`` repeatedly to a value, so that the result contains each intermediate value several times."""
     for number in range(times):
         value = choose(value, number)
     return value
@@ -28,7 +28,7 @@ def test_values_that_are_shared_are_gone_through_once():
     assert not known.can_prove(i > 4)
     known.assume(holds)
     assert known.can_prove(i > 4)
-    # What is made of tensors shares as they do.
+    # Expressions made from tensors share subexpressions in the same way.
     y = te.compute((64,), lambda j: nested(x[j], lambda v, s: tir.select(v > s, v, v + 1), 40), name="y")
     assert len(te.create_prim_func([x, y]).params) == 2
 
@@ -57,7 +57,7 @@ def test_the_analyzer():
 
 
 def shifted(n, by):
-    """B[i] = A[i + by]"""
+    """Returns a function that computes ``B[i] = A[i + by]``."""
     a = te.placeholder((n,), name="A")
     return te.create_prim_func([a, te.compute((n,), lambda i: a[i + by], name="B")], name="shift")
 
@@ -108,13 +108,13 @@ def test_places_that_depend_on_data_are_tested_if_wanted(symbolic):
         index[4] = wrong
         with pytest.raises(IndexError, match=f"dimension 0 of `A` has extent 4, but the index is {wrong}"):
             checked(index, values, out)
-    # Nothing is tested that is known to be right.
+    # No check is generated for an index that is known to be in range.
     source = str(transform.get("check_bounds")(shifted(16, 0)))
     assert "assert" not in source
 
 
 def test_memory_of_a_tile():
-    """A matrix product that is computed in tiles of another operation adds to a buffer of one tile."""
+    """Checks that a matrix product computed per tile of another operation accumulates in a buffer of one tile."""
     n, m, depth = 40, 70, 33
     a, b = te.placeholder((n, depth), name="A"), te.placeholder((depth, m), name="B")
     k = te.reduce_axis((0, depth), name="k")

@@ -1,4 +1,4 @@
-"""NumPy arrays and tensors: memory is shared, not copied."""
+"""Tests of NumPy arrays and tensors: memory is shared, not copied."""
 
 import array as array_module
 import ctypes
@@ -16,7 +16,7 @@ shape_of = anyfn.get_global_func("testing.tensor_shape")
 
 
 def seen_by_a_callback(array):
-    """What a callback gets for an array that native code passes on as a tensor it holds."""
+    """Returns the object that a callback receives for an array that native code passes on as an owned tensor."""
     return anyfn.testing.apply(lambda x: x, array)
 
 
@@ -183,12 +183,12 @@ def test_an_array_that_native_code_gives_back_is_the_same_array():
     assert anyfn.testing.apply(lambda x: x, array) is array
     assert anyfn.testing.echo(np.float32(0)) is not array
     assert sys.getrefcount(array) == before
-    # Where it was not an argument itself, it is a tensor that shows the array's memory and keeps the array.
+    # If the array was not itself an argument, the result is a tensor that shares its memory and keeps it alive.
     back = anyfn.testing.echo([array])[0]
     assert isinstance(back, anyfn.Tensor)
     assert np.shares_memory(back.numpy(), array)
     assert sys.getrefcount(array) == before + 1
-    # Its memory is the same as that of the argument, but it is a tensor of its own.
+    # The tensor has the memory of the other argument, but it is a separate object.
     assert anyfn.testing.apply(lambda x, y: y, array, back) is back
     del back
     gc.collect()
@@ -274,7 +274,7 @@ def test_dlpack_protocol():
 
 
 class Producer:
-    """Some other library's array."""
+    """An array of another library."""
 
     def __init__(self, array, versioned=True):
         self.array = array

@@ -1,4 +1,4 @@
-"""Calls beside an event loop: results, cancellation, deadlines, and what becomes of the rest."""
+"""Tests of calls that run beside an event loop: results, cancellation, deadlines, and calls that nobody awaits."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ class Target:
 
 
 async def until(condition, seconds=60.0):
-    """Waits for another thread."""
+    """Waits for a condition that another thread makes true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -33,7 +33,7 @@ async def until(condition, seconds=60.0):
 
 
 def idle():
-    """Whether no call is running on the threads of the package, given up or not."""
+    """Returns true if no call is running on the threads of the package, including cancelled calls."""
     return anyfn._async._pool.load == 0
 
 
@@ -64,7 +64,7 @@ def test_the_loop_is_free_and_calls_run_at_once():
                 await asyncio.sleep(0.001)
 
         ticking = asyncio.ensure_future(tick())
-        # Each call waits until all are there, and for the loop, which goes on meanwhile.
+        # Each call waits for all calls and for the event loop, which keeps running meanwhile.
         meeting, free = threading.Barrier(16), threading.Event()
 
         def meet(i):
@@ -216,7 +216,7 @@ def test_cancelled_while_it_runs_and_checks():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The native loop, which would go on for minutes, hears of it and ends: its thread is free.
+        # The native loop, which would otherwise run for minutes, detects the cancellation and ends, so its thread is free.
         await until(idle)
         assert calls
 
@@ -224,7 +224,7 @@ def test_cancelled_while_it_runs_and_checks():
 
 
 def test_cancelled_while_it_runs_and_does_not_check():
-    """The task goes on at once; the arguments live until the function has ended, and then its result goes."""
+    """Checks that a cancelled task resumes at once; arguments and result are released when the function has returned."""
 
     async def main():
         target, array = Target(), np.zeros(8, np.float32)
@@ -275,7 +275,7 @@ def test_deadlines(check):
         end = threading.Event()
 
         def endless(**limits):
-            # What does not ask runs until the event: after all of these have returned.
+            # A function that does not check for signals runs until the event, which is set after all calls have returned.
             return SLEEP.call_async(3600.0, True, **limits) if check else APPLY.call_async(end.wait, **limits)
 
         with pytest.raises(TimeoutError, match="deadline"):
@@ -302,7 +302,7 @@ def test_deadlines(check):
 def test_a_native_loop_stops_at_the_deadline():
     async def main():
         calls, timeout = [], 0.05
-        # Where the deadline is over before the first call: again, with more time.
+        # If the deadline has passed before the first call, the test is repeated with more time.
         while not calls:
             with pytest.raises(TimeoutError):
                 await CALL_N.call_async(lambda: calls.append(1), 10**9, timeout=timeout)
@@ -334,7 +334,7 @@ def test_python_code_below_native_code_can_check():
         await until(lambda: seen)
         assert seen == ["CancelledError"]
         begun.clear()
-        # Where the deadline is over before the callback began, it is not called: then with more time.
+        # If the deadline has passed before the callback began, the callback is not called. The test is repeated with more time.
         timeout = 0.02
         while not begun.is_set():
             with pytest.raises(TimeoutError):
@@ -439,7 +439,7 @@ print(asyncio.run(main()))
 
 def test_the_process_does_not_wait_for_a_call(run_python):
     for check in (True, False):
-        # The program would be ended as too slow.
+        # A program that waited for the call would exceed its time limit.
         run_python(f"""
 import asyncio
 import anyfn, anyfn.testing
@@ -487,7 +487,7 @@ def test_without_a_loop():
 
 
 def test_async_python_functions():
-    """Below `call_async` the loop runs what they return; elsewhere the coroutine itself is handed through."""
+    """Checks that the event loop runs coroutines within `call_async`, while other calls return the coroutine itself."""
 
     async def double(x):
         await asyncio.sleep(0.001)
@@ -564,7 +564,7 @@ def test_ten_thousand_calls_leave_nothing():
             time.sleep(0.001)
         time.sleep(0.05)
         gc.collect()
-        # The exceptions of calls that came too late may sit in the threads until their next one.
+        # The threads may hold the exceptions of calls that came too late until their next call.
         return sys.getrefcount(array), sys.getrefcount(callback)
 
     asyncio.run(some(400))

@@ -1,4 +1,4 @@
-"""Bad calls, one kind a row: each gives one clear exception, and the process goes on as if nothing had happened."""
+"""Tests of invalid calls, one kind per row. Each call raises one clear exception and leaves the process intact."""
 
 import copy
 import ctypes
@@ -17,7 +17,7 @@ from anyfn import _core
 
 g = anyfn.get_global_func
 
-# What the calls get their fingers on; the references to these must be the same afterwards.
+# Objects that the calls use. Their reference counts must be unchanged afterwards.
 ARRAY = anyfn.convert([1, 2, "x"])
 MAP = anyfn.convert({"a": 1, "b": [1]})
 LIST = g("ffi.List")(1, 2, 3)
@@ -114,13 +114,13 @@ def again(*args):
 
 
 class Value(ctypes.Structure):
-    """A value of the ABI."""
+    """A value of the ABI, ``TVMFFIAny``."""
 
     _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("value", ctypes.c_void_p)]
 
 
 class View(ctypes.Structure):
-    """A ``DLTensor``."""
+    """A tensor description of the ABI, ``DLTensor``."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -130,7 +130,7 @@ class View(ctypes.Structure):
 
 
 def lend(callback):
-    """Calls back as C code does: with a tensor that is there for the call only."""
+    """Calls a callback as C code does, with a borrowed tensor that is valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     shape = (ctypes.c_int64 * 1)(3)
     view = View(F32.ctypes.data, (1, 0), 1, 2, 32, 1, shape, None, 0)
@@ -141,7 +141,7 @@ def lend(callback):
         return
     error = ctypes.c_void_p()
     library.TVMFFIErrorMoveFromRaised(ctypes.byref(error))
-    # Behind the header of 24 bytes: address and size of the kind, then of the message.
+    # The header of 24 bytes is followed by the address and size of the kind, and then of the message.
     texts = (ctypes.c_uint64 * 4).from_address(error.value + 24)
     kind, message = (ctypes.string_at(texts[i], texts[i + 1]).decode() for i in (0, 2))
     library.TVMFFIObjectDecRef(error)
@@ -165,7 +165,7 @@ def own_module():
     return anyfn.load_module(os.environ["ANYFN_TESTING_LIB"])
 
 
-# Name of the kind, the call (which may take a folder for files), exception class, and what its text says.
+# Name of the kind, the call (which may take a folder for files), the exception class, and a pattern of the message.
 CALLS = [
     # Number of arguments
     ("count_none", lambda: t.add_i64(), TypeError, r"Expected 2 but got 0 arguments"),
@@ -415,7 +415,7 @@ SETUP_COUNT = 5
 
 
 def datetime_capsule():
-    """A capsule of somebody else."""
+    """Returns a capsule that belongs to another library."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -423,7 +423,7 @@ def datetime_capsule():
 
 
 def uninitialised():
-    """An instance of a class for a native type whose ``__init__`` has made no object."""
+    """Returns an instance, of a class for a native type, whose ``__init__`` has made no native object."""
 
     class Empty(anyfn.Object):
         def __init__(self):
@@ -450,7 +450,7 @@ def test_bad_call(call, kind, text, tmp_path):
         assert len(shown) < 5000
     assert type(caught.value) is not SystemError
     del caught
-    # The process goes on: calls work, nothing raised is left, and nobody holds anything.
+    # The process is intact: calls work, no error is raised, and no references are left.
     assert t.echo("good") == "good"
     assert t.apply(lambda x: x + 1, 1) == 2
     assert t.catch_error(lambda: 1) is None

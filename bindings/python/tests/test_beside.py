@@ -1,4 +1,4 @@
-"""Beside NumPy and another runtime of the same ABI, imported in either order."""
+"""Tests of importing the package beside NumPy and another runtime of the same ABI, in either order."""
 
 import importlib.util
 
@@ -33,7 +33,7 @@ assert anyfn.testing.tensor_sum(np.ones(3, np.float32)) == 3.0
 
 
 def test_without_numpy(run_python):
-    # As where it is not installed: importing it fails.
+    # Importing NumPy fails, as if it were not installed.
     run_python("""
 import sys
 sys.modules["numpy"] = None
@@ -61,7 +61,7 @@ assert tvm_ffi.convert(lambda x: x)(1) == 1
 @needs_peer
 @either_order
 def test_the_compiler(run_python, first):
-    # It is a library with functions of the runtime in it; the other runtime shows its own to all libraries.
+    # The compiler is a library that contains functions of the runtime; the other runtime exports its own functions globally.
     run_python(imports(first) + COMPILED, stderr="")
 
 

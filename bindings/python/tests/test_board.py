@@ -1,4 +1,4 @@
-"""The example of a board: a function that is compiled here, and run by a server there."""
+"""Tests of the example ``board``, in which a function is compiled here and a server on the board runs it."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""anyfn.build: the cache, compilers that fail, what is exported, modules that are called."""
+"""Tests of ``anyfn.build``: the cache, failures of the compiler, exports, and modules that are called."""
 
 import os
 import shutil
@@ -29,11 +29,11 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def counting_cc(tmp_path):
-    """A compiler that counts how often it is called."""
+    """Returns a target whose compiler counts its invocations, and a function that returns the count."""
     script, count = tmp_path / "cc", tmp_path / "count"
     script.write_text(f'#!/bin/sh\necho x >> "{count}"\nexec cc "$@"\n')
     script.chmod(0o755)
-    # Asked for its macros once, when the target is made.
+    # Creating the target calls the compiler once, to query its macros.
     target = anyfn.Target(cc=str(script))
     return target, lambda: len(count.read_text().split()) if count.exists() else 0
 
@@ -44,7 +44,7 @@ def plus(number, name="plus"):
 
 
 def entries(cache):
-    """The libraries in it."""
+    """Returns the paths of the libraries in a cache folder."""
     return [path for path in cache.iterdir() if path.name != "sources"]
 
 
@@ -61,7 +61,7 @@ class TestCache:
         for _ in range(3):
             check(anyfn.build(plus(1.0), target), 1)
         assert count() == before + 1
-        # Other names make other messages, so it is other code.
+        # Other names change the messages, so the code differs.
         anyfn.build(plus(1.0, "other"), target)
         check(anyfn.build(plus(2.0), target), 2)
         assert count() == before + 3
@@ -85,7 +85,7 @@ class TestCache:
         check(anyfn.build(plus(3.0)), 3)
         (entry,) = entries(cache)
         library, source, about = entry / "module.so", entry / "module.c", entry / "about"
-        # As new files: the library that this process has mapped must not change under it.
+        # Written as new files, because the library that this process has mapped must not change.
         if damage in ("cut", "garbage"):
             content = library.read_bytes()
             library.unlink()
@@ -127,7 +127,7 @@ class TestCache:
             if damage == "source":
                 path.write_text(text.replace("3.0f", "4.0f"))
             elif damage == "module":
-                # That of the other one.
+                # Source of the other module.
                 path.write_text(texts[0])
             elif damage == "sum":
                 path.write_text("0" * 16 + text[16:])
@@ -142,7 +142,7 @@ class TestCache:
                 path.mkdir()
         subprocess.run(run, check=True)
         assert len(entries(cache)) == 2
-        # What is damaged is made again; a folder in its place is left, and nothing kept.
+        # Damaged entries are built again. A folder in the place of an entry is left, and nothing is cached.
         if damage != "folder":
             assert sorted(path.read_text() for path in (cache / "sources").iterdir()) == sorted(texts)
 
@@ -176,7 +176,7 @@ class TestCache:
         assert not list((tmp_path / "elsewhere").iterdir()) and "it is no folder" in capfd.readouterr().err
 
     def test_a_folder_that_cannot_be_written_is_no_error(self, cache, tmp_path, monkeypatch, capfd):
-        # One that nobody writes into, root included.
+        # A folder into which not even root can write.
         monkeypatch.setenv("ANYFN_CACHE_DIR", "/proc/self/fd")
         for _ in range(2):
             module = anyfn.build(plus(3.0))
@@ -218,7 +218,7 @@ class TestCache:
         folder = tmp_path / os.fsdecode(name)
         folder.mkdir(mode=0o700)
         total = tir.parse("def total(X: Buffer((2,), float32)):\n    for i in range(63):\n        X[0] = X[0] + X[1]\n")
-        # Because of that, GCC tells the assembler where the sum stands.
+        # Because of this macro, GCC emits the path of the source for the assembler.
         assert "ANYFN_IN_ORDER;" in anyfn.source(total)
         monkeypatch.setenv("TMPDIR", str(folder) if b"\xff" not in name else str(tmp_path))
         for options in ({}, {"cache": False}):
@@ -238,7 +238,7 @@ class TestCache:
         old = anyfn.build(plus(1.0))
         (entry,) = entries(cache)
         size = sum(file.stat().st_size for file in entry.iterdir())
-        # Not even two of them fit, but as many entries as make one megabyte.
+        # The limit has room for one megabyte of entries, which is less than two of these.
         monkeypatch.setenv("ANYFN_CACHE_MB", "1")
         filler = entry / "module.c"
         filler.write_bytes(b"x" * (2 << 20))
@@ -246,7 +246,7 @@ class TestCache:
         check(anyfn.build(plus(2.0)), 2)
         (left,) = entries(cache)
         assert left != entry and size < 1 << 20
-        # What was loaded stays.
+        # Loaded libraries stay usable.
         check(old, 1)
 
     def test_many_threads_and_processes_at_once(self, cache):
@@ -345,12 +345,12 @@ class TestCompilers:
         check(anyfn.build(plus(1.0), cache=False), 1)
 
     def test_progress(self, cache, tmp_path):
-        # It waits until it has been told of.
+        # The compiler waits until progress has been reported.
         script, flag = waits_for_flag(tmp_path)
         told = []
         target = {"cc": str(script), "mcpu": "native"}
         check(anyfn.build([plus(1.0)], target, progress=lambda *told_now: (told.append(told_now), flag.touch())), 1)
-        # Once, or more often where much else runs.
+        # Progress is reported once, or more often on a busy machine.
         assert told and all(text == f"compiling `plus` with `{script}`" and 1 <= s < 100 for text, s in told)
         flag.unlink()
 
@@ -391,7 +391,7 @@ class TestCompilers:
 
 
 def waits_for_flag(folder):
-    """A compiler that begins when a file is there, or after a minute: the script, and the file."""
+    """Returns a compiler script that waits up to a minute for a flag file, and the path of that file."""
     script, flag = folder / "slow", folder / "flag"
     wait = f'n=0; while [ ! -e "{flag}" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
     script.write_text(f'#!/bin/sh\n{wait}\nexec cc "$@"\n')
@@ -512,13 +512,13 @@ def test_what_was_lowered_before_is_not_lowered_again_unless_anything_differs(ca
         x = te.placeholder((4,), name=name)
         return te.create_prim_func([x, te.compute((4,), lambda i: x[i] + 1, name="Y")], name="f")
 
-    # The same but for a name, which messages have: structural equality ignores it.
+    # The functions differ only in a name that messages contain, which structural equality ignores.
     assert anyfn.structural_equal(named("X"), named("Z"))
     for name in ("X", "Z", "X"):
         with pytest.raises(TypeError, match=f"f: argument 0 `{name}`: expected a tensor"):
             anyfn.build(named(name))(1, 2)
     assert len(entries(cache)) == 2
-    # A pass of one's own is applied each time.
+    # A custom pass is applied in each build.
     applied = []
 
     def count(func, module):
@@ -531,7 +531,7 @@ def test_what_was_lowered_before_is_not_lowered_again_unless_anything_differs(ca
 
 
 def test_the_demonstration(tmp_path):
-    """The part of ``./x demo`` that compiles; its programs in C and Rust are built there."""
+    """Runs the part of ``./x demo`` that compiles functions. ``./x demo`` itself builds the programs in C and Rust."""
     program = ROOT / "examples" / "demo" / "dense.py"
     environment = {**os.environ, "PYTHONPATH": str(Path(anyfn.__file__).parent.parent)}
     done = subprocess.run(

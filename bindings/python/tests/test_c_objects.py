@@ -1,4 +1,4 @@
-"""Object types that a library defines in C, with ``anyfn/object.h``, which nothing but the library knows."""
+"""Tests of object types that a library defines in C with ``anyfn/object.h`` and that have no Python class."""
 
 import copy
 import gc
@@ -88,7 +88,7 @@ def test_operations(types):
         'c.Node(name="root", size=2, next=c.Leaf(name="a", size=1, next=None, flag=True, weight=0.5, '
         'extra={"k": (1.5, None)}))'
     )
-    # Names are left out of the structure, and count elsewhere.
+    # Names are ignored in structural comparison, but not in other comparisons.
     assert anyfn.structural_equal(graph, twin) and anyfn.structural_hash(graph) == anyfn.structural_hash(twin)
     assert not anyfn.structural_equal(graph, other)
     left, right = anyfn.get_first_structural_mismatch(graph, other)
@@ -155,7 +155,7 @@ def test_long_chains_and_memory(types, flat_memory):
     flat_memory(body, 20_000)
 
 
-# What a runtime says of an object of the library, by global functions only.
+# Descriptions of an object of the library, obtained through global functions only.
 TELL = """
 def tell(get):
     make = get("ffi.MakeObjectFromPackedArgs")
@@ -170,7 +170,7 @@ def tell(get):
 
 @pytest.mark.skipif(not PEER.exists(), reason="needs apache-tvm-ffi (`./x setup --peer`)")
 def test_in_another_runtime(plugin, compile_c):
-    """The header uses the functions of the ABI only."""
+    """Checks that the header uses only functions of the stable ABI, so that the plugin also works in another runtime."""
     known = {}
     exec(TELL, known)
     program = f"{TELL}\nimport json, sys, tvm_ffi\ntvm_ffi.load_module(sys.argv[1])['setup']()\n"

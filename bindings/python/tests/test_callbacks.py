@@ -1,4 +1,4 @@
-"""Python functions that native code keeps, calls and releases."""
+"""Tests of Python functions that native code stores, calls and releases."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Generated C: data types, odd sizes, vectors of each length, and code for compilers that know C11 and nothing else."""
+"""Tests of generated C: data types, odd sizes, vectors of all lengths, and code for compilers that support only C11."""
 
 import platform
 import subprocess
@@ -15,7 +15,7 @@ INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"
 
 
 def vectorized(tensors, lanes, name="f"):
-    """A function whose last loop is one of vectors."""
+    """Returns a function whose innermost loops are vectorized."""
     schedule = tir.Schedule(te.create_prim_func(tensors, name=name))
     for block in schedule.get_blocks()[1:]:
         (*_, loop) = schedule.get_loops(block)
@@ -94,7 +94,7 @@ def test_code_for_any_c_compiler(tmp_path):
     source.write_text(text)
     strict = ["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
     subprocess.run(["cc", *strict, "-c", source, "-o", tmp_path / "f.o"], check=True)
-    # What stands in the source itself, for a compiler without the extensions that `__GNUC__` tells of.
+    # Checks the generated source itself, for a compiler without the extensions that `__GNUC__` indicates.
     source.write_text("".join(f"#include <{name}.h>\n" for name in HEADERS) + "#undef __GNUC__\n" + text)
     found = subprocess.run(["cc", "-std=c11", "-E", source], check=True, capture_output=True, text=True).stdout
     assert "__attribute__" not in found[found.index("anyfn_value;") :]
@@ -181,9 +181,9 @@ def test_loops_longer_than_vectors_and_of_any_length(width):
 
 
 def distance(result, exact):
-    """How many numbers lie between the results and the exact ones, which are rounded; what is no number is equal to itself."""
+    """Returns the distance of results from rounded exact values, in representable numbers; two NaNs have distance 0."""
     dtype = result.dtype
-    # Rounded once: what is far beyond the largest number is infinite.
+    # The exact values are rounded once, and values far beyond the largest number become infinite.
     with np.errstate(over="ignore"):
         exact = exact.astype(dtype)
     order = {4: "int32", 8: "int64"}[dtype.itemsize]
@@ -227,7 +227,7 @@ def test_functions_of_vectors_are_accurate(dtype, width):
 @pytest.mark.parametrize("mcpu", ["x86-64", "x86-64-v3"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_functions_of_vectors_on_older_processors(dtype, mcpu):
-    # The first one has no instruction for a product and a sum together, so results differ.
+    # The first processor has no fused multiply-add instruction, so its results differ.
     accurate(dtype, anyfn.Target(mcpu=mcpu))
 
 

@@ -1,4 +1,4 @@
-"""Libraries that apache-tvm 0.27 has compiled run here; testing/compiled/build.py makes them."""
+"""Tests of libraries that apache-tvm 0.27 has compiled; testing/compiled/build.py makes them."""
 
 import ctypes
 import gc
@@ -30,7 +30,7 @@ def load(folder):
 
 
 def array(shape, dtype="float32", offset=0, align=64):
-    """An array at `offset` bytes from an aligned address; NumPy itself aligns to 16 bytes at most."""
+    """Returns an array at `offset` bytes from an aligned address. NumPy itself aligns to at most 16 bytes."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 2 * align + offset, "uint8")
     begin = -raw.ctypes.data % align + offset
@@ -88,7 +88,7 @@ def test_calling_python(load):
     f = load("call_packed")["main"]
     f(a, c)
     assert np.array_equal(c, 2 * a) and seen == [((16,), "float32")]
-    # Once found, the function is kept by the library: further calls look nothing up.
+    # The library caches the function, so further calls do no lookup.
     lookups = anyfn.get_global_func("ffi.ModuleLookups")
     before = lookups()
     anyfn.remove_global_func("compiled_test.double")
@@ -98,7 +98,7 @@ def test_calling_python(load):
 
 
 def test_an_error_of_a_python_function_comes_back_as_it_is(folder, run_python):
-    # The library keeps the function for ever, so this is another process.
+    # The library caches the function permanently, so this test runs in another process.
     run_python(
         f"""if True:
         import anyfn, numpy as np
@@ -243,7 +243,7 @@ def test_unaligned_memory_that_overlaps_in_part_is_refused(load):
 
 
 def test_unaligned_memory_that_is_only_read_is_not_written(load, folder, tmp_path):
-    # Writing to these pages would end the process.
+    # Writing to these pages would crash the process.
     values = np.arange(2048, dtype="float32")
     values.tofile(tmp_path / "values")
     mapped = np.memmap(tmp_path / "values", "float32", mode="c")
@@ -276,7 +276,7 @@ def test_strided_views_are_refused(load):
             with pytest.raises(ValueError, match=r"strides on argument #[02]") as caught:
                 load("wide").main(*args)
             assert "expected to be compact array, got strides (" in str(caught.value)
-    # Strides of extents with one element mean nothing.
+    # Strides of dimensions with extent 1 are ignored.
     a, b, c = filled((3, 5), "int32"), array(3, "int64"), array(1, "int64")
     load("rowsum").main(np.asfortranarray(a[:1]), c)
     assert c == a[0].sum()
@@ -305,7 +305,7 @@ class DLManagedTensor(ctypes.Structure):
 
 
 class Claims:
-    """Whatever a test says of some memory, as DLPack. Without a deleter, so all are kept."""
+    """A DLPack producer that describes memory in any way that a test requires. Producers are never freed."""
 
     kept = []
 

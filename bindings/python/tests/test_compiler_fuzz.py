@@ -1,6 +1,6 @@
-"""Random programs with random schedules: interpreted, scheduled, lowered and compiled, all give the same.
+"""Tests of random programs with random schedules: interpreted, scheduled, lowered and compiled forms agree.
 
-``ANYFN_FUZZ_BATCHES`` says how many batches are run; ``compiler_fuzz.py`` runs for as long as one wants.
+``ANYFN_FUZZ_BATCHES`` sets the number of batches; ``compiler_fuzz.py`` runs for any given time.
 """
 
 import os
@@ -23,7 +23,7 @@ def test_random_programs(number):
 
 
 def test_programs_are_of_many_kinds():
-    """What is generated is what is to be tested."""
+    """Checks that the generated programs and schedules contain all constructs that are to be tested."""
     texts = []
     for seed in range(300):
         program = compiler_fuzz.Program(seed)
@@ -38,7 +38,7 @@ def test_programs_are_of_many_kinds():
 
 
 def test_what_is_wrong_is_found(monkeypatch):
-    """A compiler that takes sums for differences."""
+    """Checks that the fuzzer detects a compiler that replaces additions by subtractions."""
     seed = next(s for s in range(100) if " + in" in str(compiler_fuzz.Program(s).func) and s % 4)
     lower = anyfn.lower
 
@@ -55,7 +55,7 @@ def test_what_is_wrong_is_found(monkeypatch):
 
 
 def test_sums_in_order_are_not_vectorized_wrongly():
-    """GCC before 14 adds some elements twice: found by seed 1323."""
+    """Checks a vectorized sum for which GCC before version 14 adds some elements twice (found by seed 1323)."""
     x, k = te.placeholder((32,), "int32", name="x"), te.reduce_axis((0, 32), "k")
     y = te.compute((), lambda: te.sum(x[31 - k].astype("float32"), axis=k), name="y")
     schedule = tir.Schedule(te.create_prim_func([x, y], name="f"))
@@ -95,7 +95,7 @@ def main(A: Buffer((33, 1), "float32"), B: Buffer((1,), "float32"), E: Buffer((3
 
 
 def test_products_and_sums_are_not_vectorized_wrongly():
-    """With its own vectors GCC 12 fuses products and sums under a condition wrongly."""
+    """Checks products and sums under a condition, which GCC 12 fuses incorrectly in vectors of its vector extension."""
     a = np.random.default_rng(1).integers(-8, 8, (33, 1)).astype("float32")
     b = np.full(1, 3, "float32")
     out = np.full((33, 1), np.nan, "float32")
@@ -106,7 +106,7 @@ def test_products_and_sums_are_not_vectorized_wrongly():
 
 
 def test_loops_are_not_distributed_wrongly():
-    """GCC 12 keeps the first term of each sum: found by seed 22524723."""
+    """Checks sums of which GCC 12 keeps only the first term (found by seed 22524723)."""
     func = tir.parse(DISTRIBUTED)
     x, expected, got = np.array([[1, 1], [4, 3], [1, 2], [2, 4]], "uint32"), np.zeros(2, "int8"), np.zeros(2, "int8")
     tir.interpret(func, x, expected)

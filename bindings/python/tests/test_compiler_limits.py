@@ -1,5 +1,8 @@
-"""What no program of the compiler may do to a process: graphs that are small in memory and endless as trees, statements and
-expressions of any depth, extents that no integer holds, names that are paths."""
+"""Tests of inputs that must not crash or hang the compiler.
+
+The inputs are small graphs that expand to huge trees, statements and expressions of any depth, extents beyond every integer
+type, and names that are file paths.
+"""
 
 import json
 import os
@@ -52,7 +55,7 @@ array = np.zeros(8, "float32")
 
 
 def run(code):
-    """Runs code in a process of its own: what is wrong may never end, or end the process."""
+    """Runs code in a separate process, because a failure may crash the process or never end."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env=os.environ
     )
@@ -243,7 +246,7 @@ def function(body):
 
 
 def test_products_of_extents_that_no_integer_holds():
-    """What is allocated is not the product modulo 2 ** 64: there is no memory for it."""
+    """Checks that the size of an allocation is not reduced modulo 2 ** 64: such an allocation fails for lack of memory."""
     run("""
     x = te.placeholder((8,), name="x")
     for shape in ((2**31, 2**31, 4), (2**62,), (2**33, 2**31), (2**21, 2**21, 2**22), (2**40,)):
@@ -257,7 +260,7 @@ def test_products_of_extents_that_no_integer_holds():
 
 
 def test_a_loop_of_more_than_int64_is_not_an_empty_one():
-    """As a signed number, its extent would be negative."""
+    """Checks that an extent beyond int64, which would be negative as a signed number, is rejected."""
     with pytest.raises(ValueError, match="must fit into int64"):
         anyfn.source(looped(2**63))
 
@@ -274,7 +277,10 @@ def test_index_maps_of_many_dimensions():
 
 
 def test_code_that_never_runs_is_checked():
-    """Only accesses outside of a buffer are none there: later passes rely on names, types and counts."""
+    """Checks that unreachable code is verified for names, types and counts, since later passes rely on them.
+
+    Only accesses outside of a buffer are allowed in such code.
+    """
     lost = tir.var("lost")
     q = tir.decl_buffer((8,), name="q")
     with pytest.raises(NameError, match="`lost` is not defined"):
@@ -298,7 +304,7 @@ def test_passes_and_schedules_take_what_verify_takes():
 
 
 def test_a_hostile_trace():
-    """An index map in which an operation is of other data types than its operands."""
+    """Checks an index map with an operation whose data type differs from the data types of its operands."""
     x = te.placeholder((8, 8), name="x")
     y = te.compute((8, 8), lambda i, j: x[i, j], name="y")
     func = te.create_prim_func([x, te.compute((8, 8), lambda i, j: y[i, j], name="z")])
@@ -391,7 +397,7 @@ def test_environment_variables_that_make_no_sense(tmp_path):
 
 
 def test_expressions_that_contain_themselves():
-    """By a node of a user's type, whose fields can be set."""
+    """Checks expressions that contain themselves through a node of a user-defined type with settable fields."""
     run("""
     from typing import Any
 
@@ -431,7 +437,7 @@ def test_loops_end_within_their_data_type():
     for run in (lambda *args: tir.interpret(last, *args), anyfn.build(last)):
         run(out, 0)
         assert (out == np.arange(2**31 - 34, 2**31 - 1)).all()
-    # Known only when it runs.
+    # The values are known only at run time.
     at_run_time = tir.parse(program.format(first="n"))
     tir.verify(at_run_time)
     tir.interpret(at_run_time, out, 2**31 - 34)
@@ -440,7 +446,7 @@ def test_loops_end_within_their_data_type():
 
 
 def test_the_interpreter_refuses_or_computes_operands_of_wrong_types():
-    # A float where an integer belongs is larger than any integer of 64 bits.
+    # A float in place of an integer may exceed all integers of 64 bits.
     text = anyfn.save_json(tir.parse(textwrap.dedent("""
     def f(a: Buffer((1,), "float64"), b: Buffer((1,), "float64")):
         attr("global_symbol", "f")

@@ -1,6 +1,6 @@
-"""Saved functions and schedule traces with some places changed: refused with an error, or right.
+"""Tests of saved functions and schedule traces with random changes: each is rejected with an error or works correctly.
 
-``ANYFN_NONSENSE_SEEDS`` says how many seeds are run; ``compiler_nonsense.py`` runs for as long as one wants.
+``ANYFN_NONSENSE_SEEDS`` sets the number of seeds; ``compiler_nonsense.py`` runs for any given time.
 """
 
 import json
@@ -17,7 +17,7 @@ BATCHES = 3
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_nonsense(batch):
-    """In a process of its own: what is wrong may end it."""
+    """Runs the seeds of a batch in a separate process, because a failure may crash the process."""
     count = SEEDS // BATCHES
     program = Path(__file__).with_name("compiler_nonsense.py")
     arguments = ["--first", str(batch * count), "--count", str(count), "--seconds", "3600"]
@@ -27,6 +27,6 @@ def test_nonsense(batch):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["seeds"] == count and told["wrong"] == 0
-    # Not all is refused at once: changed functions and traces reach every stage.
+    # The changes must not be rejected at once: some functions and traces reach every stage.
     counts = told["counts"]
     assert all(counts.get(name, 0) > 0 for name in ("interpret", "parse", "schedule", "lower", "source", "compare", "replay"))

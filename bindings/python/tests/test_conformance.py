@@ -1,4 +1,4 @@
-"""The conformance corpus through Python."""
+"""Runs the conformance corpus through the Python API."""
 
 import ctypes
 import json
@@ -32,7 +32,7 @@ def callback(name):
 
 
 def make(value, scope=None):
-    """The Python value of a corpus value; ``scope`` has what the case has bound to names."""
+    """Converts a corpus value to a Python value. ``scope`` contains the values that the case has bound to names."""
     if value is None or isinstance(value, bool):
         return value
     ((tag, body),) = value.items()
@@ -80,7 +80,7 @@ def call(name, *args, **kwargs):
 
 
 def plain(value):
-    """What a value is made of, without handles, so that two of them can be compared."""
+    """Converts a value to comparable built-in Python values without handles."""
     if isinstance(value, float):
         return ("float", "nan") if math.isnan(value) else ("float", math.copysign(1, value), value)
     if isinstance(value, np.ndarray):
@@ -122,7 +122,7 @@ ERRORS = {case["name"]: case for case in cases("errors") + [case for case in BOT
 
 @pytest.fixture(scope="module", autouse=True)
 def types():
-    """The types that cases define, for those that use them."""
+    """Defines the types that other cases use, by running the cases that define types."""
     for case in OBJECTS:
         if case["name"].startswith("define "):
             run(case)
@@ -130,7 +130,7 @@ def types():
 
 
 def run(case):
-    """What the call of a case gives."""
+    """Makes the call of a case and returns its result."""
     scope = {}
     for name, value in case.get("let", []):
         scope[name] = make(value, scope)

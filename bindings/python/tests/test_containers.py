@@ -1,4 +1,4 @@
-"""Array, List, Map, Dict and Shape as Python's sequences and mappings."""
+"""Tests of Array, List, Map, Dict and Shape as Python sequences and mappings."""
 
 import collections
 import collections.abc
@@ -388,7 +388,7 @@ def test_unions(cls):
     for other in ({2: 3, 4: 4}, Map({2: 3, 4: 4}), Dict({2: 3, 4: 4})):
         union = ours | other
         assert type(union) is cls and union == {1: 1, 2: 3, 4: 4} and list(union) == [1, 2, 4]
-    # Before Python 3.9 dicts had no such operator; from then on the native one wins.
+    # Before Python 3.9, dicts had no such operator; since then, the native operator takes precedence.
     union = {2: 3, 4: 4} | ours
     assert type(union) is cls and union == {2: 2, 4: 4, 1: 1}
     with pytest.raises(TypeError):
@@ -765,7 +765,7 @@ def test_collections_abc():
     assert isinstance(iter(Array()), collections.abc.Iterator)
     assert Array[int].__origin__ is Array and Dict[str, int].__args__ == (str, int)
     assert collections.ChainMap(Map({1: 2}), {3: 4})[3] == 4
-    # Every method that the abstract classes promise is there.
+    # All methods of the abstract base classes exist.
     for cls, base in [(Array, collections.abc.Sequence), (List, collections.abc.MutableSequence),
                       (Map, collections.abc.Mapping), (Dict, collections.abc.MutableMapping)]:  # fmt: skip
         for name in dir(base):

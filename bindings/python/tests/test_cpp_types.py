@@ -1,5 +1,7 @@
-"""Object types that a library defines in C++ by the headers of apache-tvm-ffi: everything works on them, and gives what that
-runtime itself gives."""
+"""Tests of object types that a library defines in C++ with the headers of apache-tvm-ffi.
+
+All operations work on them and give the same results as in that runtime.
+"""
 
 import copy
 import gc
@@ -47,7 +49,7 @@ def types(ours):
     return found
 
 
-# Where our text says more: which field, and of which constructor.
+# Cases in which our message contains more: the field, and the constructor.
 OURS = {
     "copy handle": ("Check failed: (copy_fn.has_value()) is false: ", ""),
     "make handle": "TypeError: type `cpp.Handle` cannot be constructed: it has no creator and no __ffi_new__",

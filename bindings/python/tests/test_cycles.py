@@ -1,4 +1,4 @@
-"""Cycles through containers, functions and Python objects: collected, and nothing else is."""
+"""Tests of reference cycles through containers, functions and Python objects: cycles, and nothing else, are collected."""
 
 import gc
 import threading
@@ -11,7 +11,7 @@ from anyfn import Array, Dict, List, Map
 
 
 class Thing:
-    """Something that can be watched."""
+    """An object that supports weak references, so that its release can be observed."""
 
     def method(self):
         return self

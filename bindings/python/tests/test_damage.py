@@ -1,4 +1,4 @@
-"""Damaged libraries, loaded from Python: each its own error, none of their code runs, the process stays."""
+"""Tests of loading damaged libraries: each raises a specific error, no code of them runs, and the process survives."""
 
 import json
 import os
@@ -23,7 +23,7 @@ static const char* const names[] = {"a", "b"};
 ANYFN_EXPORT(f) { (void)args; (void)num_args; return anyfn_return_int(result, calls++ + names[0][0]); }
 """
 
-# The ABI note of a plugin that was built for a later version.
+# ABI note of a plugin that was built for a later version.
 FUTURE = r"""
 static const struct { int n, d, t; char o[8]; int w[6]; } note
   __attribute__((section(".note.anyfn"), used, aligned(4))) = {6, 24, 1, "anyfn", {0, 99, 0, 0, 1, 0}};
@@ -36,7 +36,7 @@ HUGE = 0x7000_0000_0000
 
 
 class Elf:
-    """Where things are in a library."""
+    """Offsets of the headers, sections and dynamic entries in an ELF file."""
 
     def __init__(self, content):
         self.content = content
@@ -44,7 +44,7 @@ class Elf:
         size, count, section_size, section_count = struct.unpack_from("<HHHH", content, 54)
         self.headers = [start + size * i for i in range(count)]
         places = [sections + section_size * i for i in range(section_count)]
-        # Of each section that has bytes in the file: offset and size.
+        # Offset and size of each section that has bytes in the file.
         self.sections = sorted(
             struct.unpack_from("<QQ", content, at + 24) for at in places if self.word(at + 4, "<I") not in (0, 8)
         )
@@ -66,7 +66,7 @@ class Elf:
         return bytes(content)
 
 
-# Of each damage: what changes the content, and what the reason says.
+# For each kind of damage: the change of the content, and a pattern of the reason.
 DAMAGES = {
     "magic": (lambda e: e.patched(0, b"FLE\x7f", "4s"), "a file of another format"),
     "script": (lambda e: b"#!/bin/sh\nexit 1\n", "a text file"),
@@ -109,7 +109,7 @@ DAMAGES = {
     "needed library": (lambda e: e.patched(e.dynamic[1], HUGE), "a needed library has no name"),
 }
 
-# In a process of its own, so that a crash would be one failure.
+# The files are loaded in a separate process, so that a crash counts as one failure.
 PROGRAM = """
 import json, anyfn
 said = []
@@ -124,7 +124,10 @@ print(json.dumps(said))
 
 @pytest.fixture
 def load_all(whole, tmp_path, run_python):
-    """Loads files in one fresh process: the class and the message of each error. No code of theirs runs."""
+    """Returns a function that loads files in one fresh process and returns the class and message of each error.
+
+    It checks that no code of the files runs.
+    """
 
     def load(paths):
         mark, listed = tmp_path / "mark", tmp_path / "paths.json"
@@ -136,7 +139,7 @@ def load_all(whole, tmp_path, run_python):
     def run(paths):
         said, has_run = load(paths)
         assert not has_run, "code of a damaged library has run"
-        # What is not damaged does load, and leaves the mark.
+        # An undamaged file is loaded and leaves the mark.
         undamaged, has_run = load([whole])
         assert undamaged[str(whole)][0] == "loaded" and has_run
         return said
@@ -201,7 +204,7 @@ def test_a_library_that_is_cut_off_at_any_section(whole, tmp_path, load_all):
 
 
 def test_an_unreadable_library(whole, run_python):
-    """As a user who may not read it: the test itself may run as root, whom nothing stops."""
+    """Checks a file without read permission. A test that runs as root first drops its privileges."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         path = Path(folder, "secret.so")

@@ -1,4 +1,4 @@
-"""The schedule that a function gets when none is given: what it makes, and that it changes nothing."""
+"""Tests of the default schedule: the steps that it applies, and that the results do not change."""
 
 import json
 import random
@@ -13,18 +13,18 @@ RANDOM = np.random.default_rng(7)
 
 
 def numbers(shape, dtype="float32"):
-    """Small integers as numbers of a type, so that sums are the same in any order."""
+    """Returns random small integers as an array of a data type. Their sums are the same in any order."""
     low = 0 if dtype.startswith("uint") else -4
     return RANDOM.integers(low, 5, shape).astype(dtype)
 
 
 def run(args, arrays, *outputs, name="f"):
-    """What the function computes, built with its default schedule; and the schedule."""
+    """Builds a function with its default schedule, and returns its results and the schedule."""
     func = te.create_prim_func(args, name=name)
     schedule = tir.default_schedule(func)
     results = [np.full(shape, 77, dtype) for shape, dtype in outputs]
     anyfn.build(func)[name](*arrays, *results)
-    # The trace does the same again.
+    # Replaying the trace gives the same schedule.
     assert str(tir.Schedule.replay(func, schedule.trace())) == str(schedule)
     return results, schedule
 
@@ -41,7 +41,7 @@ def check(args, arrays, *expected, exact=True):
 
 @pytest.fixture(autouse=True)
 def no_step_fails(capfd):
-    """In debug builds, steps that were tried in vain are told."""
+    """Checks that the default schedule tried no step that failed. Debug builds report such steps on stderr."""
     yield
     assert "default schedule" not in capfd.readouterr().err
 
@@ -169,7 +169,7 @@ def test_results_are_parted_once():
     b = te.compute((1024,), lambda o: te.sum(a[i, o], axis=i), name="B")
     schedule = tir.default_schedule(te.create_prim_func([a, b]))
     assert str(schedule.trace()).count("rfactor") == 1
-    # What sets the first values and what combines the last ones are vectors, too.
+    # The initialisation and the combination of the partial results are vectorized, too.
     assert str(schedule).count("vectorized") == 4
 
 
@@ -215,7 +215,7 @@ def test_larger_matrix_products(size, transposed):
 
 @pytest.mark.parametrize("known", ["", "n", "m", "k", "nm", "nk", "mk"])
 def test_matrix_products_of_any_size(known):
-    """Sizes that are told by the arguments are computed in tiles, too."""
+    """Checks that matrix products are tiled even if arguments determine their sizes at run time."""
     n, m, k = (size if name in known else tir.var(name) for name, size in (("n", 50), ("m", 70), ("k", 40)))
     a, b, bias = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B"), te.placeholder((m,), name="bias")
     axis = te.reduce_axis((0, k), name="k")
@@ -291,7 +291,7 @@ def test_conv2d(stride, size):
 
 
 def convolution(layout, batch, channels, outputs, size, window, stride=1, dilation=1, groups=1, dtype="float32"):
-    """A convolution of any number of axes, and what NumPy says. `layout` tells where the channels are: first or last."""
+    """Returns a convolution over any number of dimensions, and NumPy's result. `layout` places the channels first or last."""
     own, each = outputs // groups, channels // groups
     out = [(extent - dilation * (part - 1) - 1) // stride + 1 for extent, part in zip(size, window)]
     image, weights = [batch, groups, each, *size], [groups, own, each, *window]
@@ -379,7 +379,7 @@ def test_sums_of_a_convolution_stay_in_registers():
     text = anyfn.build(te.create_prim_func([a, w, c], name="f"), target={"kind": "c", "num_cores": 1, "vector_bytes": 64}).inspect_source()
     steps = [line for line in text.splitlines() if "W_global[" in line and "splat(A[" in line]
     assert len(steps) == 28
-    # Each adds to a variable, and where it reads is no quotient.
+    # Each step adds to a variable, and its indices contain no division.
     assert all(line.split("=")[0].strip().startswith("C_local") and "floordiv" not in line for line in steps)
 
 
@@ -395,7 +395,7 @@ def test_pooling():
 @pytest.mark.parametrize("width", [16, 37, 64, 131, 200, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_windows_of_all_widths(width, dtype):
-    """Few values for each result, in rows of any length."""
+    """Checks reductions of a few values per result, over rows of any length."""
     a, w = te.placeholder((40, width + 2), dtype, name="A"), te.placeholder((3, 3), dtype, name="W")
     ry, rx = te.reduce_axis((0, 3), name="ry"), te.reduce_axis((0, 3), name="rx")
     b = te.compute((38, width), lambda y, x: te.sum(a[y + ry, x + rx] * w[ry, rx], axis=[ry, rx]), name="B")
@@ -438,7 +438,7 @@ def test_layernorm(shape):
 
 
 def softmax_of(shape, at=-1):
-    """A softmax over one of some axes, written row by row."""
+    """Returns a softmax over one of several axes."""
     at %= len(shape)
     rest = [extent for place, extent in enumerate(shape) if place != at]
     a = te.placeholder(shape, name="A")
@@ -464,9 +464,9 @@ def test_stages_of_a_row_are_computed_together():
     schedule = tir.default_schedule(te.create_prim_func(softmax_of((4, 100, 200))))
     assert str(schedule.trace()).count("compute_at") == 3 and str(schedule).count("parallel") == 1
     lowered = str(_compiler.lower(schedule.func()))
-    # A row of what is between, in memory of the task.
+    # One row of the intermediate results is in memory of the task.
     assert "E = alloc((1, 1, 200)" in lowered and "top = alloc((1, 1)" in lowered
-    # Two and two where rows are too long for the cache; few rows are too few for threads.
+    # Stages are joined in pairs if rows are too long for the cache; few rows are too few for threads.
     for shape, count in [((100, 200_000), 2), ((2, 50_000), 0)]:
         trace = str(tir.default_schedule(te.create_prim_func(softmax_of(shape))).trace())
         assert trace.count("compute_at") == count
@@ -587,7 +587,7 @@ def test_one_goes_on_from_the_default_schedule():
 @pytest.mark.parametrize("bound", [0, 1, 31, 64, 77, 100])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_choices_in_vectors(bound, dtype):
-    """A value up to a place and another beyond it: each is a loop of its own, and nothing is read beyond the place."""
+    """Checks that a choice between an element and a constant is split into two loops without reads beyond the bound."""
     a = te.placeholder((9, bound or 1), dtype, name="A")
     b = te.compute((9, 100), lambda i, j: tir.select(j + i < bound + i, a[i, j], tir.const(3, dtype)), name="B")
     c = te.compute((9, 100), lambda i, j: tir.select(j + i < bound, a[i, j], a[0, 0]), name="C")
@@ -610,13 +610,13 @@ def test_padded_copies_are_vectors():
 
 @pytest.mark.parametrize("size", [(64, 128, 64), (50, 128, 64), (31, 100, 40)], ids=str)
 def test_tiles_of_products_are_variables(size):
-    """What comes after a product is written out for each row of a tile, so the sums need no memory."""
+    """Checks that operations after a matrix product are unrolled over the rows of a tile, so the sums stay in variables."""
     a, b, c, x, y, expected = matmul(*size, "float32", False, False)
     bias = te.placeholder((size[1],), name="bias")
     d = te.compute(size[:2], lambda i, j: tir.max(c[i, j] + bias[j], 0), name="D")
     z = numbers(size[1])
     schedule = check([a, b, bias, d], [x, y, z], np.maximum(expected + z, 0))
-    # Rows of the left factor are read where they are.
+    # Rows of the left factor are read without a copy.
     assert "A_global" not in str(schedule)
     if size[1] % 64 == 0:
         target = {"kind": "c", "num_cores": 1, "vector_bytes": 64}
@@ -628,7 +628,7 @@ def test_tiles_of_products_are_variables(size):
     "step", [lambda x, i: tir.exp(x[i]) + x[(i + 1) % 64], lambda x, i: tir.exp(x[i]) * tir.tanh(x[i])], ids=["far", "near"]
 )
 def test_many_stages_take_no_time(step):
-    """A function of hundreds of stages, none of which is put into the next one."""
+    """Checks the scheduling time of a function with hundreds of stages that are not inlined into each other."""
     x = stage = te.placeholder((64,), name="x")
     for number in range(400):
         stage = te.compute((64,), lambda i, last=stage: step(last, i), name=f"s{number}")
@@ -641,7 +641,7 @@ def test_many_stages_take_no_time(step):
 
 @pytest.mark.parametrize("size", [2**62, 2**62 + 7, 2**63 - 1], ids=str)
 def test_extents_beyond_all_memory(size):
-    """Such a function is scheduled without tiles, and never runs."""
+    """Checks that a function whose extents exceed all memory is scheduled without tiles. The function never runs."""
     wide = tir.const(size, "int64")
     k = te.reduce_axis((0, 64), "k")
     a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, wide), name="B")
@@ -658,7 +658,7 @@ def test_extents_beyond_all_memory(size):
 
 @pytest.mark.parametrize("kind", ["tir.BufferStore", "tir.BufferLoad", "tir.BlockRealize"])
 def test_broken_functions_have_no_schedule(kind):
-    """Nodes that were loaded may have other numbers of indices than their buffers have dimensions."""
+    """Checks loaded nodes whose number of indices differs from the number of dimensions of their buffer."""
     a, b, c, *_ = matmul(64, 64, 64, "float32", False, False)
     saved = json.loads(anyfn.save_json(te.create_prim_func([a, b, c])))
     field = "iter_values" if kind == "tir.BlockRealize" else "indices"

@@ -1,4 +1,4 @@
-"""Object types that are defined at run time: options of fields and classes, methods, parents of other languages."""
+"""Tests of object types defined at run time: options of fields and classes, methods, and parents from other languages."""
 
 import copy
 import inspect
@@ -26,7 +26,7 @@ def message(error, function, *args, **kwargs):
 
 
 def make(key, *args):
-    """An object of a type, as every language makes it."""
+    """Makes an object of a type through the registered constructor, as every language does."""
     return core.type_attribute("__ffi_init__", core.type_index(key))(*args)
 
 
@@ -129,7 +129,7 @@ def test_keyword_only():
 
     assert (AllKeyword(3, a=1).a, AllKeyword(a=1).b) == (1, 2)
     assert "missing 1 required keyword-only argument: 'a'" in message(TypeError, AllKeyword, 1)
-    # The same for other languages.
+    # The same holds for other languages.
     assert make("rt.AllKeyword", 5, KWARGS, "a", 6).a == 6
     assert "missing required keyword-only argument: 'a'" in message(TypeError, make, "rt.AllKeyword", 5)
 
@@ -198,7 +198,7 @@ def test_flags_reach_the_table():
         anyfn.field(structural="dfe")
     with pytest.raises(ValueError, match="structural is one of 'tree', .*, not 'leaf'"):
         anyfn.object("rt.Leaf", structural="leaf")
-    # Flags cannot change in a second definition.
+    # The flags cannot change in a second definition.
     again = type("Flags", (anyfn.Object,), {"__annotations__": {"a": int}})
     assert "is defined already" in message(TypeError, anyfn.object("rt.Flags"), again)
 
@@ -373,7 +373,7 @@ def test_own_printer():
 
     assert show(Turn(30)) == "30 deg"
 
-    # The class of the moment prints.
+    # The hook of the current class formats the object.
     @anyfn.object("rt.Angle")  # noqa: F811
     class Angle(anyfn.Object):
         degrees: float
@@ -419,7 +419,7 @@ def test_converted_both_ways():
     assert type(back) is Money and back == Money(5)
     assert list(anyfn.Array([Money(1), Money(2, "USD")])) == [Money(1), Money(2, "USD")]
     assert anyfn.Dict({"a": Money(3)})["a"] == Money(3)
-    # A callback of native code gets the Python value and gives one.
+    # A callback of native code receives and returns the Python value.
     apply = anyfn.get_global_func("testing.apply")
     assert apply(lambda money: Money(money.amount + 1), Money(1)) == Money(2)
 
@@ -427,7 +427,7 @@ def test_converted_both_ways():
         pass
 
     assert type(ECHO(Special(7))) is Money
-    # The native class itself is as it was.
+    # The native class itself is unchanged.
     assert NativeMoney(1, "x").amount == 1 and anyfn.type_info(NativeMoney).key == "rt.Money"
 
 

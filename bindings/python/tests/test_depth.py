@@ -1,5 +1,7 @@
-"""One graph of nodes of Rust and of Python and of containers, as deep as can be, and one that contains itself: built, printed,
-compared, hashed, copied, saved and dropped, with memory back where it was."""
+"""Tests of a deep graph of Rust nodes, Python nodes and containers, and of a cyclic one.
+
+The graphs are built, printed, compared, hashed, copied, saved and dropped, and all memory is released.
+"""
 
 import copy
 import ctypes
@@ -15,7 +17,7 @@ LIVE = anyfn.get_global_func("testing.live_objects")
 
 
 def types():
-    """A node of Python that Rust takes for one of its expressions, and a class for Rust's own node."""
+    """Returns Python classes for two of Rust's node types, and a Python node type that derives from Rust's expression type."""
 
     @anyfn.register_object("testing.Expr")
     class Expr(anyfn.Object):
@@ -40,7 +42,7 @@ Add, IntImm, Node = types()
 
 
 def build(depth, leaf):
-    """A chain of so many objects: in turn one of Rust, a container of some kind, and one of Python that holds it."""
+    """Returns a chain of ``depth`` objects: a Rust node, a container and a Python node that holds the container, in turn."""
     made, one = IntImm(leaf), IntImm(1)
     wrap = [
         lambda value: [value],
@@ -90,7 +92,7 @@ def back_where_it_was(body, depth):
 
     objects, before = memory_after()
     grown = []
-    # The allocators of Python and C keep more after one round than after another; what is lost is lost in each round.
+    # The amount of memory that the allocators retain varies between rounds, whereas a leak occurs in each round.
     while not grown or grown[-1] >= 16 * 1024 + depth // 50:
         assert len(grown) < 4, grown
         objects_now, after = memory_after()
@@ -109,7 +111,7 @@ def test_a_million_deep():
 
 
 def cyclic(length):
-    """A ring of nodes of both languages and containers; and what breaks it."""
+    """Returns a ring of nodes of both languages and containers, and the List that must be cleared to break the ring."""
     end = anyfn.List([])
     ring = Node(end)
     for level in range(length):

@@ -1,4 +1,4 @@
-"""DLPack descriptions that make no sense: each is refused with the reason, or a tensor that every operation refuses or serves."""
+"""Tests of invalid DLPack descriptions: each is rejected with the reason, or gives a tensor that every operation handles."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_nonsense_is_refused(case, versioned):
         array = Raw(data=DATA, versioned=versioned, **options)
         with pytest.raises(ValueError, match=message):
             use(array)
-        # What is refused stays with its capsule.
+        # A rejected tensor stays owned by its capsule.
         assert array.alive == 1
 
 

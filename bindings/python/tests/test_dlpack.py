@@ -1,4 +1,4 @@
-"""DLPack: what is asked of other libraries' arrays, and what they can ask of a Tensor."""
+"""Tests of DLPack: the requests to arrays of other libraries, and the requests that a Tensor answers."""
 
 import ctypes
 import gc
@@ -13,7 +13,7 @@ describe = anyfn.get_global_func("testing.tensor_describe")
 
 
 class Producer:
-    """An array of some library, in main memory that it says is on a device."""
+    """An array of another library, in main memory, that reports an arbitrary device."""
 
     def __init__(self, device=(1, 0), array=None):
         self.array = np.arange(4, dtype=np.float32) if array is None else array
@@ -105,7 +105,7 @@ def test_tensors_offer_the_table_of_c_functions():
     table = Exchange.from_address(get(capsule, b"dlpack_exchange_api"))
     assert table.major == 1 and table.previous is None
     assert all(getattr(table, name) for name, _ in Exchange._fields_[3:])
-    # A tensor goes out and comes in again: another object with the same memory, which it keeps.
+    # A tensor that is exported and imported again is another object, which shares the memory and keeps it alive.
     array = np.arange(3.0)
     gone = weakref.ref(array)
     tensor = anyfn.from_dlpack(array)
@@ -125,7 +125,7 @@ def test_tensors_offer_the_table_of_c_functions():
 
 def test_classes_borrow_the_table():
     class Lookalike:
-        """A class of another library whose table is ours must hand out our tensors, so this one fails clearly."""
+        """A class with the exchange table of ``Tensor`` whose instances are not tensors of this package, which is an error."""
 
         __dlpack_c_exchange_api__ = anyfn.Tensor.__dlpack_c_exchange_api__
 

@@ -1,5 +1,7 @@
-"""DLPack, corner by corner: tensors of every description go in and out between NumPy, Tensor and the other runtime's tensor,
-and each is right or refused with the reason."""
+"""Tests of DLPack for tensors of every description, between NumPy, Tensor and the tensor of the other runtime.
+
+Each tensor has the correct elements or is rejected with the reason.
+"""
 
 import ctypes
 import gc
@@ -32,16 +34,16 @@ SIX = floats(0, 1, 2, 3, 4, 5)
 
 @dataclass
 class Case:
-    """What a tensor is, and what becomes of it."""
+    """Description of a tensor, with the expected results of its uses."""
 
     raw: dict
-    # The elements, or what the error of taking it begins with: kind and text.
+    # The elements, or the kind and a pattern of the error when the tensor is imported.
     elements: Any
-    # What NumPy says when it gets our tensor; None: the same elements.
+    # The error of NumPy when it imports our tensor; None for the same elements.
     numpy: Any = None
-    # What `tensor.numpy()` says, if something else.
+    # The error of `tensor.numpy()`, if it differs from that.
     method: Any = None
-    # What reading says of a tensor that can be taken; None: nothing.
+    # The error of reading an imported tensor; None if reading works.
     use: Any = None
 
 
@@ -164,7 +166,7 @@ TAKEN = {name: case for name, case in CASES.items() if not isinstance(case.eleme
 
 
 def check(expected, use, elements):
-    """What `use` gives has the elements, or it fails as expected."""
+    """Checks that `use` returns the elements, or fails as expected."""
     if expected is None:
         assert repr(use()) == repr(elements) or use() == elements
         return
@@ -180,7 +182,7 @@ def test_ours_takes(name):
     raw = Raw(**case.raw)
     if isinstance(case.elements, tuple):
         check(case.elements, lambda: anyfn.from_dlpack(raw), None)
-        # As an argument, whether or not the function only reads: no crash, and nothing is lost.
+        # As an argument, whether or not the function only reads: no crash and no leak.
         try:
             anyfn.testing.tensor_sum(raw)
         except (TypeError, ValueError):
@@ -189,12 +191,12 @@ def test_ours_takes(name):
         tensor = anyfn.from_dlpack(raw)
         assert tensor.shape == tuple(case.raw.get("shape", ())) and not tensor.read_only
         check(case.use, tensor.tolist, case.elements)
-        # As an argument that is copied, and in a container.
+        # As an argument that is copied, and as an item of a container.
         check(case.use, lambda: anyfn.tensor(raw).tolist(), case.elements)
         check(case.use, lambda: anyfn.testing.echo([raw])[0].tolist(), case.elements)
         assert repr(tensor)
         del tensor
-    # Errors that were caught hold the frames that they came through.
+    # Caught errors hold the frames through which they passed.
     gc.collect()
     assert raw.alive == 0 or case.raw.get("no_deleter") or isinstance(case.elements, tuple)
 

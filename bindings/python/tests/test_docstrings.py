@@ -1,4 +1,4 @@
-"""What the package says of itself: every public name is documented, and the examples are true."""
+"""Tests of the package's documentation: every public name has a docstring, and the examples run."""
 
 import doctest
 import importlib
@@ -11,7 +11,7 @@ import anyfn.typing
 import pytest
 
 pytestmark = pytest.mark.compiler  # All modules are imported.
-# Not `anyfn.testing`: its attributes are functions of the library of samples.
+# Excludes `anyfn.testing`, whose attributes are functions of the sample library.
 MODULES = sorted(path.stem for path in Path(anyfn.__file__).parent.glob("*.py") if path.stem not in ("__main__", "testing"))
 
 
@@ -38,7 +38,7 @@ def documented():
         value = getattr(anyfn, name)
         yield name, value
         if isinstance(value, type):
-            # Also what it has from `Object`, once.
+            # Inherited members of `Object` are included once.
             yield from ((f"{name}.{key}", member) for key, member in vars(value).items() if not key.startswith("_"))
     for name in ("SupportsDLPack", "IntLike", "FloatOfNumPy", "packed"):
         yield "typing." + name, getattr(anyfn.typing, name)

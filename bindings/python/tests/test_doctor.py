@@ -1,4 +1,4 @@
-"""``anyfn.doctor`` and the command: what works here, tried."""
+"""Tests of ``anyfn.doctor`` and of the command ``anyfn doctor``, which check what works on this machine."""
 
 import json
 import os
@@ -14,7 +14,7 @@ KEYS = {"id", "status", "done", "why", "to_do"}
 
 
 def run(*options, **env):
-    """The command in a process of its own: exit code, and what it finds by id."""
+    """Runs the command in a separate process. Returns its exit code and the checks that it reports, by id."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
     command = [sys.executable, "-m", "anyfn", "doctor", "--json", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -78,7 +78,7 @@ def test_what_does_not_work_is_a_problem(tmp_path):
     code, found = run(CC="'cc")
     assert code == 1 and "CC: expected a closing quotation mark" in found["compiler"]["why"]
     code, found = run(TMPDIR=str(tmp_path / "absent"))
-    # Python itself falls back to another folder; the runtime takes what it is told.
+    # Python itself falls back to another folder, but the runtime uses the folder that TMPDIR names.
     assert code == 1 and found["storage.temporary"]["status"] == "problem"
 
 
@@ -125,7 +125,7 @@ def test_others_add_checks():
 
     added = {
         "anyfn.doctor.mine": lambda: check("mine"),
-        # What a driver finds takes the place of what the runtime thinks of its kind.
+        # The check of a driver replaces the runtime's own check of the same kind of device.
         "anyfn.doctor.several": lambda: [check("several.a"), check("device.cuda", "off")],
         "anyfn.doctor.failing": lambda: {}["absent"],
         "anyfn.doctor.wrong": lambda: {"id": "wrong", "status": "fine", "done": "", "why": "", "to_do": ""},

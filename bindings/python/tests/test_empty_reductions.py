@@ -1,4 +1,4 @@
-"""Reductions that have nothing to reduce: their results are what NumPy gives for empty arrays, whatever the schedule."""
+"""Tests of reductions over empty axes: the results are those of NumPy for empty arrays, with every schedule."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ INF = float("inf")
 
 
 def rows(kind, n, m, dtype="float32"):
-    """One value for each row of an array of n rows of m elements."""
+    """Returns a function that reduces each row of an n x m array to one value."""
     a, k = te.placeholder((n, m), dtype, name="A"), te.reduce_axis((0, m), name="k")
     if kind == "own":
         product = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), name="product")
@@ -25,7 +25,7 @@ NUMPY = {"sum": np.sum, "min": np.min, "max": np.max, "own": np.prod}
 
 
 def all_ways(func):
-    """The function run in each way: interpreted, lowered without a schedule, compiled without one and with the default one."""
+    """Returns the function in all forms: interpreted, lowered, compiled, and compiled with the default schedule."""
     plain = tir.Schedule(func).func()
     lowered = anyfn.lower(plain).functions["rows"]
     return [
@@ -90,7 +90,7 @@ def test_two_axes_one_of_them_empty():
 
 
 def test_several_values_at_once():
-    """The place of the largest element."""
+    """Checks a reduction to the index and the value of the largest element."""
     m = tir.var("m")
     a, k = te.placeholder((3, m), name="A"), te.reduce_axis((0, m), name="k")
     largest = te.comm_reducer(
@@ -116,7 +116,7 @@ STEPS = {
     "decomposed": lambda s, i, k: s.decompose_reduction("B", k),
     "decomposed outside": lambda s, i, k: s.decompose_reduction("B", i),
     "decomposed in parts": lambda s, i, k: s.decompose_reduction("B", s.split(k, [None, 4])[0]),
-    # The values of axes are then made of extents; found by the fuzzer.
+    # Values of axes then depend on extents; this case was found by the fuzzer.
     "split and fused": lambda s, i, k: s.fuse((p := s.split(k, [None, 4]), s.reorder(p[::-1]))[0][::-1]),
     "written elsewhere": lambda s, i, k: s.cache_write("B", "B", "local"),
     "threads": lambda s, i, k: s.parallel(i),
@@ -178,6 +178,6 @@ def test_loops_that_would_lose_the_first_value_are_not_fused():
 
 
 def test_numbers_cost_nothing():
-    """What is known to have something to reduce keeps its init where it is."""
+    """Checks that a reduction that is known not to be empty keeps its initialisation inside the loop."""
     text = str(anyfn.lower(tir.Schedule(rows("sum", 6, 4))))
     assert "for i0, k in grid(6, 4):" in text and "if k == 0:" in text

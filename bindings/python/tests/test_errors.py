@@ -1,4 +1,4 @@
-"""Errors in both directions."""
+"""Tests of errors that pass from native code to Python and in the other direction."""
 
 import pickle
 import sys
@@ -16,7 +16,7 @@ class MyError(Exception):
 
 
 def through_native(exception):
-    """Raises an exception in a callback and catches it behind native code."""
+    """Raises an exception in a callback and returns the exception that arrives after native code."""
 
     def fail():
         raise exception
@@ -209,7 +209,7 @@ def test_native_code_sees_the_causes_of_exceptions():
     error = anyfn.testing.catch_error(fail)
     assert list(anyfn.testing.describe_causes(error)) == ["KeyError: 'second'", "MyOwnError: first"]
     assert type(error) is KeyError and error.__cause__.__anyfn_error__.kind == "MyOwnError"
-    # A cause that is its own cause ends somewhere.
+    # A cycle of causes is cut off.
     error.__cause__ = error
     assert 1 < len(anyfn.testing.describe_causes(error)) < 100
 
@@ -261,7 +261,7 @@ def recursion_limit():
 
 @pytest.mark.parametrize("kind", ["python", "native", "detail"])
 def test_a_traceback_grows_by_what_is_passed(kind, recursion_limit):
-    """50 frames of Python code through 20 native layers: each is shown once."""
+    """Checks that a traceback of 50 Python frames per layer through 20 native layers shows each frame once."""
 
     def fail(frames, layers):
         if frames > 0:
@@ -280,7 +280,7 @@ def test_a_traceback_grows_by_what_is_passed(kind, recursion_limit):
         assert names.count("testing.apply") == 20
         assert len(names) == 1 + 51 * 21 + 20 + {"python": 0, "native": 2, "detail": 1}[kind]
         assert not getattr(caught.value, "__notes__", [])
-    # What native code keeps of it is bounded.
+    # The backtrace that native code stores is bounded.
     assert len(anyfn.testing.trace_of_error(caught.value).splitlines()) <= 64
     if kind == "detail":
         assert caught.value.__anyfn_error__.path == "[1]"
@@ -377,7 +377,7 @@ def test_classes_for_kinds():
     assert anyfn.testing.describe_error(SpecialError("mine")) == "test.Special: mine"
     with pytest.raises(PlainKind):
         anyfn.testing.raise_error("PlainKind", "told so")
-    # One that cannot be made of a message alone still has it.
+    # An exception class whose constructor takes other arguments still has the message.
     anyfn.register_error("test.Needy", Needy)
     with pytest.raises(Needy) as caught:
         anyfn.testing.raise_error("test.Needy", "told so")

@@ -1,4 +1,4 @@
-"""Everything the compiler does is done by registered functions, which are documented."""
+"""Tests that all features of the compiler are available as registered functions, and that these are documented."""
 
 import os
 import re
@@ -32,5 +32,5 @@ def test_all_is_done_by_registered_functions_alone():
         [sys.executable, program, COMPILER], capture_output=True, text=True, env=dict(os.environ), timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Each function and method has its use there; one that is new needs one.
+    # The program uses every function and method; a new one must be added there.
     assert done.stdout.strip() == "unused:", done.stdout

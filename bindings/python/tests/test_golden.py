@@ -1,6 +1,7 @@
-"""The text of some functions at every stage, kept as files: what a change of the compiler changes is seen in their differences.
+"""Tests that compare the IR of some functions after every pass with golden files, so that changes of the compiler are
+visible.
 
-``ANYFN_GOLDEN=write python -m pytest bindings/python/tests/test_golden.py`` writes them anew.
+``ANYFN_GOLDEN=write python -m pytest bindings/python/tests/test_golden.py`` writes the files again.
 """
 
 import os
@@ -15,7 +16,7 @@ from anyfn import te, tir, transform
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 FOLDER = ROOT / "compiler/driver/tests/golden"
-# A machine of its own, so that the texts are the same on all.
+# A fixed target, so that the golden files are the same on all machines.
 TARGET = {"kind": "c", "mcpu": "haswell", "num_cores": 4, "vector_bytes": 32}
 
 
@@ -46,7 +47,7 @@ def add():
 
 
 def tiled():
-    """By hand: tiles, vectors, a part of the result near."""
+    """Returns a matrix product with a manual schedule: tiles, and parallel, unrolled and vectorized loops."""
     schedule = tir.Schedule(matmul(64, 64, 64))
     i, j, k = schedule.get_loops("C")
     i0, i1 = schedule.split(i, [None, 4])
@@ -72,7 +73,7 @@ def packed():
 
 
 def chain():
-    """Each of some large stages reads the one before; the last one finds its elements by numbers in memory."""
+    """Returns a chain of large stages, each of which reads the previous one; the last one reads at stored indices."""
     m = tir.var("m")
     x, at = te.placeholder((8, m), "float16", name="x"), te.placeholder((8 * m,), "int32", name="at")
     a = te.compute((8, 4096), lambda i, j: x[i, j % m] * 2, name="a")
@@ -96,7 +97,7 @@ FUNCTIONS = {
 
 
 def stages(name):
-    """The texts, each under a title: a pass that changes nothing has none."""
+    """Returns the titles and sources of all stages of compilation. Passes that change nothing are omitted."""
     func = FUNCTIONS[name]()
     found = [("the function", str(func))]
     passes = transform.default_pipeline()
@@ -106,15 +107,15 @@ def stages(name):
     anyfn.lower(func, TARGET, pipeline=passes)
     changed = [found[0]]
     for title, text in found[1:]:
-        # Without what the module knows of the target.
+        # Omits the attributes of the module that describe the target.
         text = text[text.index("def ") :]
         if text != changed[-1][1]:
             changed.append((title, text))
     if "scheduled" not in func.attrs:
-        # The two passes do what the schedule does, whose steps can be continued.
+        # The pass gives the same function as `default_schedule`, whose schedule can be extended.
         assert dict(changed)["after default_schedule"] == str(tir.default_schedule(func, TARGET))
     source = anyfn.source(func, TARGET)
-    # What is computed; what checks the arguments is of the same kind everywhere.
+    # Only the computation; the code that checks the arguments has the same form everywhere.
     body = source[re.search(rf"^static.*\b{name if name != 'tiled' else 'matmul'}_", source, re.M).start() :]
     computed, entry = body.split("ANYFN_EXPORT", 2)[:2]
     entries = [("the entry", f"ANYFN_EXPORT{entry}".rstrip())] if name in ("add", "chain") else []
@@ -127,7 +128,7 @@ def test_texts(name):
     for title, text in texts:
         if title == "C":
             break
-        # What is printed is read; after lowering, variables that were defined twice are two.
+        # Each printed stage can be parsed. Lowering may define a variable twice, which the parser makes two variables.
         read = str(tir.parse(text))
         assert str(tir.parse(read)) == read, title
     text = "".join(f"=== {title}\n{text}\n\n" for title, text in texts)

@@ -1,4 +1,4 @@
-"""The example of a graph whose nodes are defined in Rust, C++ and Python."""
+"""Tests of the example ``graph``, whose nodes are defined in Rust, C++ and Python."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The guide ``docs/python.md``, run line by line: comments behind expressions are their values."""
+"""Runs the guide ``docs/python.md``. A comment after an expression is the expected value."""
 
 import ast
 import ctypes
@@ -18,18 +18,18 @@ from anyfn.__main__ import main
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 TEXT = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-# A value that is an error: its class, and a text in which "..." stands for any.
+# An expected error: its class, and its message, in which "..." matches any text.
 ERROR = re.compile(r"(\w*(?:Error|Exception)): (.*)")
 
 
 def blocks():
-    """Language, text and first line of each block of code."""
+    """Yields the language, source and first line of each code block."""
     for match in re.finditer(r"^```(\w+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
         yield match.group(1), match.group(2), TEXT.count("\n", 0, match.start(2))
 
 
 def run_python_block(source, line, names):
-    """Runs statement by statement."""
+    """Runs a block statement by statement and compares the values of expressions with their comments."""
     tree = ast.parse("\n" * line + source)
     lines = source.splitlines()
     for node in tree.body:
@@ -52,7 +52,7 @@ def run_python_block(source, line, names):
 
 
 def shown(value):
-    """What a recent NumPy shows; older ones do not name the types of numbers."""
+    """Formats a value as a recent NumPy does; older versions omit the types of numbers."""
     if isinstance(value, np.generic):
         return f"np.{type(value).__name__}({value})"
     return repr(value)
@@ -60,7 +60,7 @@ def shown(value):
 
 @pytest.fixture
 def axpy(tmp_path, monkeypatch):
-    """The folder with what the guide assumes."""
+    """Yields a folder with the files that the guide uses."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -96,7 +96,7 @@ def test_the_guide(axpy):
 
 
 def table():
-    """The rows of the table of values."""
+    """Returns the rows of the table of values."""
     rows = re.search(r"\| Python \| native code gets \|.*?\n\n", TEXT, re.DOTALL).group(0).splitlines()[2:]
     return [re.fullmatch(r"\| `(.*)` \| `(.*)` \| `(.*)` \|", row).groups() for row in rows if row]
 
@@ -109,7 +109,7 @@ def test_the_table_of_values(python, native, back):
 
 
 def test_the_contents():
-    """Each section is in the list at the top, in order."""
+    """Checks that the list of contents at the top names all sections in order."""
     titles = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
     anchors = ["".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c == "-") for title in titles]
     assert re.findall(r"\[[^]]+\]\(#([a-z-]+)\)", TEXT.split("## ")[0]) == anchors

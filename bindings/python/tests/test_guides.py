@@ -1,4 +1,4 @@
-"""Every sample of the guides runs: here, or in the test that names its page."""
+"""Tests that every sample of the guides runs, in this file or in the test that names the guide."""
 
 import asyncio
 import os
@@ -19,14 +19,14 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md"
 
 
 def samples(page, language):
-    """The blocks of a language in a page. What follows its name, such as ``ignore``, is part of the block."""
+    """Returns the code blocks of a language in a page. Attributes after the language, such as ``ignore``, stay in the block."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(rf"^ *```{language}\b(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
     return [textwrap.dedent(block) for block in found]
 
 
 def named_in(page, *patterns):
-    """The sources that name a page in quotes."""
+    """Returns the source files that name a page in quotes."""
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     return [path for path in files if re.search(rf"""["/]{re.escape(page)}["`]""", path.read_text(encoding="utf-8"))]
 
@@ -49,7 +49,7 @@ def test_async():
     async def main():
         results = []
         body = f"async def run(loop):\n{textwrap.indent(sample, '    ')}"
-        # Each line gives a result.
+        # Each line of the sample has a result.
         body = body.replace("result = await", "results.append(result := await").replace("y)\n", "y))\n")
         body = re.sub(r"(timeout=2.5|2.5)\)", r"\1))", body)
         names["results"] = results
@@ -95,9 +95,9 @@ def test_errors():
 
 
 def test_objects(run_python):
-    """The samples of ``docs/objects.md``, with a function and types that the plugins of the page would define.
+    """Runs the samples of ``docs/objects.md``, with a function and types that the plugins of the page would define.
 
-    They register a converter of ``complex``, so they run in a process of their own.
+    The samples register a converter of ``complex``, so they run in a separate process.
     """
     first, second = samples("docs/objects.md", "python")
     run_python(f"""

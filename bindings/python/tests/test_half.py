@@ -1,4 +1,4 @@
-"""float16 and bfloat16 in compiled code: each operation is done in float32, and its result rounded."""
+"""Tests of float16 and bfloat16 in compiled code, which computes each operation in float32 and rounds the result."""
 
 import platform
 
@@ -15,7 +15,7 @@ TARGETS = {
     "long": {"vector_bytes": 64},
 }
 if platform.machine() == "x86_64":
-    # Without instructions for float16: by the bits.
+    # Without instructions for float16, the code converts the bits.
     TARGETS["bits"] = {"vector_bytes": 32, "options": ["-mno-f16c"]}
     TARGETS["portable bits"] = {"vector_bytes": 0, "options": ["-mno-f16c"]}
 
@@ -23,7 +23,7 @@ on_all_targets = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS
 
 
 def built(tensors, target, lanes=32):
-    """The function with its last loops as vectors, and as the interpreter runs it lowered."""
+    """Returns the compiled function with vectorized innermost loops, and a function that interprets its lowered form."""
     schedule = tir.Schedule(te.create_prim_func(tensors, name="f"))
     for block in schedule.get_blocks()[1:]:
         (*_, loop) = schedule.get_loops(block)
@@ -39,21 +39,21 @@ def bits_of(values):
 
 
 def assert_same(got, expected):
-    """To the bit; what is no number may be any."""
+    """Checks that two arrays are equal bit for bit, except that any NaN equals any other."""
     nans = np.isnan(expected.astype("float64"))
     assert np.array_equal(np.isnan(got.astype("float64")), nans)
     assert np.array_equal(bits_of(got)[~nans], bits_of(expected)[~nans])
 
 
 def rounded_to_bfloat16(x):
-    """Of each float32 the nearest that a bfloat16 can be; of two the even one."""
+    """Rounds each float32 to the nearest bfloat16, ties to even."""
     bits = bits_of(x).astype("uint64")
     bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
     return np.where(np.isnan(x), x, (bits & 0xFFFFFFFF).astype("uint32").view("float32"))
 
 
 def around(values):
-    """Numbers, what lies half way between neighbours, and the nearest to that on both sides."""
+    """Returns the values, the midpoints between neighbours, and the nearest numbers below and above each midpoint."""
     values = values[np.isfinite(values)]
     values = np.unique(values)
     middle = values[:-1] + (values[1:] - values[:-1]) / 2
@@ -64,7 +64,7 @@ def around(values):
 
 
 def converted(values, to, back, target):
-    """Values as those of another type, stored, and then as those of a third."""
+    """Converts values to the data type ``to``, stores them, and converts the stored values to the data type ``back``."""
     n = len(values)
     x = te.placeholder((n,), str(values.dtype), "x")
     y = te.compute((n,), lambda i: x[i].astype(to), "y")
@@ -84,7 +84,7 @@ def test_all_of_float16(target, dtype):
     values = around(every)
     with np.errstate(over="ignore"):
         expected = values.astype("float16")
-    # The largest ones are beyond 65504: what is nearer to 65536 is infinite.
+    # Values beyond 65504 that are nearer to 65536 become infinite.
     edge = np.array([65504, 65519.99, 65520, 65536, 1e6, -65520, 2.0**-25, -(2.0**-24), 0], dtype)
     values[: len(edge)] = edge
     with np.errstate(over="ignore"):
@@ -102,7 +102,7 @@ def test_all_of_bfloat16(target):
 
 @on_all_targets
 def test_doubles_are_rounded_once(target):
-    # To float32 they would be 1 + 2**-8 and 1 + 2**-11, and then even.
+    # Rounding to float32 first would give 1 + 2**-8 and 1 + 2**-11, which would then round to even.
     values = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8 - 2.0**-40, 1e-300, -1e300] * 8)
     got = converted(values, "bfloat16", "float64", target)
     assert got[:4].tolist() == [1 + 2.0**-7, 1, 0, -np.inf]
@@ -117,7 +117,7 @@ def test_integers(target):
     with np.errstate(over="ignore"):
         expected = values.astype("float16").astype("float32")
     assert_same(converted(values, "float16", "float32", target), expected)
-    # 33685505 is 2**25 + 2**17 + 1: over the middle, which a float32 would be.
+    # 33685505 is 2**25 + 2**17 + 1, just above a midpoint, whereas float32 would round it to the midpoint.
     expected = np.where(values == 33685505, 33816576, rounded_to_bfloat16(values.astype("float32"))).astype("float32")
     assert_same(converted(values, "bfloat16", "float32", target), expected)
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
@@ -183,7 +183,7 @@ def test_sums_accumulate_as_the_program_says(dtype):
     wide = te.compute((n,), lambda i: te.sum(x[i, k].astype("float32"), axis=k), "wide")
     func = te.create_prim_func([x, own, wide], name="f")
     values = anyfn.tensor([[1.0] * m] * n, dtype)
-    # In order, 1 is added to 2048 (or 256) in vain.
+    # When added in order, 1 no longer changes a sum of 2048 (or 256).
     stuck = {"float16": 2048, "bfloat16": 256}[dtype]
     out, wider = anyfn.empty((n,), dtype), np.zeros(n, "float32")
     anyfn.build(tir.Schedule(func).func())(values, out, wider)

@@ -1,4 +1,4 @@
-"""Python code that does what nobody should: it gets exceptions, never a crash."""
+"""Tests of Python code that misuses the package: it gets exceptions, and never crashes the process."""
 
 import functools
 import gc
@@ -17,7 +17,7 @@ DEPTH = 40_000
 
 
 def run(code):
-    """Runs code in a process of its own, which must end well: the fault may be a crash."""
+    """Runs code in a separate process, which must exit normally, because a failure may be a crash."""
     code = "import anyfn, anyfn.testing as t, functools, gc\nfrom anyfn import _core\n" + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=os.environ)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -154,7 +154,7 @@ def test_an_array_gets_another_shape_while_it_is_an_argument():
     class Reshapes:
         def __dlpack__(self, **options):
             x.shape = (3, 2, 1)
-            # These get the memory that the old shape had.
+            # These arrays reuse the memory of the old shape.
             others.extend(np.broadcast_to(np.float32(0), (10**6, 10**6)) for _ in range(100))
             return y.__dlpack__(**options)
 
@@ -216,7 +216,7 @@ def test_cycles_through_chains_are_collected_while_they_are_made():
 
 
 def test_the_data_type_is_replaced_while_it_is_read():
-    # The name of a field is an object, whose text is asked for in the message.
+    # The name of a field is an object whose string conversion is called for the message.
     out = run("""
     import numpy as np, warnings
     warnings.simplefilter("ignore")
@@ -235,7 +235,7 @@ def test_the_data_type_is_replaced_while_it_is_read():
     assert out == "True\n"
 
 
-# A class whose instances clear what `held` names while they are converted.
+# A class whose instances clear the container `held` while they are converted.
 CLEARS = """
 class Meta(type):
     @property
@@ -333,7 +333,7 @@ def test_a_stand_in_for_numpy():
     except TypeError as error:
         print("ndarray" in str(error))
     """)
-    # `anyfn` imports no NumPy of its own.
+    # `anyfn` itself does not import NumPy.
     assert out == "True\n"
 
 
@@ -353,7 +353,7 @@ def test_frames_of_tracebacks_that_are_none():
 
 
 def test_an_error_is_extended_while_its_trace_is_read():
-    # One error object is raised by a thread while another extends the trace of it.
+    # A thread raises an error object while another thread extends the backtrace of the same object.
     out = run("""
     import sys, threading
     def raises(error):
@@ -416,14 +416,14 @@ def test_a_capsule_is_taken_while_the_signature_is_read():
 
 @pytest.mark.parametrize("name", ["__anyfn_slots__", "__anyfn_maker__", "__anyfn_content__", "__anyfn_access__"])
 def test_attributes_that_native_code_relies_on(name):
-    # Native code takes plain memory for values, and numbers for addresses, where these say so.
+    # These attributes make native code interpret plain memory as values, and numbers as addresses.
     index = t.make_point(1.0, 2.0).type_index
     with pytest.raises(ValueError, match=f"does not begin with `__anyfn_`, got `{name}`"):
         _core.add_attribute(index, name, True)
 
 
 def test_native_types_do_not_become_classes_of_plain_memory():
-    # An object of zeros was a function whose address is 0.
+    # An object filled with zeros was a function whose address is 0.
     out = run("""
     register = anyfn.get_global_func("ffi._PyClassRegisterTypeAttrColumns")
     make = anyfn.get_global_func("ffi.MakeObjectFromPackedArgs")

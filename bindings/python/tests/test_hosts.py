@@ -1,8 +1,8 @@
-"""Each kind of plugin in each kind of host: it works there, or is refused with what to do.
+"""Tests of each kind of plugin in each kind of host program: the plugin works, or the error says what to do.
 
-The hosts are programs that do the same things with a plugin and print the same lines (`testing/hosts`). They call what
-the plugin has; then they drop the module first, and use what they keep of it: a function, a tensor, an object, an error,
-a registration. What one prints in place of `*` depends on the build.
+The hosts (`testing/hosts`) are programs that use a plugin in the same way and print the same lines. They call the functions
+of the plugin. Then they drop the module before the objects that they keep of it: a function, a tensor, an object, an error and
+a registration. The output in place of `*` depends on the build.
 """
 
 import fnmatch
@@ -43,7 +43,7 @@ KEPT = """
 function 6
 tensor 1.5 2.5
 """
-# What the hosts print for each plugin.
+# Output of the hosts for each plugin.
 WORKS = {
     "rust": COMMON + BY_CALLBACK + "caught IndexError: of the host\narray 3 2 1" + OBJECTS.format(field=7) + """
 registered 42
@@ -96,7 +96,7 @@ NOT_SHOWN = "*: it needs TVMFFI* from the runtime, which this program contains b
 NOT_OURS = "*: it needs TVMFFI* from the runtime and would get them from *libtvm_ffi.so instead of *libanyfn.so: *; load the library before that runtime is loaded (in Python: before importing tvm_ffi), or with that one"
 OF_THE_PEER = "*: it uses the runtime *libtvm_ffi.so, but this is *libanyfn.so; load it with that runtime, or link it without libtvm_ffi.so"
 
-# What a host answers to a plugin; None if it works there.
+# Error that a host reports for a plugin; None if the plugin works there.
 PLUGINS = ["rust", "c", "c++", "compiled", "linked with the peer"]
 TABLE = {
     "python": [None, None, None, None, SECOND_RUNTIME],
@@ -112,14 +112,14 @@ CELLS = [(host, plugin, answer) for host, row in TABLE.items() for plugin, answe
 
 
 def run(command, **kwargs):
-    """Runs a command to its end; its output."""
+    """Runs a command, checks that it succeeds, and returns its output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, **kwargs)
     assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def peer():
-    """The Python with apache-tvm-ffi."""
+    """Returns the path of the Python interpreter in whose environment apache-tvm-ffi is installed."""
     if not PEER.exists():
         pytest.skip("apache-tvm-ffi is not installed; `./x setup --peer`")
     return PEER
@@ -133,14 +133,14 @@ def compiler(*names):
 
 
 def built(name):
-    """What cargo has built."""
+    """Returns the path of a file that cargo has built."""
     if not (BUILT / name).exists():
         pytest.skip(f"{name} is not built; `cargo build -p anyfn-lib -p anyfn-hosts -p anyfn-hosts-plugin`")
     return BUILT / name
 
 
 def compile_cpp(source, target, level="-O1"):
-    """Compiles C++ against the headers of apache-tvm-ffi."""
+    """Compiles a C++ file against the headers of apache-tvm-ffi."""
     folders = [run([peer(), "-m", "tvm_ffi.config", f"--{which}includedir"]).strip() for which in ("", "dlpack-")]
     flags = ["-std=c++17", level, "-Wall", "-shared", "-fPIC", *(f"-isystem{folder}" for folder in folders)]
     run([compiler("c++", "g++"), *flags, source, "-o", target])
@@ -148,7 +148,7 @@ def compile_cpp(source, target, level="-O1"):
 
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory):
-    """The file of a plugin, compiled once; each test gets a copy, since a file is mapped once in a process only."""
+    """Returns a function that compiles a plugin once and returns its path."""
     folder = tmp_path_factory.mktemp("plugins")
     strict = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT}/bindings/c/include"]
 
@@ -176,7 +176,7 @@ def plugin(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def host(tmp_path_factory):
-    """The command that runs a host."""
+    """Returns a function that builds a host program if necessary and returns the command that runs it."""
     folder = tmp_path_factory.mktemp("hosts")
 
     def in_c(name):
@@ -209,7 +209,7 @@ def lines(text):
 
 
 def check(found, expected):
-    """Compares line by line; `*` stands for anything."""
+    """Compares output line by line; `*` in the expected output matches any characters."""
     found, expected = lines(found), lines(expected)
     same = len(found) == len(expected) and all(map(fnmatch.fnmatchcase, found, map(escape, expected)))
     assert same, "\n".join(["found:", *found, "expected:", *expected])
@@ -234,14 +234,14 @@ def test_a_plugin_in_a_host(host, plugin, name, kind, answer, tmp_path):
 
 @pytest.mark.parametrize("kind", ["rust", "c", "compiled", "c++"])
 def test_a_plugin_in_the_peer(host, plugin, kind):
-    """What our plugins do in `tvm_ffi.load_module`: all that they do in ours but what only our loader knows of."""
+    """Checks that our plugins work in `tvm_ffi.load_module`, except for features that only our loader has."""
     found = run([*host("python, tvm_ffi imported before"), plugin(kind), "peer"])
     ours = ("pinned", "leases", "mapped")
     expected = [line for line in lines(WORKS[kind]) if not line.startswith(ours)]
     if kind == "rust":
-        # The peer's loader does not ask for the global functions of a plugin.
+        # The peer's loader does not query the global functions of a plugin.
         expected = [line for line in expected if not line.startswith("registered")]
-    # The peer shows this kind as another one.
+    # The peer maps this kind to another kind.
     expected = "\n".join(expected).replace("foreign InternalError", "foreign RuntimeError")
     check(found, expected)
 
@@ -274,7 +274,7 @@ for module, cell in ((ours, two), (theirs, one)):
 
 
 def test_each_runtime_has_its_own_copy_of_a_cpp_plugin(host, plugin, tmp_path):
-    """g++ makes the types of both copies one for the process, unless that is prevented."""
+    """Checks that two copies of a plugin have separate types. By default, g++ makes such types unique in the process."""
     copies = [shutil.copy(plugin("c++"), tmp_path / f"{name}.so") for name in ("ours", "theirs")]
     env = {**os.environ, "PYTHONPATH": PACKAGE}
     run([*host("python, tvm_ffi imported later")[:-1], "-c", BOTH, *copies], env=env)
@@ -320,7 +320,7 @@ assert second.cell(9).value == 9 and first.add(1, 2) == 3
 
 
 def test_a_cpp_plugin_that_is_built_again(plugin, tmp_path):
-    """Its types and functions are registered by constructors, whose exceptions would end the process."""
+    """Checks the reload of a C++ plugin, whose constructors register its types and functions and must not throw."""
     text = (SOURCES / "plugin.cc").read_text(encoding="utf-8")
     changes = {"new": ("return 42", "return 43"), "other": ("int64_t value;\n", "int64_t more = 1, value;\n")}
     builds = [shutil.copy(plugin("c++"), tmp_path / "old.so")]

@@ -1,4 +1,4 @@
-"""Values that occur several times: each is visited once wherever values cross, and stays one value."""
+"""Tests of values that occur several times: each conversion visits them once, and each remains one value."""
 
 import pickle
 
@@ -8,7 +8,7 @@ import anyfn
 import anyfn.testing
 from anyfn import Array, Dict, List, Map, rpc
 
-# As a tree, a graph of this depth has 2^60 leaves: what goes through it as a tree never ends, and is killed as a last resort.
+# A graph of this depth has 2^60 leaves as a tree, so a traversal as a tree never ends. The process is then killed.
 GRAPHS = """
 import copy, pickle
 import anyfn
@@ -155,11 +155,11 @@ def test_pickling_keeps_identity(protocol, dumps):
     assert outer[2].same_as(outer[3][1]) and outer[3].same_as(outer[4])
     one.append(2)
     assert outer[0] == [1, 2] and shared == [1]
-    # Read twice from its container, so that Python has two objects for one List.
+    # The List is read twice from its container, so that Python has two objects for it.
     holder = Map({"x": shared, "y": shared})
     one, two, whole = again([holder["x"], holder["y"], holder])
     assert one.same_as(two) and one.same_as(whole["x"]) and one.same_as(whole["y"])
-    # Cycles, through constant containers and Python objects, too.
+    # Cycles, also through immutable containers and Python objects.
     knot = List()
     knot.append(knot)
     knot.append(Array([knot]))
@@ -235,7 +235,10 @@ def test_lengths_are_hints():
 
 @pytest.mark.parametrize("use", ["Array(forever())", "List(forever())", "List().extend(forever())", "Map(pairs())", "Dict(pairs())"])
 def test_an_endless_iterable_hears_signals_and_lets_others_run(run_python, use):
-    """The iterators run no Python code, so nothing but the loop itself can look at signals and give the lock back."""
+    """Checks that a loop over an endless iterable checks for signals and releases the GIL.
+
+    The iterators run no Python code, so only the loop itself can do this.
+    """
     out = run_python(f"""
 import _thread, itertools, signal, threading
 from anyfn import Array, Dict, List, Map

@@ -1,4 +1,4 @@
-"""Importing the package: what it does not do, where it works, and where it is refused."""
+"""Tests of importing the package: its side effects, and the environments in which it works or is rejected."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ assert threading.active_count() == 1
 
 
 def test_no_file_but_its_own(run_python):
-    # What Python code does; its finder of modules lists the folders of `sys.path`.
+    # Records the file accesses of Python code. Python's import system lists the folders of `sys.path`.
     run_python(f"""
 import os, sys
 package = {str(PACKAGE)!r}
@@ -86,11 +86,11 @@ def test_no_file_but_its_own_natively(tmp_path):
             continue
         path = call.split('"')[1] if '"' in call else ""
         own = path.startswith(str(PACKAGE)) or path.rstrip("/") in folders
-        # What the dynamic linker reads for a library that the extension needs; which it is depends on the interpreter.
+        # Files that the dynamic linker reads for the libraries that the extension needs, which depend on the interpreter.
         linker = path == "/etc/ld.so.cache" or Path(path).name.startswith(("libgcc_s", "libc.", "libm.", "ld-linux"))
-        # What it asks the kernel for when a library with thread-local data or a large stack comes in.
+        # Files that the C library reads when a library with thread-local data or a large stack is loaded.
         assert call.startswith("openat") and "O_WRONLY" not in call and "O_RDWR" not in call, line
-        # Rust's standard library looks for the limits of the main thread once, when it needs them.
+        # Rust's standard library reads the limits of the main thread once.
         assert own or linker or path in ("/proc/self/maps", "/sys/devices/system/cpu/online"), line
 
 
@@ -109,7 +109,7 @@ def test_options_of_the_interpreter(run_python, options):
 
 
 def test_without_an_environment(tmp_path):
-    # No PATH, no HOME, a folder that is gone.
+    # No PATH, no HOME, and a current folder that does not exist.
     gone = tmp_path / "gone"
     gone.mkdir()
     program = f"""

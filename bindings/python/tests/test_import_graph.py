@@ -1,4 +1,4 @@
-"""The modules of the package import each other without cycles.
+"""Tests that the modules of the package import each other without cycles.
 
 Imports inside of functions count, so that no cycle is hidden by delaying an import. Imports for type checkers do not count.
 """
@@ -22,7 +22,7 @@ def module_name(path):
 
 
 def imported(name, source, is_package, modules):
-    """Returns the modules of ``modules`` that a module imports, each with the first line that imports it."""
+    """Returns which of ``modules`` a module imports, each with the line of its first import."""
     found = {}
 
     def add(target, line):
@@ -62,13 +62,13 @@ def imported(name, source, is_package, modules):
 
 
 def graph_of(sources, packages=("anyfn",)):
-    """Returns the imports of all modules, given their sources by name."""
+    """Returns the imports of all modules. ``sources`` maps their names to their source code."""
     modules = {*sources, "anyfn._core"}
     return {name: imported(name, source, name in packages, modules) for name, source in sources.items()}
 
 
 def cycle_in(graph):
-    """Returns the first cycle of a graph as text, or None."""
+    """Returns the first cycle of an import graph as text, or None."""
     path, done = [], set()
 
     def search(name):

@@ -1,4 +1,4 @@
-"""The wheel: what it holds, what it says of itself, and how it installs and goes again."""
+"""Tests of the wheel: its files, its metadata, its installation and its removal."""
 
 import base64
 import email
@@ -28,7 +28,7 @@ build = load_build()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that is under test, or one of what lies in the package."""
+    """Returns the path of the wheel under test, or of one that is packed from the present files of the package."""
     given = os.environ.get("ANYFN_WHEEL")
     if given:
         return Path(given)
@@ -116,7 +116,7 @@ def test_the_same_files_give_the_same_wheel(tmp_path):
 
 
 class Environment:
-    """A virtual environment without any package, not even pip; the pip of this one serves it."""
+    """A virtual environment without any package, which the pip of this interpreter manages."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -124,7 +124,7 @@ class Environment:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
 
     def run(self, *args, **options):
-        # Not in the source tree, and without what makes it importable.
+        # The program runs outside of the source tree, without the variables that make the tree importable.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(args, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=120, **options)
         assert done.returncode == 0, f"{args}\n{done.stdout}\n{done.stderr}"
@@ -184,7 +184,7 @@ def test_install_and_uninstall(environment, wheel):
 
 
 def test_a_link_to_the_sources(environment, tmp_path, monkeypatch):
-    # What `pip install -e` makes; the libraries are built already.
+    # Files of an editable installation (`pip install -e`); the libraries have already been built.
     monkeypatch.setattr(build, "build", lambda targets: None)
     link = tmp_path / build.build_editable(tmp_path)
     before = environment.files()
@@ -195,7 +195,7 @@ def test_a_link_to_the_sources(environment, tmp_path, monkeypatch):
 
 
 def test_packing_what_was_built(files, tmp_path, monkeypatch):
-    # What `pip install bindings/python` makes of cargo's files.
+    # Files of `pip install bindings/python` for the outputs of cargo.
     built = list(build.PACKED.items())
     monkeypatch.setattr(build, "cargo_build", lambda packages, release: iter(built) if release else None)
     made = tmp_path / build.build_wheel(tmp_path)

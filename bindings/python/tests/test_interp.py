@@ -1,4 +1,4 @@
-"""The interpreter: it computes what compiled code computes, and says what is wrong with a step."""
+"""Tests of the interpreter: it computes the results of compiled code, and reports errors of each step."""
 
 import math
 import os

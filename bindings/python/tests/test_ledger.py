@@ -1,4 +1,7 @@
-"""The ledger: who has made what is alive, and where. In processes of their own, since it cannot be stopped."""
+"""Tests of the ledger, which records where each live object was created.
+
+The tests run in separate processes, since the ledger cannot be stopped.
+"""
 
 import json
 
@@ -72,10 +75,10 @@ def library(tmp_path, compile_source):
 
 @pytest.fixture(params=["environment", "function"])
 def run_with_ledger(request, run_python):
-    """Runs a program with a ledger, switched on in one of the two ways."""
+    """Returns a function that runs a program with a ledger, which is started in one of the two possible ways."""
     if request.param == "environment":
         return lambda program: run_python(program, env={"ANYFN_LEDGER": "1"})
-    # On the first line, so that lines keep their numbers.
+    # On the first line, so that the line numbers do not change.
     return lambda program: run_python("import anyfn; anyfn.start_ledger()" + program)
 
 
@@ -89,11 +92,11 @@ def test_who_holds_a_library(library, run_with_ledger):
         assert handle["libraries"] == [library]
         assert handle["place"] == "<string>:7 in step"
         assert handle["code"] == "made_by_library+0x0 (maker.so)"
-        # The innermost call outside of the runtime is the library's.
+        # The innermost call outside of the runtime is a call of the library.
         assert handle["frames"][0].startswith("__tvm_ffi_maker+0x") and handle["frames"][0].endswith("(maker.so)")
     (tensor,) = detail["tensors"]
     assert tensor["type"] == "ffi.Tensor" and tensor["place"] == "<string>:10 in <module>"
-    # The module itself, and the two functions that were looked up in it.
+    # The module, and the two functions that were looked up in it.
     modules = [(handle["type"], handle["code"], handle["place"]) for handle in detail["modules"]]
     assert modules == [
         ("ffi.Module", None, "<string>:3 in <module>"),

@@ -1,4 +1,7 @@
-"""Tensors that native code lends to a callback: shown in place where an array owns the memory, else copied and written back."""
+"""Tests of borrowed tensors that native code passes to a callback.
+
+A tensor shares the memory of an array if an array owns that memory. Otherwise it is a copy, which is written back.
+"""
 
 import ctypes
 import gc
@@ -20,13 +23,13 @@ F32 = np.float32
 
 
 class Value(ctypes.Structure):
-    """A value of the ABI."""
+    """A value of the ABI, ``TVMFFIAny``."""
 
     _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("value", ctypes.c_void_p)]
 
 
 class View(ctypes.Structure):
-    """A ``DLTensor``."""
+    """A tensor description of the ABI, ``DLTensor``."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
@@ -45,7 +48,7 @@ def view(address, shape, strides=None, dtype=(2, 32, 1), offset=0, device=(1, 0)
 
 
 def lend(callback, *views):
-    """Calls back as C code does: with tensors that are there for the call only."""
+    """Calls a callback as C code does, with borrowed tensors that are valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     arguments = (Value * len(views))(*(Value(7, 0, ctypes.addressof(view)) for view in views))
     result, function = Value(), anyfn.convert(callback)
@@ -55,7 +58,7 @@ def lend(callback, *views):
         return
     error = ctypes.c_void_p()
     library.TVMFFIErrorMoveFromRaised(ctypes.byref(error))
-    # Behind the header of 24 bytes: address and size of the kind, then of the message.
+    # The header of 24 bytes is followed by the address and size of the kind, and then of the message.
     texts = (ctypes.c_uint64 * 4).from_address(error.value + 24)
     kind, message = (ctypes.string_at(texts[i], texts[i + 1]).decode() for i in (0, 2))
     library.TVMFFIObjectDecRef(error)
@@ -63,7 +66,7 @@ def lend(callback, *views):
 
 
 def lend_array(callback, *arrays):
-    """Lends the memory of arrays without saying that it is theirs."""
+    """Passes the memory of arrays to a callback as borrowed tensors that do not refer to the arrays."""
     return lend(
         callback,
         *(view(a.ctypes.data, a.shape, [s // a.itemsize for s in a.strides], ("iuf".index(a.dtype.kind), a.itemsize * 8, 1))
@@ -85,7 +88,7 @@ ESCAPES = {
 
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_what_outlives_the_call_never_shows_memory_that_is_gone(escape):
-    # Memory of its own, which is unmapped after the call: reading it is a crash.
+    # The tensor has separate memory that is unmapped after the call, so that reading it would crash.
     program = f"""
     import ctypes, mmap, sys
     sys.path.insert(0, {str(__file__.rsplit("/", 1)[0])!r})
@@ -136,7 +139,7 @@ def test_changes_are_written_back(array):
         seen.append((x.shape, x.is_contiguous, np.asarray(x).tolist()))
         shown = np.asarray(x)
         shown[...] = shown * 2 + 1
-        # The tensor and what was made of it are the same memory.
+        # The tensor and the array made from it share their memory.
         assert x.tolist() == shown.tolist()
 
     before = array.tolist()
@@ -162,7 +165,7 @@ def test_only_bytes_that_have_changed_are_written_back():
 
     def change(x):
         np.asarray(x)[2] = 20
-        # As another task of a parallel loop does meanwhile.
+        # Writes concurrently, as another task of a parallel loop would.
         array[4] = 40
 
     lend_array(change, array)
@@ -208,7 +211,7 @@ def test_memory_of_a_device_is_not_lent():
 
 @pytest.fixture
 def kernel():
-    """Compiles a function of X and Y that calls a Python function with both."""
+    """Returns a function that compiles a kernel of X and Y, which calls a Python function with both buffers."""
 
     def build(function, shape=(4,), kind=None):
         anyfn.register_func("lent.function", function, override=True)
@@ -247,7 +250,7 @@ def test_a_part_that_comes_back_is_not_taken_for_the_array():
     array, parts = np.arange(6, dtype=F32), []
 
     def inner(x):
-        # A description of part of the array that the call around this one has as an argument.
+        # Describes part of the array that the enclosing call has as an argument.
         part = view(x.ctypes.data + 4, [2])
         lend(parts.append, part)
         return parts[0]
@@ -275,7 +278,7 @@ def test_read_only_arrays_stay_so_in_callbacks(kernel):
 
 
 def test_read_only_memory_in_a_parallel_loop(kernel):
-    # Other threads than the caller's do not see its arguments.
+    # Only the calling thread finds the arguments of its calls.
     seen = []
 
     def function(x, y):
@@ -347,7 +350,7 @@ def test_greenlets_take_turns_inside_calls():
             wrong.append(i)
 
     workers = [greenlet.greenlet(lambda i=i: work(i)) for i in range(40)]
-    # They end in the order in which they began, the reverse of how calls nest.
+    # The calls end in the order in which they began, which is not the reverse order of nested calls.
     while any(not worker.dead for worker in workers):
         for worker in workers:
             if not worker.dead:
@@ -369,7 +372,7 @@ def test_calls_of_greenlets_that_can_be_cancelled_take_turns():
     for worker in (first, second, first, second):
         worker.switch()
         gc.collect()
-    # The second one was within the first one's, whose token is gone.
+    # The second call ran within the first one, whose token no longer exists.
     assert isinstance(current[0], _core.CallToken) and current[1] is None
 
 
@@ -533,7 +536,7 @@ def test_the_stack_hooks_cannot_be_replaced():
 
 @anyfn.object("test.lent.Shown")
 class Shown(anyfn.Object):
-    """Shows its value in another greenlet."""
+    """An object whose ``repr`` formats its value in another greenlet."""
 
     value: typing.Any
     kept: typing.ClassVar = []
@@ -553,7 +556,7 @@ def test_greenlets_use_what_a_hook_got():
         with pytest.raises(RuntimeError, match="during the call of that function only"):
             show(5)
 
-    # One greenlet is in a hook when the callback of its operation goes on in the main one.
+    # One greenlet is in a hook when the callback of its operation continues in the main greenlet.
     main = greenlet.getcurrent()
 
     @anyfn.object("test.lent.Waits")
@@ -571,7 +574,7 @@ def test_greenlets_use_what_a_hook_got():
     assert Shown.kept[0](3) == "3"
     outer = Shown.kept[0]
     worker.switch()
-    # The outer hook's operation is with the inner one.
+    # The operation of the outer hook is in use by the inner one.
     with pytest.raises(RuntimeError, match="in one thread at a time"):
         outer(3)
     assert Shown.kept[0]([4]) == "(4,)"
@@ -580,7 +583,7 @@ def test_greenlets_use_what_a_hook_got():
 
 
 def test_constants_of_native_code_are_not_written():
-    """A function that only reads a tensor passes it on: the memory cannot be written, so a write would end the process."""
+    """Checks that a tensor in read-only memory stays read-only in a callback, since a write would crash the process."""
     lend_constants = anyfn.get_global_func("testing.lend_constants")
     assert lend_constants(lambda x: x.numpy().tolist()) == [5, 6]
 

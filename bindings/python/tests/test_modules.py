@@ -1,4 +1,4 @@
-"""Library modules: what keeps a library mapped, and what a file tells."""
+"""Tests of library modules: what keeps a library mapped, and the contents that are read from a file."""
 
 import gc
 import json
@@ -77,7 +77,7 @@ def test_loading_and_unloading_leaves_nothing(library, flat_memory):
     cycles(10)
     before = mappings()
     flat_memory(cycles, 1000)
-    # The heap of Python itself may take a mapping more.
+    # Python's heap may need a few more mappings.
     assert mappings() <= before + 8
 
 
@@ -120,7 +120,7 @@ def test_the_command_inspect(library, capsys, tmp_path):
     assert text.startswith(f"{library}\n  size ") and re.search(r"\n  functions +.*\badder\b", text), text
     assert main(["inspect", "--json", str(library)]) == 0
     assert json.loads(capsys.readouterr().out) == anyfn.inspect_library(library)
-    # What cannot be read is told of, and the others are shown.
+    # A file that cannot be read is reported, and the other files are shown.
     other = tmp_path / "text.so"
     other.write_text("text")
     assert main(["inspect", str(other), str(library)]) == 1

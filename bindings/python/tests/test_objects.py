@@ -1,4 +1,4 @@
-"""Classes for native types: made from Python, given back by native code, and what cannot be done with them."""
+"""Tests of classes for native types: construction from Python, objects returned by native code, and rejected operations."""
 
 import copy
 import gc
@@ -20,7 +20,7 @@ APPLY = anyfn.get_global_func("testing.apply")
 
 @pytest.fixture(autouse=True)
 def points():
-    """Each test may register classes of its own; afterwards the types have none."""
+    """Restores the types after a test, which may register its own classes for them."""
     yield
     for key in ("testing.Point", "testing.NamedPoint", "testing.Counter"):
         index = core.type_index(key)
@@ -138,14 +138,14 @@ def test_registered_again(Point):
         pass
 
     assert type(ECHO(old)) is Other and type(old) is Point and old.x == 1.0
-    # Instances of the old class can still be made.
+    # Instances of the old class can still be created.
     assert Point(4.0).x == 4.0
     gone = weakref.ref(Other)
     del Other
     anyfn.register_object("testing.Point")(Point)
     gc.collect()
     assert type(MAKE(1.0, 2.0)) is Point
-    # The table of types may keep a class, but it is used no more.
+    # The table of types may keep the class alive, but no longer uses it.
     assert gone() is None or type(MAKE(0.0, 0.0)) is not gone()
 
 
@@ -153,7 +153,7 @@ def test_derived_types_use_the_class_of_the_nearest_ancestor(Point):
     make = anyfn.get_global_func("testing.make_named_point")
     key = "testing.NamedPoint"
     named = make("a name of some length")
-    # It tells of a field of its own, so it has a class, made of the ancestor's.
+    # The type registers an additional field, so it gets a class that derives from that of its ancestor.
     assert named.type_key == key and isinstance(named, Point) and named.name == "a name of some length"
 
     @anyfn.register_object(key, constructor=make)
@@ -213,7 +213,7 @@ def test_pickling_and_copying(Point):
         copy.deepcopy,
         *(lambda p, n=n: pickle.dumps(p, n) for n in range(pickle.HIGHEST_PROTOCOL + 1)),
     ):
-        # A type that tells of no fields.
+        # A type without reflected fields.
         with pytest.raises(TypeError, match="cannot"):
             act(anyfn.testing.make_counter(1))
 
@@ -413,7 +413,7 @@ def test_memory_of_objects(Point, Fast, flat_memory):
 
 
 
-# Makes `testing.Counter` tell of a field, as the types of C++ libraries do, and of one that cannot be set.
+# Registers a field of `testing.Counter`, as types of C++ libraries do, and a read-only field.
 FIELDS = """
 import ctypes
 import anyfn, anyfn._core as core, anyfn.testing

@@ -1,4 +1,4 @@
-"""Operations of expressions: compiled for vectors of all lengths, compiled without them, and interpreted, as NumPy has them."""
+"""Tests of expression operators against NumPy: compiled with vectors of all lengths, without vectors, and interpreted."""
 
 import math
 
@@ -25,7 +25,7 @@ OWN = {
 
 
 def everywhere(func, args, outputs):
-    """What a function computes, in each way that it can be run."""
+    """Yields the results of a function for each way of running it."""
     read = tir.parse(str(func))
     assert anyfn.structural_equal(read, func, map_free_vars=True)
     for run in [*(anyfn.build(func, target) for target in TARGETS), lambda *all: tir.interpret(func, *all)]:
@@ -39,7 +39,7 @@ def test_bits_of_integers(dtype):
     a, b = (te.placeholder((SIZE,), dtype, name=name) for name in "ab")
     bodies = [
         lambda i: (((a[i] & b[i]) | (a[i] ^ 5)) << 3) + ((a[i] >> 1) ^ (~b[i])),
-        # By how many counts modulo the number of bits.
+        # The shift counts modulo the number of bits.
         lambda i: (a[i] << b[i]) ^ (a[i] >> b[i]),
         lambda i: abs(a[i]) + tir.abs(b[i]) * a[i] ** 3,
     ]
@@ -91,7 +91,7 @@ def test_bits_of_nothing_else(make, kind, message):
 
 
 def test_a_shift_that_only_turns_out_to_be_too_far():
-    """A program may have it; it counts modulo the number of bits."""
+    """Checks shifts by too many bits that are not constant in the source: they count modulo the number of bits."""
     func = tir.parse(
         'def main(a: Buffer((37,), "uint8"), b: Buffer((37,), "uint8")):\n'
         "    for i in vectorized(37):\n"

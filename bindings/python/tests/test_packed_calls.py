@@ -1,4 +1,4 @@
-"""Calls out of compiled code: of functions of Python and other languages, by name, and of functions of C."""
+"""Tests of calls from compiled code: to functions of Python and other languages by name, and to C functions."""
 
 import threading
 
@@ -13,7 +13,7 @@ F32 = np.float32
 
 @pytest.fixture
 def register():
-    """Registers functions for the test only."""
+    """Returns a function that registers global functions until the end of the test."""
     names = []
 
     def register(name, function):
@@ -31,7 +31,7 @@ def array(*shape, dtype="float32"):
 
 
 def scaled(n, m, name):
-    """`(X + 1)` through a function that doubles, and minus 1 again."""
+    """Returns a function that computes `X + 1`, passes it to a packed function and subtracts 1 from the result."""
     x = te.placeholder((n, m), name="X")
     y = te.compute((n, m), lambda i, j: x[i, j] + 1, name="Y")
     z = te.extern((n, m), [y], lambda ins, outs: tir.call_packed(name, ins[0], outs[0]), name="Z")
@@ -59,7 +59,7 @@ def test_an_exception_comes_back_as_itself_and_what_was_allocated_is_given_back(
     def fail(a, b):
         raise mistake
 
-    # Large enough for memory of the runtime's.
+    # Large enough that the buffers are allocated by the runtime.
     f = anyfn.build(scaled(500, 30, register("packed.fail", fail)))["f"]
     x, out = array(500, 30), np.empty((500, 30), F32)
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_result_that_nobody_wants_is_released(register):
         def __del__(self):
             Watched.alive -= 1
 
-    # Large objects, objects of Python, texts of all lengths.
+    # Large objects, Python objects, and strings of all lengths.
     results = [lambda: Watched(), lambda: [Watched()], lambda: "y" * 1000, lambda: "s", lambda: None, lambda: 1]
     register("packed.make", lambda k: results[k]())
     x = te.placeholder((1,), name="X")
@@ -293,7 +293,7 @@ def test_an_error_of_one_task_ends_the_others(register, kinds):
     with pytest.raises(ZeroDivisionError, match="enough"):
         f(5000)
     assert len(called) < 1000
-    # The next launch begins anew.
+    # The next launch starts without the error.
     called[:] = [0] * 1000
     f(2)
     assert len(called) == 1032
@@ -315,7 +315,7 @@ def test_a_function_that_is_not_there(register):
     out = np.zeros(1, "int32")
     with pytest.raises(RuntimeError, match="packed.no_such"):
         f(out)
-    # What could not be found may come later.
+    # A function that was not found can be registered later.
     register("packed.no_such", lambda i: 9)
     f(out)
     assert out[0] == 9
@@ -330,7 +330,7 @@ def test_what_is_built_again_looks_functions_up_again(register):
     second = anyfn.build(func)["f"]
     second(x, out)
     assert out[0, 0] == 2 - 1
-    # A library keeps what it has found.
+    # A library caches the functions that it has found.
     first(x, out)
     assert out[0, 0] == 1 - 1
 
@@ -393,7 +393,7 @@ def test_functions_of_c_are_interpreted(dtype, name, function):
 def test_other_functions_of_c_are_not_interpreted():
     with pytest.raises(ValueError, match="function `getenv` of C cannot be interpreted, only those of its mathematics library can"):
         interpreted("float64", lambda x: tir.call_extern("getenv", x, dtype="float64"))
-    # With other types than it has.
+    # A call with data types that differ from those of the function.
     message = r"`hypotf` of C takes 2 of float32 and gives float32, but is called with \(float64, float64\) for float64"
     with pytest.raises(TypeError, match=message):
         interpreted("float64", lambda x: tir.call_extern("hypotf", x, x, dtype="float64"))
@@ -509,7 +509,7 @@ def test_memory_is_not_shared_with_what_a_call_uses(register):
 
 
 def test_the_wait_hooks_stay_while_a_launcher_waits(run_python):
-    # The launcher has given Python's lock back; where it found no function to take it again, it called address 0.
+    # The launcher has released the GIL. Without a function to acquire it again, it called address 0.
     out = run_python("""
 import anyfn, threading, time
 from anyfn import te, tir

@@ -1,4 +1,4 @@
-"""Worker threads and workspaces of compiled code, from the outside."""
+"""Tests of the worker threads and workspaces of compiled code through public functions."""
 
 import os
 import threading
@@ -18,14 +18,14 @@ def library(compile_c):
 
 @pytest.fixture
 def tasks(library):
-    """The library, with four threads."""
+    """Returns the library as a module, with the number of threads set to four."""
     anyfn.set_num_threads(4)
     yield anyfn.load_module(library)
     anyfn.set_parallel_launcher(None)
     anyfn.set_num_threads(None)
 
 
-# What programs in processes of their own begin with.
+# Beginning of the programs that run in separate processes.
 PROGRAM = """
 import anyfn, os, sys, threading, time
 workers = anyfn.get_global_func("anyfn.num_workers")
@@ -89,7 +89,7 @@ def test_the_exception_of_a_task_comes_back_as_it_is(tasks):
 
 
 def test_a_launch_below_a_function_that_keeps_the_lock_of_the_interpreter(run_tasks):
-    # The launching thread waits for tasks that wait for the lock which it has.
+    # The launching thread holds the lock for which its tasks wait.
     run_tasks(
         """
 import anyfn.testing
@@ -208,7 +208,7 @@ named(2)
 
 
 def test_idle_workers_use_no_processor_time(run_tasks):
-    # A thread that is never run makes no switches; neither waking up now and then nor spinning would pass.
+    # An idle thread makes no context switches; periodic wakeups or spinning would be detected.
     run_tasks(
         """
 def switches():
@@ -325,7 +325,7 @@ for _ in range(6):
 
 
 def test_the_library_may_be_closed_while_workers_wait(run_python):
-    # Without Python's own use of it: here the process opens and closes the file.
+    # Python does not use the file itself: here the process opens and closes it.
     path = Path(anyfn.__file__).parent / "lib/libanyfn.so"
     out = run_python(
         f"""if True:
@@ -353,7 +353,7 @@ def test_the_number_of_threads(run_python):
     assert 1 <= free <= len(os.sched_getaffinity(0))
     one = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
     assert run_python(one + ask, env={"ANYFN_NUM_THREADS": ""}) == "1\n"
-    # What is no number is ignored, and said once, however often and by how many threads the number is asked for.
+    # An invalid number is ignored and reported once, however often and by however many threads it is read.
     ask = """if True:
         import anyfn, threading
         anyfn.set_num_threads(None)
@@ -371,7 +371,7 @@ def test_the_number_of_threads(run_python):
 
 @pytest.fixture
 def group():
-    """A control group of its own, and how to limit its processor time; only some machines let tests make one."""
+    """Makes a control group; yields its folder and the file that limits its processor time. Skips the test if this fails."""
     name = f"anyfn-test-{os.getpid()}"
     files = {"/sys/fs/cgroup/cpu": "cpu.cfs_quota_us", "/sys/fs/cgroup/cpu,cpuacct": "cpu.cfs_quota_us", "/sys/fs/cgroup": "cpu.max"}
     for parent, file in files.items():
@@ -455,7 +455,7 @@ def test_a_launcher_that_does_not_do_its_part(tasks):
     anyfn.set_parallel_launcher(fails)
     with pytest.raises(OSError, match="no threads today"):
         tasks.call(lambda i, n: None, 4)
-    # One task needs no launcher.
+    # A loop with one task does not use the launcher.
     tasks.call(lambda i, n: None, 1)
     with pytest.raises(TypeError, match="callable"):
         anyfn.set_parallel_launcher(3)

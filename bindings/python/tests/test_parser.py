@@ -1,4 +1,4 @@
-"""Programs as text: read back as they were printed, written by hand, refused with line and column."""
+"""Tests of programs as source: printed and parsed again, written manually, and rejected with line and column."""
 
 import os
 import random
@@ -48,7 +48,7 @@ def test_modules():
     module = anyfn.lower({"f": matmul(4, 5, 6)[0], "g": chain(4, 5, 6)[0]})
     read = tir.parse(str(module))
     assert isinstance(read, tir.IRModule) and sorted(read.functions) == ["f", "g"]
-    # What is lowered defines variables more than once; read, each definition is one of its own.
+    # Lowered functions define some variables more than once; the parser makes a new variable for each definition.
     assert str(tir.parse(str(read))) == str(read)
 
 
@@ -80,7 +80,7 @@ def test_nodes_of_other_types():
 
 @pytest.mark.parametrize("division", ["A[1] // 0", "A[1] % 0", "truncmod(A[1], 0)", "A[1] / 0"])
 def test_divisions_by_zero_are_read(division):
-    # Steps of a schedule make such: where a value that is always 0 is computed in place. The result is 0, as everywhere.
+    # A schedule can create such divisions when it computes a value that is always 0. The result is 0 in all forms.
     func = same(tir.parse(f"def f(A: Buffer((4,), int32)):\n    A[2] = {division}"))
     for run in (lambda *args: tir.interpret(func, *args), anyfn.build(func)["f"]):
         values = np.arange(4, dtype="int32")
@@ -98,7 +98,7 @@ def test_errors_are_exceptions_of_their_kind():
 
 
 def test_the_page():
-    """``docs/ir-text.md``, its samples run one after the other."""
+    """Runs the samples of ``docs/ir-text.md`` in order."""
     names = {}
     samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/ir-text.md").read_text(encoding="utf-8"), re.DOTALL)
     assert samples

@@ -1,4 +1,4 @@
-"""Arrays passed between anyfn and another runtime with the same ABI, apache-tvm-ffi, in one process."""
+"""Tests of arrays that are passed between anyfn and another runtime with the same ABI, apache-tvm-ffi, in one process."""
 
 import gc
 import sys
@@ -41,7 +41,7 @@ def test_tensors_of_ours_are_arguments_of_the_peer():
     f = tvm_ffi.convert(lambda x: seen.append(tuple(x.shape)))
     f(ours)
     assert seen == [(4,)]
-    # Through both and back.
+    # Passes a tensor through both runtimes and back.
     again = anyfn.from_dlpack(theirs)
     again.numpy()[0] = 7
     assert array[0] == 7

@@ -1,4 +1,4 @@
-"""Compiled code with calls out of it, loaded by another runtime with the same ABI, apache-tvm-ffi."""
+"""Tests of compiled code that calls packed functions, loaded by another runtime with the same ABI, apache-tvm-ffi."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed
 
 @pytest.fixture
 def load(tmp_path):
-    """Compiles a function and loads the library into the peer."""
+    """Returns a function that compiles a function and loads the library into the peer."""
 
     def load(func):
         name = func.attrs["global_symbol"]
@@ -27,7 +27,10 @@ def load(tmp_path):
 
 
 def doubled(row):
-    """`row` of `(X + 1) * 2`, by a function that is imported, and what a function of the peer's Python adds to each row."""
+    """Returns a function that doubles `X + 1` through an imported function and adds the result of `row` to each row.
+
+    `row` is the name of a function of the peer's Python.
+    """
     x = te.placeholder((300, 20), name="X")
     y = te.compute((300, 20), lambda i, j: x[i, j] + 1, name="Y")
 

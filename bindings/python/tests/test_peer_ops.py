@@ -1,4 +1,4 @@
-"""Printing, comparing and hashing give what another runtime with the same ABI, apache-tvm-ffi, gives, bit for bit."""
+"""Tests that printing, comparing and hashing give the same results as another runtime with the same ABI, apache-tvm-ffi."""
 
 import random
 
@@ -52,7 +52,7 @@ def call(function, *args):
 
 
 def both(name, *values):
-    """What both runtimes give for values that each makes of a description."""
+    """Returns the results of a function in both runtimes, each of which makes the values from their descriptions."""
     ours = call(anyfn.get_global_func(name), *[make(value, anyfn) for value in values])
     theirs = call(tvm_ffi.get_global_func(name), *[make(value, tvm_ffi) for value in values])
     return ours, theirs
@@ -95,7 +95,7 @@ def generate(rng, depth):
 
 
 def change(rng, value):
-    """The same value with, perhaps, one difference in it."""
+    """Returns the description of a value with at most one random difference."""
     if isinstance(value, tuple) and value[0] in ("list", "array") and value[1]:
         items = list(value[1])
         if rng.random() < 0.2:
@@ -117,14 +117,14 @@ def change(rng, value):
 
 
 def shown(pair):
-    """A pair of paths as text, in either runtime."""
+    """Formats a pair of access paths of either runtime as strings."""
     if pair is None or isinstance(pair[0], str):
         return pair
     return [repr(path) for path in pair]
 
 
 def check_all(left, right):
-    # What the peer says of tensors by their fields, of which there are none, is not so here.
+    # In recursive comparisons, the peer treats tensors as objects without fields, so the results differ.
     has_tensor = "tensor" in repr(left) + repr(right)
     ours, theirs = both("ffi.ReprPrint", left)
     assert ours == theirs

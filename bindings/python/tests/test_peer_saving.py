@@ -1,4 +1,4 @@
-"""What is saved here is loaded by another runtime with the same ABI, apache-tvm-ffi, and the other way round."""
+"""Tests that anyfn and another runtime with the same ABI, apache-tvm-ffi, load each other's saved values."""
 
 import json
 import math
@@ -24,7 +24,7 @@ class IntPair(anyfn.Object):
 
 
 def in_both(make, depth=0):
-    """The same value of both runtimes, by random choice."""
+    """Returns the same random value in both runtimes."""
     kind = make.randrange(12 if depth < 4 else 8)
     if kind == 0:
         value = make.choice([None, True, False])
@@ -55,7 +55,7 @@ def in_both(make, depth=0):
             return getattr(anyfn, name)(mine), getattr(tvm_ffi, name)(other)
         name = make.choice(["Map", "Dict"])
         keys = [make.choice(["k", 7, None, True, "a longer key"]) for _ in parts]
-        # A key that is set twice keeps its place here, and moves to the end there.
+        # A repeated key keeps its position in anyfn, but moves to the end in the peer.
         pairs = list(dict.fromkeys(map(str, keys)))
         return getattr(anyfn, name)(dict(zip(pairs, mine))), getattr(tvm_ffi, name)(dict(zip(pairs, other)))
     return value, value
@@ -70,7 +70,7 @@ def test_texts_are_the_same(seed):
     assert text == THEIRS[SAVE](other, None)
     assert OURS[SAVE](OURS[LOAD](text), None) == text
     assert THEIRS[SAVE](THEIRS[LOAD](text), None) == text
-    # What is added is left alone there.
+    # The peer ignores the additional entries.
     tagged = anyfn.save_json(mine)
     assert THEIRS[SAVE](THEIRS[LOAD](tagged), None) == text
     value = json.loads(text)
@@ -91,7 +91,7 @@ def test_objects_go_both_ways():
 
 
 def test_errors_say_the_same():
-    """The kinds, and how the texts begin; ours go on with the place."""
+    """Checks that errors have the same kind and the same beginning of the message in both runtimes; ours also contain the position."""
     texts = [
         "", "  ", "nul", "[1 2]", '{"a"}', "{a:1}", '"x', '"\\x"', '"\\u12"', '"\\ud800"', "1 2", '"a\tb"', "[\n1,\n x]",
     ]  # fmt: skip

@@ -1,5 +1,7 @@
-"""Walks and maps give what another runtime with the same ABI, apache-tvm-ffi, gives: the same callbacks in the same order,
-the same regions, the same results."""
+"""Tests that walks and maps agree with another runtime with the same ABI, apache-tvm-ffi.
+
+The callbacks, their order, the definition regions and the results must be the same.
+"""
 
 import random
 import typing
@@ -12,7 +14,7 @@ from tvm_ffi import dataclasses as theirs  # noqa: E402
 
 
 def define(lib):
-    """The same types in each of the two runtimes."""
+    """Defines the same types in one of the two runtimes and returns them."""
     ours = lib is anyfn
     words = {"const_tree": "const-tree"} if not ours else {}
 
@@ -61,7 +63,7 @@ LIBS = [(anyfn, define(anyfn)), (tvm_ffi, define(tvm_ffi))]
 
 
 def plan(random, depth):
-    """A description of a graph, from which both runtimes make the same one. Numbers name what is shared."""
+    """Returns the description of a random graph, from which both runtimes make it. Numbers refer to shared nodes."""
     if depth == 0:
         return random.choice([1, 2.5, "x", "a longer text", None, True, ("var", random.randrange(4))])
     kind = random.choice(["Node", "Node", "Dag", "Let", "Fn", "array", "list", "map", "dict", "again", "leaf", "var"])
@@ -106,7 +108,7 @@ def build(plan, lib, types, known):
 
 
 def shown(value, depth=12):
-    """A value as text, the same for both."""
+    """Formats a value in the same way for both runtimes."""
     name = "str" if isinstance(value, str) else type(value).__name__
     if depth == 0:
         return "..."
@@ -128,7 +130,7 @@ def graphs(count):
 
 
 def run(body):
-    """What both give, which must be the same, for each graph."""
+    """Runs a body in both runtimes for each graph, and checks that the results are the same."""
     compared = 0
     for seed, described in graphs(150):
         results = []

@@ -1,4 +1,7 @@
-"""A type that a library of compiled code defines, loaded at run time: printed, called, extended and converted here."""
+"""Tests of a type that a library of compiled code defines and that is loaded at run time.
+
+The objects are printed, called, extended and converted.
+"""
 
 import copy
 import gc
@@ -29,7 +32,7 @@ def make(plugin):
 
 
 def test_a_new_type_and_its_printer(make):
-    """Nothing but the library knows the type."""
+    """Checks a type that only the library knows."""
     z = make(1.5, -2)
     assert (z.re, z.im, z.note) == (1.5, -2.0, None)
     assert SHOW(z) == "1.5-2i" and SHOW(anyfn.Array([z, "x"])) == '(1.5-2i, "x")'
@@ -62,7 +65,7 @@ def test_extended_by_a_python_class(make):
     assert (one.re, one.im, one.note, one.name, list(one.tags)) == (3, 4, "a note, a longer one", "x", [1, 2])
     assert one.norm() == 25.0 and one.full() == "x: 25.0" and isinstance(one, Complex)
     assert list(inspect.signature(Named).parameters) == ["re", "im", "note", "tags", "name"]
-    # A printer is that of one type; code of the library takes it for one of its objects.
+    # A hook belongs to one type, because code of the library treats its argument as an object of this type.
     assert SHOW(one).startswith("rt.Named(re=3, im=4") and Complex.norm(one) == 25.0
     one.re, one.note, one.name = 0, None, "a name of more than seven letters"
     one.note = "another note, longer than seven bytes"
@@ -105,7 +108,7 @@ def test_what_cannot_be_extended(plugin):
 
 
 def test_by_value_as_the_complex_numbers_of_python(make):
-    """A value type of a library and one of Python, which know nothing of each other."""
+    """Checks conversions between a value type of a library and the complex numbers of Python."""
     natural = type(make(0, 0))
     anyfn.register_converter(
         complex, natural, to_native=lambda z: make(z.real, z.imag), from_native=lambda z: complex(z.re, z.im)

@@ -1,11 +1,11 @@
-"""The life of the process: how it ends, signals, forks.
+"""Tests of the lifetime of the process: exit, signals and forks.
 
-What is promised at the end of the interpreter: nothing crashes, and the exit code is the program's. A thread that
-returns from native code, or calls back into Python, after the end has begun waits for ever (or gets an error, if it
-asks later): the process ends under it.
+At the end of the interpreter, nothing crashes, and the exit code is that of the program. A thread that returns from native
+code or calls back into Python while the interpreter ends is blocked until the process has ended. If it calls back later, it
+gets an error.
 
-What is promised of forks: in the child all works, as long as the parent forked from Python code. Threads do not exist
-in the child, as for any program.
+In a forked child process, everything works if the parent forked from Python code. As in any program, the threads of the
+parent do not exist in the child.
 """
 
 import signal
@@ -17,7 +17,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def native(compile_c):
-    """Program text that loads `process.c` as `native`."""
+    """Returns source that loads `process.c` as `native`."""
     return f"native = anyfn.load_module({str(compile_c('process'))!r})\n"
 
 
@@ -71,7 +71,7 @@ assert anyfn.testing.apply(lambda: anyfn.testing.apply(lambda: 1)) == 1
 """,
 }
 
-# A thread of each kind is alive when the interpreter ends.
+# A thread of each kind is running when the interpreter ends.
 THREADS = {
     "calls all the time": "f = anyfn.get_global_func('testing.apply')\ndef work():\n while True: f(lambda: 1)",
     "is called on other threads": "def work():\n while True: anyfn.testing.apply_on_thread(int)",
@@ -118,14 +118,14 @@ def work():
 }
 
 
-# Keeps the end going for a while, with the lock free. A global of the program would not do: threads hold those.
+# Extends the end of the interpreter, with the GIL released. A global would not do, because threads hold references to globals.
 SLOW_END = """
 class Slow:
     def __del__(self, sleep=time.sleep): sleep(0.5)
 sys.slow = Slow()
 """
 
-# Where a thread waits, under frames of native code, when the end begins: it comes back for the lock and must not.
+# Code in which a thread waits, below native frames, when the end begins. The thread must not get the GIL afterwards.
 WAITS = {
     "a callback": "anyfn.testing.apply(lambda: sleep(0.3))",
     "a callback on another thread": "anyfn.testing.apply_on_thread(sleep, 0.3)",
@@ -194,14 +194,14 @@ sleep(0.1)
 def test_the_end_of_the_interpreter(run_python, program):
     out = run_python(START + program, stderr="")
     assert out == ("at exit\n" if "at exit" in program else "")
-    # The same where the program ends by an exception, by an exit code, and at once.
+    # The same program ends with an exception, with an exit code, and immediately.
     indented = "\n".join(" " + line for line in program.splitlines())
     run_python(START + program + "\n1 / 0", code=1)
     run_python(START + f"if 1:\n{indented}\nraise SystemExit(3)", code=3, stderr="")
     run_python(START + program + "\nos._exit(4)", code=4, stderr="")
 
 
-# Python 3.10 itself crashes now and then when it ends while daemon threads raise: this did so in 1 of 50 runs on a busy machine.
+# Python 3.10 itself sometimes crashes at exit while daemon threads raise: in 1 of 50 runs of this program on a busy machine.
 CONTROL = """
 import threading, time
 def fail(): raise KeyError('key')
@@ -216,10 +216,10 @@ RAISING = ("raises all the time", "is raised through all the time")
 
 
 def crashes_without_us():
-    """Whether the interpreter alone dies by SIGSEGV in the same situation."""
+    """Returns true if the interpreter also crashes with SIGSEGV without this package in the same situation."""
     command = [sys.executable, "-X", "faulthandler", "-c", CONTROL]
     for _ in range(100):
-        # Several at once: they hinder each other, which it takes.
+        # Several processes run at once, because the crash requires a busy machine.
         programs = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(4)]
         if -signal.SIGSEGV in [program.wait(60) for program in programs]:
             return True
@@ -241,7 +241,7 @@ time.sleep(0.1)
 """
     )
     known = []
-    # In the middle of whatever they do: more than once. The last one gives late threads time to meet the end.
+    # Each end is tried more than once while the threads run. The last one gives late threads time to encounter the end.
     for end in ("", "raise SystemExit(0)", "import atexit; atexit.register(time.sleep, 0.05)", SLOW_END):
         try:
             run_python(threads + end, stderr="")
@@ -249,7 +249,7 @@ time.sleep(0.1)
             fault = f"exit code {-signal.SIGSEGV}\n"
             if sys.version_info[:2] != (3, 10) or name not in RAISING or not str(error).startswith(fault):
                 raise
-            # Once may be the interpreter's; a crash of ours would come again.
+            # A single crash may be caused by the interpreter; a crash caused by the package would occur again.
             for _ in range(3):
                 run_python(threads + end, stderr="")
             if not crashes_without_us():
@@ -326,10 +326,10 @@ assert anyfn.testing.apply(lambda: 1) == 1
         # Inside a callback.
         "anyfn.testing.apply(lambda: (interrupt(), [None for _ in iter(int, 1)]))",
         "native.wait_and_call(0, lambda: (interrupt(), [None for _ in iter(int, 1)]))",
-        # Inside native code that asks for signals, with and without the lock.
+        # Inside native code that checks for signals, with and without the GIL.
         "threading.Timer(0.2, interrupt).start(); native.wait_for_signal()",
         "f = native.wait_for_signal; f.releases_gil = False; interrupt(); f()",
-        # After native code that does not ask.
+        # After native code that does not check for signals.
         "threading.Timer(0.1, interrupt).start(); native.wait(300); [None for _ in iter(int, 1)]",
     ],
 )
@@ -338,7 +338,7 @@ def test_interrupt(run_python, native, body):
 
 
 def test_a_signal_handler_that_returns(run_python, native):
-    # Native code that asks for signals runs the handler and goes on.
+    # Native code that checks for signals runs the handler and continues.
     out = run_python(
         START
         + native
@@ -388,7 +388,7 @@ except KeyboardInterrupt:
 
 
 def test_uncaught_interrupt(run_python):
-    # The exit of a program that Ctrl-C ended: by the signal itself.
+    # A program that Ctrl-C ended exits by the signal itself.
     out = run_python(
         START + "import os, signal, sys\nsys.stderr = sys.stdout\n"
         "anyfn.testing.apply(lambda: (os.kill(os.getpid(), signal.SIGINT), [None for _ in iter(int, 1)]))",
@@ -398,7 +398,7 @@ def test_uncaught_interrupt(run_python):
 
 
 def test_faulthandler_stays(run_python):
-    # The handler that the program has installed is the one that runs.
+    # The handler that the program has installed is called.
     run_python(
         "import faulthandler; faulthandler.enable()\n" + START + "assert faulthandler.is_enabled()\n"
         "def handlers():\n return [line for line in open('/proc/self/status') if line.startswith('SigCgt')]\n"
@@ -449,7 +449,7 @@ if pid != 0: assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_fork_while_threads_call(run_python):
-    # From Python code: the lock keeps threads out of the parts of the runtime that a child needs whole.
+    # The fork happens in Python code, so the GIL protects the parts of the runtime that the child needs intact.
     run_python(
         START
         + """
@@ -521,7 +521,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing(run_python, tmp_path, method):
-    # These start the program again from its file.
+    # These start methods start the program again from its file.
     (tmp_path / "program.py").write_text(MULTIPROCESSING)
     out = run_python(
         f"import sys, subprocess\n"

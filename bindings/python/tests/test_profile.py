@@ -1,4 +1,4 @@
-"""``anyfn.profile``: calls of all languages, as a table and as a timeline."""
+"""Tests of ``anyfn.profile``: calls of all languages, as a table and as a timeline."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def events(profile):
 
 
 def nesting(profile):
-    """The events of a profile as a list of (depth, name, category), as a viewer stacks them."""
+    """Returns the events of a profile as a list of (depth, name, category), nested as in a viewer."""
     lines, stack = [], []
     for event in sorted(events(profile), key=lambda event: (event["tid"], event["ts"], -event["dur"])):
         while stack and (event["tid"], event["ts"]) >= stack[-1]:
@@ -31,7 +31,7 @@ def nesting(profile):
 
 
 def check_trace(text):
-    """Whether a text is what viewers of trace events take, strictly."""
+    """Checks that a trace has the strict form that viewers of trace events accept."""
     trace = json.loads(text)
     assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
@@ -54,7 +54,7 @@ def check_trace(text):
         threads.setdefault(event["tid"], []).append(event)
     assert {tid for what, tid in named if what == "thread_name"} >= set(threads)
     for calls in threads.values():
-        # Complete events of a thread come in the order of their start, and one is within another or behind it.
+        # The events of a thread are ordered by their start. Each event is inside the previous one or after it.
         stack = []
         for event in calls:
             start, end = round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)
@@ -78,7 +78,7 @@ def test_python_calls_native_code():
         assert 0 <= row["min"] <= row["mean"] <= row["max"] <= row["total"] <= p.duration
         assert row["self"] == pytest.approx(row["total"]) and row["errors"] == 0
     assert sum(row["share"] for row in found.values()) == pytest.approx(1)
-    # Nothing is recorded any more, and the result stays.
+    # Nothing more is recorded, and the result stays available.
     anyfn.testing.echo(1)
     assert rows(p)["testing.echo"]["calls"] == 5
 
@@ -90,7 +90,7 @@ def test_native_code_calls_python():
     with anyfn.profile() as p:
         assert anyfn.testing.apply(inner, 3) == 3
     name = f"{__name__}.test_native_code_calls_python.<locals>.inner"
-    # The plugin's call, and the one that Python tells of because it is called, are one.
+    # The plugin's call and Python's report of being called are one event.
     assert nesting(p) == [
         (0, "testing.apply", "python"),
         (1, name, "rust"),
@@ -229,7 +229,7 @@ def test_ever_new_functions(flat_memory):
     def body(count):
         with anyfn.profile(limit=100) as p:
             for i in range(count):
-                # Each is freed before the next one is made, perhaps at the same address.
+                # Each function is released before the next one is created, possibly at the same address.
                 anyfn.convert(lambda x: x)(i)
         assert p.calls == count
 
@@ -286,7 +286,7 @@ def test_starting_and_stopping_while_others_call():
     for thread in threads:
         thread.start()
     try:
-        # As many profiles as it takes until calls of the threads were seen, and 30 at least.
+        # Records profiles until calls of the threads were seen, but at least 30.
         begin, rounds, calls = time.monotonic(), 0, 0
         while rounds < 30 or not calls:
             assert time.monotonic() - begin < 60, "no call was seen"
@@ -320,7 +320,7 @@ def test_a_call_that_is_not_over_is_in_the_timeline():
     (event,) = events(p)
     assert event["args"] == {"unfinished": True} and event["name"].endswith("wait")
     assert p.calls == 0 and rows(p) == {}
-    # Its end, after that of the recording, is nobody's.
+    # The end of the call, after that of the recording, is not recorded.
     with anyfn.profile() as p:
         anyfn.testing.nop()
     assert p.calls == 1

@@ -1,4 +1,4 @@
-"""The example of a new node and passes over it, in one file of Python."""
+"""Tests of the example ``prototype``: a new node and passes over it in one Python file."""
 
 import os
 import subprocess

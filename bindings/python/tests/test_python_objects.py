@@ -1,4 +1,4 @@
-"""Object types that are defined in Python: construction, fields, inheritance, and what other languages see of them."""
+"""Tests of object types defined in Python: construction, fields, inheritance, and their use from other languages."""
 
 import ctypes
 import gc
@@ -15,7 +15,7 @@ import pytest
 
 ECHO = anyfn.get_global_func("testing.echo")
 APPLY = anyfn.get_global_func("testing.apply")
-# Objects of types that are defined at run time are made by the runtime itself.
+# The runtime itself creates objects of types that are defined at run time.
 LIVE = anyfn.get_global_func("anyfn.live_objects")
 
 
@@ -83,7 +83,7 @@ def test_arguments_that_change_while_they_are_read():
 
     named.update(a=Sly(), name="".join(["a text that nobody", " else keeps"]))
     pair = Pair.__new__(Pair)
-    # Passes this very dictionary.
+    # Passes this dictionary itself.
     anyfn.Object.__init__(pair, **named)
     assert pair.name == "a text that nobody else keeps"
     named.update(a=Sly(), name="".join(["a text that nobody", " else keeps"]))
@@ -127,7 +127,7 @@ def test_conversions():
     value.items.append(6)
     value.pairs["l"] = 7
     assert list(value.items) == [4, 6] and value.pairs["l"] == 7
-    # Each object has its own.
+    # Each object has a separate list.
     assert list(Converted().items) == [] and not Converted().items.same_as(Converted().items)
     value.any = 2**100
     assert value.any == 2**100
@@ -213,7 +213,7 @@ def test_required_after_default():
             a: int = 1
             b: int
 
-    # A class statement that failed does not keep its key.
+    # A class statement that failed does not reserve its key.
     @anyfn.object("tests.Wrong")
     class Right(anyfn.Object):
         b: int
@@ -271,7 +271,7 @@ def test_unknown_attributes_are_refused():
     slotted.cache = 5
     assert slotted.cache == 5 and slotted.COUNT == 3 and not hasattr(slotted, "__dict__")
     assert not hasattr(ECHO(slotted), "cache")
-    # Classes for native types are as before.
+    # Classes for native types are unchanged.
 
     @anyfn.register_object("testing.Point", constructor="testing.make_point")
     class Point(anyfn.Object):
@@ -324,7 +324,7 @@ def test_inheritance():
     assert type(Holder(triple).pair) is Triple
     assert "expected Pair but got Holder" in message(TypeError, Holder, Holder(triple))
 
-    # An undecorated class is the parent's type.
+    # An undecorated class represents the type of its parent.
     class Same(Pair):
         def sum(self):
             return 100
@@ -416,7 +416,7 @@ def test_fields_in_the_type_table():
     assert (read["a"].type_index, read["a"].bits) == (1, 5) and read["b"].bits == 2
     assert ctypes.c_double.from_buffer(ctypes.c_int64(read["c"].bits)).value == 2.5
     assert read["next"].type_index == triple.type_index and read["next"].bits == core.address(triple.next)
-    # The getter gave a reference.
+    # The getter returned an owned reference.
     count = core.use_count(triple.next)
     library().TVMFFIObjectDecRef(read["next"].bits)
     assert core.use_count(triple.next) == count - 1
@@ -472,7 +472,7 @@ def test_released_without_the_lock():
     runtime.TVMFFIObjectIncRef(address)
     del holder, watched
     assert alive() is not None
-    # ctypes releases the interpreter's lock around the call.
+    # ctypes releases the GIL for the call.
     thread = threading.Thread(target=runtime.TVMFFIObjectDecRef, args=(address,))
     thread.start()
     thread.join()
@@ -541,7 +541,7 @@ def test_the_same_class_again():
     text = message(TypeError, define, "1", kind=float)
     assert "type 'tests.Again' is defined already, with the fields (a: int, b: str)" in text and "(a: float" in text
     assert "frozen" in message(TypeError, define, "1", frozen=True)
-    # The class of before is untouched.
+    # The previous class is unchanged.
     assert type(ECHO(old)) is second
     with pytest.raises(TypeError, match="with the parent 'ffi.Object' instead of 'tests.Pair'"):
         anyfn.object("tests.Again")(type("Again", (Pair,), {"__annotations__": {}}))

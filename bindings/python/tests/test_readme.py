@@ -1,4 +1,4 @@
-"""The Python sample of the README, run with the C sample that it loads."""
+"""Tests of the Python sample of the README, which loads the compiled C sample."""
 
 import os
 import re

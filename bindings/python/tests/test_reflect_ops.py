@@ -1,4 +1,4 @@
-"""Printing, comparing, hashing and copying objects of types that are defined here."""
+"""Tests of printing, comparing, hashing and copying objects of types that are defined in Python."""
 
 import copy
 import gc
@@ -72,7 +72,7 @@ def path_of(left, right, **options):
 
 
 def same(left, right, **options):
-    """Whether two values are structurally equal; equality, path and hash must agree."""
+    """Returns true if two values are structurally equal, and checks that equality, path and hash agree."""
     equal = anyfn.structural_equal(left, right, **options)
     assert equal == (path_of(left, right, **options) is None)
     assert equal == anyfn.structural_equal(right, left, **options)
@@ -109,20 +109,20 @@ def test_variables():
     assert not same(Func([x], Node("f", [x, x])), Func([y], Node("f", [y, x])))
     assert same(Func([x], 1, "one"), Func([y], 1, "another"))
     assert not same(Func([x], y), Func([y], x))
-    # Two that are different stay so.
+    # Two different variables must not correspond to the same variable.
     a, b = Var("a"), Var("b")
     assert same(Func([x, y], [x, y]), Func([a, b], [a, b]))
     assert not same(Func([x, y], [x, y]), Func([a, b], [b, a]))
     assert path_of(Func([x, y], [x, y]), Func([a, b], [b, a])) == ("root.body[0]",) * 2
     assert not same(Func([x, x], 1), Func([a, b], 1))
-    # Keys that are variables.
+    # Variables as keys.
     assert same(Func([x], {x: 1}), Func([y], {y: 1}))
     assert not same(Func([x], {x: 1}), Func([y], {a: 1}))
 
 
 def test_regions():
     n, m, x, y = Var("n"), Var("m"), TypedVar("x"), TypedVar("y")
-    # In a simple region the fields of a variable use what is defined elsewhere; in a pattern they define it.
+    # In a simple region, the fields of a variable use variables defined elsewhere; in a pattern, they define them.
     of = lambda kind, var, size: kind([TypedVar(var, size)], size)
     assert not same(of(Func, "x", n), of(Func, "y", m))
     assert same(of(Match, "x", n), of(Match, "y", m))
@@ -198,7 +198,7 @@ def test_recursive():
 
 @anyfn.object("ops.Temperature", structural="tree")
 class Temperature(anyfn.Object):
-    """Equal if it is as warm, in whatever unit."""
+    """A temperature. Two are equal if they are the same in kelvins, whatever their units."""
 
     degrees: float
     unit: str = "C"
@@ -248,7 +248,7 @@ def test_own_function_that_goes_on_after_a_difference():
     inner = Node("x", [1])
     left, right = Either(inner, 1), Either(Node("x", [2]), 1)
     assert anyfn.structural_equal(left, right)
-    # What was being compared when the difference was found is not equal.
+    # The values that were compared when a difference was found are not recorded as equal.
     both = anyfn.structural_equal([left, inner], [right, right.a])
     assert not both and path_of([left, inner], [right, right.a]) == ("root[1].args[0]",) * 2
 
@@ -292,7 +292,7 @@ def test_own_functions_nest_within_limits():
     ):
         with pytest.raises(RecursionError):
             operation()
-    # And all is as before.
+    # The type then behaves as before.
     assert print_native(chain(30)) == "<" * 30 + "None" + ">" * 30
 
 

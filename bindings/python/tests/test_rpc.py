@@ -1,4 +1,4 @@
-"""Sessions with this process and with a child: what they give, and what goes wrong."""
+"""Tests of sessions with this process and with a child process: results and failures."""
 
 import gc
 import io
@@ -22,7 +22,7 @@ from anyfn import rpc
 
 @pytest.fixture(params=["local", "spawn"])
 def session(request):
-    """A session with a process in which `testing.*` and what `remote_functions` registers can be called."""
+    """Yields a session with a process in which the functions `testing.*` and those of `remote_functions` are registered."""
     if request.param == "local":
         import remote_functions  # noqa: F401
 
@@ -43,7 +43,7 @@ def test_values(session):
 
 
 def test_a_process_that_nobody_started_for_a_session_serves_none(run_python):
-    # Its own sockets are where those of such a process would be.
+    # The program's own sockets have the descriptors that a session process would use.
     out = run_python("""
 import anyfn, os, socket
 from anyfn import rpc
@@ -93,7 +93,7 @@ def test_tensors(session):
     assert np.array_equal(out.numpy(), host * 2)
     there.copy_from(out)
     assert np.array_equal(there.numpy(), host * 2)
-    # Rows in the other order, and a transposed array: what is sent are the elements.
+    # Reversed rows and a transposed array are sent as their elements.
     there.copy_from(host[::-1])
     assert np.array_equal(there.numpy(), host[::-1])
     host.flags.writeable = False
@@ -119,7 +119,7 @@ def test_progress_of_transfers(session):
     for transfer in (lambda: there.numpy(progress=give_up), lambda: there.copy_from(host * 2, give_up)):
         with pytest.raises(KeyError, match="enough"):
             transfer()
-    # What was given up is not confused with what follows.
+    # An aborted transfer does not affect the following one.
     there.copy_from(host + 1)
     assert np.array_equal(there.numpy(), host + 1)
 
@@ -137,7 +137,7 @@ def test_long_transfers_show_a_line_on_a_terminal(monkeypatch):
             monkeypatch.setattr("sys.stderr", Terminal())
             there = transfer()
             text = sys.stderr.getvalue()
-            # Of nine, and wiped in the end.
+            # The progress line shows the total of 9 MiB and is erased at the end.
             assert "of 9 MiB, " in text and text.endswith("\r") and text.split("\r")[-2].strip() == ""
         monkeypatch.setattr("sys.stderr", Terminal())
         session.tensor(host[: 1 << 20])
@@ -204,7 +204,7 @@ def test_compiled_code(session, tmp_path):
     assert len(timing.results) == 3 and 0 < timing.min < 1
     with pytest.raises(Exception, match="shape|expected"):
         main(there[0], there[1], session.empty((2, 2)))
-    # The same library again: nothing is sent.
+    # The same library is not sent again.
     sent = []
     path = tmp_path / "f.so"
     anyfn.build([a, b, te.compute((n, n), lambda i, j: a[i, j] + b[j, i], name="D")]).export(path)
@@ -262,11 +262,11 @@ def test_targets_of_other_machines():
     with rpc.local() as session:
         assert anyfn.structural_equal(session.target(), anyfn.Target(num_cores=session.info()["cores"]))
     if here.arch == "x86_64":
-        # Another processor of this kind: what it has not must not be used.
+        # Code for an older processor of the same architecture must not use features that it lacks.
         for features, mcpu in (([], "x86-64"), (["sse4.2", "ssse3", "popcnt"], "x86-64-v2"), (None, "x86-64-v3")):
             has = "avx2 fma f16c bmi1 bmi2 lzcnt movbe sse4.2".split() if features is None else features
             assert _target(info_of(features=has)).mcpu == mcpu
-    # It must not choose what runs here.
+    # The remote end must not choose a command that runs here.
     for triple in ("sh -c id", "../../tmp/x", "riscv64-linux-gnu -wrapper id", "riscv64-", "gcc", "-riscv64", "riscv64-l\u00efnux"):
         with pytest.raises(ValueError, match="no name of a machine"):
             _target(info_of(arch="riscv64", triple=triple))
@@ -400,7 +400,7 @@ def test_wrong_addresses():
 
 @pytest.mark.parametrize("page", ["docs/rpc.md", "docs/rpc-server.md"])
 def test_the_guide(page):
-    """The samples of the pages about sessions run, one after the other."""
+    """Runs the samples of the pages about sessions in order."""
     path = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / page
     samples = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     assert samples

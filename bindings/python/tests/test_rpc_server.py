@@ -1,4 +1,4 @@
-"""Servers that Python starts: in this process, and by the command."""
+"""Tests of servers that Python starts, in this process and with the command ``anyfn rpc``."""
 
 import json
 import os
@@ -211,7 +211,7 @@ def test_a_module_that_cannot_be_imported_any_more_is_an_error_of_the_client(tmp
 
 
 def command(*words, **options):
-    """The command as a process; its address, if it is a server."""
+    """Starts the command ``anyfn rpc`` with the given arguments and returns its process."""
     path = os.pathsep.join([str(TESTS), *sys.path])
     line = [sys.executable, "-m", "anyfn", "rpc", *words]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **options)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Methods, constructors and settable fields of types that Rust code defines."""
+"""Tests of methods, constructors and settable fields of types that Rust code defines."""
 
 import gc
 import inspect
@@ -36,7 +36,7 @@ def test_the_constructor_is_a_function_of_the_type():
         Account("Ada", cent=3)
     with pytest.raises(TypeError, match=r"(?s)argument #0 when calling: `testing.Account.open\(.*Expected `str` but got `int`"):
         Account(1)
-    # What sets the fields does not ask the constructor.
+    # Construction from fields does not call the constructor.
     assert MAKE("testing.Account", "owner", "").owner == ""
 
 
@@ -61,7 +61,7 @@ def test_signatures_and_documentation():
     text = pydoc.plain(pydoc.render_doc(Account))
     for part in ("A bank account.", "Account(owner: str", "Adds cents", "Joins the names", "Arbitrary data of the account."):
         assert part in text, part
-    # A constructor that takes the fields.
+    # A constructor whose parameters are the fields.
     assert list(inspect.signature(Savings).parameters) == ["owner", "cents", "note", "others", "rate"]
     told = anyfn.type_info("testing.Account")
     assert {method.name: method.static for method in told.methods} == {

@@ -1,4 +1,4 @@
-"""Object types that Rust code defines: their fields and constructors, with no line of Python about them."""
+"""Tests of object types that Rust code defines, whose fields and constructors need no Python class."""
 
 import copy
 

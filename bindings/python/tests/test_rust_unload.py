@@ -1,4 +1,4 @@
-"""Types that a Rust plugin defines, when it is unmapped and loaded again, maybe from another file at another address."""
+"""Tests of types of a Rust plugin that is unmapped and loaded again, possibly from another file at another address."""
 
 import os
 import shutil

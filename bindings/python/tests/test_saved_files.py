@@ -1,4 +1,4 @@
-"""Files that were saved before: all of ``conformance/saved`` is loaded, for ever."""
+"""Tests that all files in ``conformance/saved``, which earlier versions have saved, can be loaded."""
 
 import json
 import math
@@ -149,12 +149,12 @@ def test_removed_field():
     renamed = json.loads(json.dumps(before["nodes"]).replace("saved.OldPoint", "saved.Point"))
     assert after["nodes"] == renamed
     assert after["metadata"]["anyfn"]["kept"] == {"5": {"color": "int"}, "8": {"color": "int"}}
-    # Loaded and saved once more, and read by the version that has the fields.
+    # The file is loaded and saved again, and then read by the version that has the fields.
     text = anyfn.save_json(anyfn.load_json(text))
     assert json.loads(text)["nodes"] == renamed
     done = subprocess.run([sys.executable, "-c", OLD], input=text.encode(), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
-    # The fields go with the object, and are not seen by others.
+    # The kept fields belong to one object and do not affect other objects.
     shapes[0].closed = False
     text = anyfn.save_json([shapes[0], Shape([], False)])
     assert text.count('"color":255') == text.count('"color"') - 1 == 1
@@ -168,7 +168,7 @@ def test_the_peers_file():
     assert list(values[:10]) == [None, True, 0, -(2**63), 2**70, 0.1, 1e300, math.inf, "", 'a\n"\\/\0é🦀']
     pair = values[-1]
     assert type(pair) is TestIntPair and (pair.a, pair.b) == (3, -4) and pair.same_as(values[-2])
-    # Saved in the form of the ABI it is the same text.
+    # Saving in the form of the ABI gives the same text.
     again = anyfn.get_global_func("ffi.ToJSONGraphString")(values, {"tvm_version": "0.27.0"})
     assert again == (FOLDER / "tvm-ffi-0.1.15.json").read_text(encoding="utf-8").rstrip("\n")
 
@@ -208,7 +208,7 @@ def test_a_field_twice():
     text = text_of({"points": 0, "closed": True}).replace('"closed": true', '"closed": true, "closed": false')
     with pytest.raises(ValueError, match=r"the same field twice, at nodes\[1\].data.closed"):
         anyfn.load_json(text)
-    # Under two names.
+    # Saved under two names.
     data = {"begin": 0, "start": 0, "end": 0, "label": 0}
     with pytest.raises(ValueError, match="the same field twice"):
         anyfn.load_json(text_of(data, "saved.Line"))

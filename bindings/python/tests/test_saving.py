@@ -1,4 +1,4 @@
-"""Saving and loading as JSON."""
+"""Tests of saving and loading values as JSON."""
 
 import gc
 import json
@@ -67,7 +67,7 @@ def test_values_come_back(value):
         again = from_text(text)
         assert repr(again) == repr(anyfn.convert(value))
         assert to_text(again, None) == to_text(value, None)
-        # It is JSON, but for the numbers that JSON does not have.
+        # The text is JSON, except for numbers that JSON cannot represent.
         json.loads(text)
     graph = to_graph(value, None)
     assert repr(from_graph(graph)) == repr(anyfn.convert(value))
@@ -101,7 +101,7 @@ def test_cycles_come_back():
     b["self"] = b
     again = anyfn.load_json(anyfn.save_json(a))
     assert again[1]["a"].same_as(again) and again[1]["self"].same_as(again[1])
-    # Not in the form that others read.
+    # The form that other runtimes read does not support cycles.
     with pytest.raises(ValueError, match=r"Cycle detected during serialization: a List contains itself, at root\[1\]\["):
         to_text(a, None)
     for value in (a, again):
@@ -135,7 +135,7 @@ def test_a_million_deep():
     again = anyfn.load_json(text)
     assert anyfn.save_json(again) == text
     assert stringify(parse("[" * depth + "]" * depth), None) == "[" * depth + "]" * depth
-    # A cycle of that length, and one that is deep at its end.
+    # A long cycle, and a cycle with a deep value at its end.
     ring = first = anyfn.List([])
     for _ in range(depth // 10):
         ring = anyfn.List([ring])
@@ -229,7 +229,7 @@ def test_bad_files(text, error, message):
 def test_nodes_may_come_in_any_order():
     array = {"type": "ffi.Array", "data": [2, 1]}
     text = nodes_text(array, {"type": "ffi.List", "data": [0]}, {"type": "int", "data": 7}, {"type": "nope"}, root=0)
-    # The list holds the array that holds it; the last node is not needed.
+    # The list contains the array that contains the list; the last node is not used.
     again = anyfn.load_json(text)
     assert again[0] == 7 and again[1][0].same_as(again)
     again[1].clear()
@@ -389,7 +389,7 @@ def test_what_cannot_be_pickled():
 
 
 def test_the_guide():
-    """``docs/saving.md``, run line by line."""
+    """Runs ``docs/saving.md`` block by block."""
     root = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
     text = (root / "docs/saving.md").read_text(encoding="utf-8")
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
@@ -412,7 +412,7 @@ def test_a_million_objects_deep():
 
 
 def test_other_threads_go_on_while_a_graph_is_saved():
-    """A List that changes meanwhile is saved as it was at some moment."""
+    """Checks that a List which changes while it is saved is saved in a state that it had at some moment."""
     shared = anyfn.List(list(range(1000)))
     stop = threading.Event()
 

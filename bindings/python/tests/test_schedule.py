@@ -1,4 +1,4 @@
-"""Schedules: steps, what they refuse, and random ones, whose functions give what they gave before."""
+"""Tests of schedules: steps, rejected steps, and random schedules, which must not change the results of a function."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def epilogue(n, m, k):
 
 
 def blur(n, m, _):
-    """Rows, then columns; what is outside counts as 0."""
+    """Returns a filter over rows and then columns, in which elements outside of the image count as 0."""
     a = te.placeholder((n, m), name="A")
     b = te.compute((n, m + 2), lambda i, j: tir.select((j >= 1) & (j <= m), a[i, j - 1] * 2, 0.0), name="B")
     c = te.compute((n, m), lambda i, j: b[i, j] + b[i, j + 1] + b[i, j + 2], name="C")
@@ -70,7 +70,7 @@ def blur(n, m, _):
 
 
 def conv(n, m, k):
-    """Windows of a sum of two tensors."""
+    """Returns a reduction over windows of a computed tensor."""
     size = min(k, 3)
     a, w = te.placeholder((n + 2, m + 2), name="A"), te.placeholder((3, size), name="W")
     p = te.compute((n + 2, m + 2), lambda i, j: a[i, j] + i - j, name="P")
@@ -87,7 +87,7 @@ def conv(n, m, k):
 
 
 def rows(n, m, _):
-    """As softmax, of integers."""
+    """Returns a function of integers with the structure of a softmax."""
     a = te.placeholder((n, m), name="A")
     k, l = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="l")
     b = te.compute((n,), lambda i: te.max(a[i, k], axis=k), name="B")
@@ -103,7 +103,7 @@ def rows(n, m, _):
 
 
 def gathered(n, _, k):
-    """Elements whose places are data."""
+    """Returns a function that reads elements at indices that are data."""
     a, p = te.placeholder((n,), name="A"), te.placeholder((k,), name="P", dtype="int32")
     b = te.compute((k,), lambda i: a[p[i]] + 1, name="B")
     c = te.compute((k,), lambda i: b[i] * 2, name="C")
@@ -111,7 +111,7 @@ def gathered(n, _, k):
 
 
 def layout(choose):
-    """A random layout, padded or not."""
+    """Returns a random layout, with or without padding."""
     a, b = choose.choice([2, 3, 8]), choose.choice([4, 5, 16])
     maps = {
         1: [lambda i: [i // a, i % a], lambda i: [i % b, i // b]],
@@ -127,7 +127,7 @@ def layout(choose):
 
 
 def step(schedule, blocks, choose):
-    """Tries one step; gives whether it was done."""
+    """Tries one random step and returns true if the schedule accepted it."""
     block = choose.choice(blocks)
     loops = schedule.get_loops(block)
     some = [choose.choice(loops) for _ in range(choose.randint(1, 3))]
@@ -171,14 +171,14 @@ def test_random_schedules_change_nothing(seed):
     done = sum(step(schedule, blocks, choose) for _ in range(20))
     numbers = np.random.default_rng(seed)
     arrays = [numbers.integers(-8, 8, s).astype("float32") for s in shapes]
-    # The interpreter checks that nothing is read that was not written, and that every place is there.
+    # The interpreter checks that only initialised elements are read and that all indices are in bounds.
     out = np.full(shape, np.nan, "float32")
     tir.interpret(schedule.func(), *arrays, out)
     assert (out == expected(*arrays)).all(), f"{done} steps, interpreted\n{schedule.trace()}\n{schedule}"
     out[:] = np.nan
     anyfn.build(schedule.func())["main"](*arrays, out)
     assert (out == expected(*arrays)).all(), f"{done} steps\n{schedule.trace()}\n{schedule}"
-    # The steps do the same again.
+    # Replaying the trace gives the same schedule.
     assert str(tir.Schedule.replay(func, schedule.trace())) == str(schedule)
     saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
     assert str(tir.Schedule.replay(func, saved)) == str(schedule)
@@ -240,7 +240,7 @@ def test_what_is_refused(refused, text):
 
 
 def run(schedule, arrays, shape):
-    """What the function gives; the buffer of the result is wrong before."""
+    """Returns the result of the function. The result buffer is filled with NaN before the call."""
     out = np.full(shape, np.nan, "float32")
     anyfn.build(schedule.func())["main"](*arrays, out)
     return out
@@ -274,7 +274,7 @@ def test_copies_with_another_layout():
     assert (run(schedule, arrays, shape) == expected(*arrays)).all()
     saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
     assert str(tir.Schedule.replay(func, saved)) == text
-    # What the program says is what was done.
+    # Running the printed trace as a program gives the same schedule.
     names = {"sch": tir.Schedule(func)}
     exec(str(schedule.trace()), names)
     assert str(names["sch"]) == text
@@ -419,7 +419,7 @@ def test_padded_axes_read_the_nearest_element():
     assert "A[min(v_i0, 12), v_k]" in str(schedule)
     arrays = ints(shapes)
     assert (run(schedule, arrays, shape) == expected(*arrays)).all()
-    # The last tile has 5 rows, which is known where the loop is written out.
+    # The last tile has 5 rows, which is known when the loop is unrolled.
     text = str(anyfn.lower(schedule.func()))
     assert "min(5, " not in text and "if io" not in text and text.count("D[") == 8 and text.count("if i0_0 < 1") == 3
 
@@ -443,14 +443,14 @@ def test_padded_axes_read_nothing_that_is_not_written():
     c = te.compute((n,), lambda i: b[n - 1 - i] + b[i], name="C")
     d = te.compute((n,), lambda i: c[i] + 1, name="D")
     schedule = tir.Schedule(te.create_prim_func([a, d]))
-    # Room for 16 elements, of which 13 are written.
+    # The buffer has 16 elements, of which 13 are written.
     schedule.transform_layout("B", "B", lambda i: [i // 8, i % 8])
     schedule.pad_axes("C", [8])
     assert "B[min(v_i0_1, 12) // 8, min(v_i0_1, 12) % 8]" in str(schedule)
     x = np.arange(n, dtype="int32")
     expected = x[::-1] * 10 + x * 10 + 1
     out = np.zeros(n, "int32")
-    # Refuses to read what was not written.
+    # The interpreter rejects reads of elements that were not written.
     tir.interpret(schedule.func(), x, out)
     assert (out == expected).all()
     out[:] = 0
@@ -459,7 +459,7 @@ def test_padded_axes_read_nothing_that_is_not_written():
 
 
 def tiled(func, out, is_reverse):
-    """A product in tiles of 8 x 32 from padded panels, as a tuned library does it."""
+    """Returns a matrix product in tiles of 8 x 32 over padded panels, as in a tuned library."""
     schedule = tir.Schedule(func)
     b, a = schedule.cache_read("C", "B"), schedule.cache_read("C", "A")
     schedule.transform_layout(b, b, lambda k, j: [j // 32, k, j % 32], pad=0)
@@ -496,7 +496,7 @@ def tiled(func, out, is_reverse):
 def test_products_in_tiles(make, out, is_reverse, size):
     func, shapes, shape, expected, _ = make(*size)
     schedule = tiled(func, out, is_reverse)
-    # The product itself has no condition, nor have the copies: only what goes out to the result.
+    # Only the write of the result has a condition; the product and the copies have none.
     conditions = [line for line in str(schedule).splitlines() if "where(" in line]
     assert len(conditions) == (0 if size == (16, 64, 5) else 1)
     arrays = ints(shapes)
@@ -520,7 +520,7 @@ def test_products_of_any_size_in_tiles(is_reverse):
 
 
 def pieces(n=6, m=8):
-    """What is made in three steps, the second of them on other axes."""
+    """Returns a function of three stages, the second of which has another order of axes."""
     a, b = te.placeholder((n, m), name="A"), te.placeholder((m,), name="B")
     c = te.compute((n, m), lambda i, j: a[i, j] * 2, name="C")
     d = te.compute((m, n), lambda j, i: c[i, j] + b[j] * c[i, j], name="D")
@@ -563,7 +563,7 @@ def test_a_copy_is_put_back():
 
 
 def reads_late():
-    """The last block reads what is set between the first one and it."""
+    """Returns a function whose last block reads the results of both previous blocks."""
     a = te.placeholder((8,), name="A")
     c = te.compute((8,), lambda i: a[i] + 1, name="C")
     d = te.compute((8,), lambda i: a[i] + 2, name="D")
@@ -571,7 +571,7 @@ def reads_late():
 
 
 def halves():
-    """Only a part of what is set is read."""
+    """Returns a function that reads only a part of a computed tensor."""
     a = te.placeholder((8,), name="A")
     c = te.compute((8,), lambda i: a[i] + 1, name="C")
     return [te.create_prim_func([a, te.compute((4,), lambda i: c[i] * 2, name="E")])]
@@ -610,7 +610,7 @@ def decomposed(s):
 
 
 def inlined_from_afar(s):
-    """What is computed in a loop for `C` cannot be used elsewhere."""
+    """Inlines block `C` after block `B` was moved into a loop of `C`, which the schedule must reject."""
     s.compute_at("B", s.get_loops("C")[0])
     s.compute_inline("C")
 

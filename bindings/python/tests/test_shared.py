@@ -1,4 +1,4 @@
-"""Expressions in which values stand in many places: few nodes, but as a tree far too many to be gone through."""
+"""Tests of expressions with shared subexpressions: graphs of few nodes that would be huge as trees."""
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ def again_and_again(step, first):
 
 
 STEPS = {
-    # Three places of each value: 3 ** 40 as a tree.
+    # Each value is used three times, which gives 3 ** 40 nodes as a tree.
     "arithmetic": (lambda x: (x * x + x) * 0.25, lambda x: (x * x + x) * np.float32(0.25)),
-    # Conditions decide, and are made of what they decide about.
+    # The conditions depend on the values that they select.
     "choices": (lambda x: tir.select(x > 0.5, x - 0.25, x * 2.0 + x), lambda x: np.where(x > 0.5, x - np.float32(0.25), x * 2 + x)),
     "logic": (
         lambda x: tir.select((x > 0.25) & (x * x < 4.0), x * 0.5, x + 0.125),
@@ -48,7 +48,7 @@ def test_forty_levels(name):
     out = np.zeros(N, "float32")
     tir.interpret(func, given, out)
     np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-5)
-    # Vectors, although there are variables in the loop.
+    # The loop is vectorized although it contains variables.
     assert "f32x" in anyfn.source(func)
 
 
@@ -64,7 +64,7 @@ def test_sums_of_large_values():
 
 
 def test_integers():
-    """Every number modulo 2 ** 32, in any order."""
+    """Checks integer expressions, whose values are computed modulo 2 ** 32 in any order."""
     x = te.placeholder((N,), "int32", name="x")
     y = te.compute((N,), lambda i: again_and_again(lambda v: v * v + v, x[i]), name="y")
     given = np.arange(N, dtype="int32")
@@ -74,12 +74,12 @@ def test_integers():
 
 
 def test_what_may_not_be_there_is_not_read():
-    """The neighbour stands in many places, all behind the condition that there is one."""
+    """Checks that a neighbour that occurs many times in an expression is read only if it exists."""
     x = te.placeholder((N,), name="x")
 
     def value(i):
         neighbour = x[i - 1]
-        # So few levels are not too many as a tree.
+        # As a tree, so few levels are not too large.
         for _ in range(6):
             neighbour = (neighbour * neighbour + neighbour) * 0.25
         return tir.select(i > 0, neighbour, 0.0)

@@ -1,4 +1,4 @@
-"""Named arguments, defaults, and what functions tell of themselves."""
+"""Tests of named arguments, defaults, and the metadata of functions."""
 
 import copy
 import ctypes
@@ -150,7 +150,7 @@ def test_a_signature_that_cannot_be_read():
     for name, function in ((b"__tvm_ffi_odd_signature", call), (b"__tvm_ffi__metadata_odd_signature", metadata)):
         assert runtime.TVMFFIEnvModRegisterSystemLibSymbol(name, ctypes.cast(function, ctypes.c_void_p)) == 0
     odd = anyfn.system_lib("")["odd_signature"]
-    # The process keeps these symbols.
+    # The runtime keeps these symbols for the lifetime of the process.
     test_a_signature_that_cannot_be_read.kept = call, metadata
     assert odd.signature == "{oops"
     assert odd(1) is None
@@ -331,7 +331,7 @@ def test_inspect_signature(defaults):
     assert signature.bind(1, s="y").arguments["s"] == "y"
     assert inspect.signature(anyfn.testing.saxpy).parameters["x"].annotation is anyfn.Tensor
     assert str(inspect.signature(anyfn.testing.nop)).startswith("(*args)")
-    # Names are not known: the parameters have places only.
+    # The names are unknown, so the parameters are positional only.
     inner = anyfn.get_global_func("ffi.FunctionListGlobalNamesFunctor")()
     assert str(inspect.signature(inner)) == "(arg0: int, /) -> Any"
 
@@ -428,7 +428,7 @@ def test_weak_references():
 
 def test_attributes_in_a_cycle_are_collected():
     def model():
-        """Knows the function that stands for it."""
+        """Refers to the function object that wraps this function."""
         return packed
 
     packed = functools.update_wrapper(anyfn.get_global_func("testing.echo"), model)

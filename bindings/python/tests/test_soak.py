@@ -1,6 +1,6 @@
-"""Every argument type, both ways, many times: memory stays flat, counts of references stay exact, nothing is left.
+"""Passes arguments of every type in both directions many times, and checks that memory and reference counts do not grow.
 
-A *round* passes each value through each of the ways below and is a known number of calls. The short run is part of the
+A *round* passes each value through each kind of call below and makes a known number of calls. The short run is part of the
 tests; the long one (``-m soak``) makes ten million calls.
 """
 
@@ -23,7 +23,7 @@ RELEASED.releases_gil = True
 
 
 class Foreign:
-    """An array of another framework, which knows DLPack only."""
+    """An array of another framework that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -52,7 +52,7 @@ def fail():
 
 
 def values():
-    """One of each kind that goes to native code and comes back, by name."""
+    """Returns one value of each kind that is passed to native code and back, by name."""
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     point = anyfn.testing.make_point(1.0, 2.0)
     native = anyfn.testing.make_adder(3)
@@ -104,7 +104,7 @@ def values():
 
 
 def rounds(of, count):
-    """Passes each value through each way, `count` times; gives the number of native calls made."""
+    """Passes each value through each kind of call ``count`` times, and returns the number of native calls."""
     items = list(of.values())
     strided, point = of["array"], of["object"]
     sleep_free = anyfn.get_global_func("testing.call_n_with")
@@ -121,12 +121,12 @@ def rounds(of, count):
             RELEASED(value)
             APPLY(own_function, value)
         calls += 5 * len(items)
-        # Together, more than the stack holds, and through a loop of native code.
+        # All values together, which exceed the space on the stack, and through a loop in native code.
         NOP(*items)
         sleep_free(own_function, 3, *items[:8])
         APPLY(own_function, *items)
         calls += 7
-        # Typed, refused, raised.
+        # Typed arguments, rejected arguments, and errors.
         add(1, 2)
         add(1, b=2)
         add(b=1, a=2)
@@ -146,7 +146,7 @@ def rounds(of, count):
         except TypeError:
             pass
         calls += 1
-        # Kept beyond the call.
+        # A callback that native code stores beyond the call.
         target = Opaque()
         keep(lambda: target)
         drop()
@@ -155,23 +155,23 @@ def rounds(of, count):
 
 
 def references(of):
-    """How often each value is referred to, in Python and natively."""
+    """Returns the reference counts of each value, in Python and natively."""
     gc.collect()
     native = {name: core.use_count(value) for name, value in of.items() if isinstance(value, anyfn.Object)}
     return {name: sys.getrefcount(value) for name, value in of.items()}, native
 
 
 def soak(calls_wanted, limit_kib):
-    """A warm-up of a tenth, then the rest: nothing may have grown between the two."""
+    """Runs a warm-up of a tenth of the calls, then the rest, and checks that nothing has grown in between."""
     of = values()
     per_round = rounds(of, 3) // 3
-    # What is made once: classes of kinds of errors, caches, interned names.
+    # Objects that are created once: exception classes of kinds, caches, interned names.
     rounds(of, max(10, calls_wanted // per_round // 10))
     counts, native = references(of)
     objects, memory = anyfn.testing.live_objects(), memory_kib()
     made = rounds(of, calls_wanted // per_round)
     after, native_after = references(of)
-    # Ints that Python shares, and None, are referred to from everywhere.
+    # None and the ints that Python shares have references from everywhere.
     shared = {"small int", "None", "bool", "class", "builtin function"}
     assert {n: c for n, c in after.items() if n not in shared} == {n: c for n, c in counts.items() if n not in shared}
     assert native_after == native
@@ -193,7 +193,7 @@ def test_ten_million_calls_of_every_type():
 
 
 def test_the_ledger_sees_each_kind():
-    """What is held is counted under its type, and is gone when it is released."""
+    """Checks that a live object is counted under its type, and no longer after its release."""
     array = np.ones(4, np.float32)
     kinds = {
         "ffi.String": lambda: anyfn.convert(["a text that is long enough"]),
@@ -214,7 +214,7 @@ def test_the_ledger_sees_each_kind():
     if set(before) == {"<all types>"}:
         kinds = dict.fromkeys(["<all types>"], kinds["testing.Point"])
     for key, make in kinds.items():
-        # Also what the first use makes and keeps.
+        # Includes objects that are created at the first use and kept.
         make()
         gc.collect()
         before = anyfn.testing.live_objects()

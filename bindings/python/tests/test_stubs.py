@@ -1,4 +1,4 @@
-"""``anyfn stubs``: what it writes, what it refuses; and listing the functions of a module."""
+"""Tests of ``anyfn stubs``, its output and its errors, and of listing the functions of a module."""
 
 import ast
 import importlib
@@ -18,7 +18,7 @@ LIBRARY = anyfn.testing._LIBRARY
 
 @pytest.fixture
 def stubs(capsys):
-    """Runs ``anyfn stubs``: exit code, output, error output."""
+    """Returns a function that runs ``anyfn stubs`` and returns its exit code, output and error output."""
 
     def run(*args):
         try:
@@ -33,7 +33,7 @@ def stubs(capsys):
 
 @pytest.fixture
 def register():
-    """Registers functions for one test."""
+    """Returns a function that registers global functions until the end of the test."""
     names = []
 
     def register(name, f=lambda: None):
@@ -46,7 +46,7 @@ def register():
 
 
 def signature(params=None, result="Any", **more):
-    """A signature as JSON."""
+    """Returns a signature as JSON."""
     schema = {"type": "ffi.Function"}
     if params is not None:
         schema["named_args"] = {"return": [typed(result)], "params": [typed(param) for param in params]}
@@ -88,7 +88,7 @@ def test_a_module_lists_its_functions():
         (signature(["bool"], "ffi.String", arg_names=["x"]), "(x: bool) -> str"),
         (signature(["bool"], arg_names=["x", "y"]), "(arg0: bool, /) -> Any"),
         (signature(["bool", "bool"], arg_names=["x", "x"]), "(arg0: bool, arg1: bool, /) -> Any"),
-        # Names that are none in Python: what stands in front of them cannot be named either.
+        # Names that are not Python names; the parameters before them must be positional-only, too.
         (signature(["bool"] * 3, arg_names=["x", "in", "y"]), "(x: bool, in_: bool, /, y: bool) -> Any"),
         (signature(["bool"] * 2, arg_names=["a b", "a_b"]), "(a_b_: bool, /, a_b: bool) -> Any"),
         (signature(["int"] * 2, arg_names=["a", "b"], arg_defaults={"b": 2}), "(a: IntLike, b: IntLike = 2) -> Any"),
@@ -111,7 +111,7 @@ def test_a_module_lists_its_functions():
          "(arg0: Mapping[Any, Any], arg1: Mapping[int, IntLike], /) -> Map[Any, Any]"),
         (signature(["DLTensor*", "ffi.Function"], "ffi.Function"),
          "(arg0: TensorLike, arg1: Callable[..., Any], /) -> PackedFunc"),
-        # As other clients of the ABI write it: the result, then the arguments.
+        # The form that other clients of the ABI write: the result, followed by the arguments.
         (json.dumps({"type_schema": json.dumps({"type": "ffi.Function", "args": [typed("int"), typed("bool")]})}),
          "(arg0: bool, /) -> int"),
     ],
@@ -161,7 +161,7 @@ def test_docs_are_what_the_functions_tell():
 
 
 def test_strange_names_and_texts(register, tmp_path):
-    """Whatever functions are called and tell, what is written is Python."""
+    """Checks that stubs are valid Python for functions with arbitrary names and documentation."""
     strange = [
         '"""', "\\", "a\nb", "x\u00b2", "\u00b2", "1", "", " ", "\u4e2d\u6587",
         "None", "print", "def", "a\0b", "\U0001f600",
@@ -219,7 +219,7 @@ def test_a_module_for_a_library(tmp_path, run_python):
     assert out.split() == ["sample_api.pyi", "sample_api.py"]
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sample_api; print(sample_api.add_one(1))"
     assert run_python(program) == "2\n"
-    # The registry's functions, from a process that has not loaded the library.
+    # The functions of the registry, from a process that has not loaded the library.
     more = "'--load', 'build/sample.so', '--prefix', 'testing.', '-o', 'out', '--runtime'"
     assert "testing.pyi" in run_python(begin + f"['stubs', 'registry', {more}])")
     program = f"import sys; sys.path.insert(0, {str(tmp_path / 'out')!r}); import testing; print(testing.add_i64(1, 2))"

@@ -1,4 +1,4 @@
-"""What the tests need of the way they are started."""
+"""Tests of the environment in which the test suite was started."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Targets: what they find out, what is no target, and code for other machines, run by an emulator."""
+"""Tests of targets: detected properties, invalid targets, and code for other architectures, which an emulator runs."""
 
 import os
 import shutil
@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
 
 
 def on_another_machine(tmp_path, target, cc, emulator, few=()):
-    """What a program prints that runs there and calls a function that was compiled here."""
+    """Builds a matrix product for another architecture and runs it under an emulator. Returns the module and the output."""
     for tool in (cc, emulator[0]):
         if not shutil.which(tool):
             pytest.skip(f"there is no {tool}")

@@ -1,4 +1,4 @@
-"""Tensor expressions: described, printed, rewritten by passes in Python, built, called."""
+"""Tests of tensor expressions: construction, printing, rewriting by Python passes, building and calling."""
 
 import os
 import re
@@ -311,7 +311,7 @@ class TestFunctions:
 
 
 def test_the_page(capsys, tmp_path, monkeypatch):
-    """``docs/compiler.md``, its samples run one after the other."""
+    """Runs the samples of ``docs/compiler.md`` in order."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
     names = {}

@@ -1,4 +1,4 @@
-"""Tensors: made, seen otherwise, copied between devices, read and printed."""
+"""Tests of tensors: creation, views, copies between devices, reading and printing."""
 
 import concurrent.futures
 import copy
@@ -107,7 +107,7 @@ def test_streams(null):
         assert current(device) == 0
     with pytest.raises(ValueError, match="expected a stream of cpu:0"):
         anyfn.Stream("cpu").wait_for(anyfn.Stream(null))
-    # What was current is kept: without its object, and for each thread that has entered.
+    # The current stream stays valid, even if its object is released, and for each thread that has entered it.
     outer = anyfn.Stream(null)
     number = outer.handle
     anyfn.get_global_func("runtime.Device_SetStream")(null, number)
@@ -122,7 +122,7 @@ def test_streams(null):
     assert current(null) == number
     anyfn.get_global_func("runtime.Device_StreamSync")(null, 0)
     anyfn.get_global_func("runtime.Device_SetStream")(null, 0)
-    # Numbers of streams that are gone or never were.
+    # Numbers of streams that were destroyed or never existed.
     for name in ("StreamFree", "SetStream", "StreamSync"):
         with pytest.raises(ValueError, match="is no stream of cpu:0 that is alive"):
             anyfn.get_global_func("runtime.Device_" + name)(anyfn.cpu(), 12345)
@@ -351,7 +351,7 @@ def test_indices_are_those_of_numpy(index, shape, device):
     if device == "cpu:0":
         assert np.array_equal(part.numpy(), expected)
         assert np.shares_memory(part.numpy(), tensor.numpy()) == (part.size > 0)
-    # Through a part, exactly its elements are written.
+    # Writing to a part writes exactly the elements of the part.
     part[...] = -1
     plain[index] = -1
     assert tensor.tolist() == plain.tolist()
@@ -435,7 +435,7 @@ def test_reshape_keeps_strides_or_says_no():
             seen = tensor.reshape(parts)
         except ValueError as error:
             assert "make it contiguous first" in str(error)
-            # NumPy finds no view either.
+            # NumPy cannot make a view either.
             assert not np.shares_memory(plain.reshape(parts), plain)
             continue
         views += 1
@@ -453,11 +453,11 @@ def test_views_outside_are_refused(device):
             tensor.as_strided(*arguments)
     with pytest.raises(ValueError, match="expected 2 strides"):
         tensor.as_strided((2, 2), (1,))
-    # A part does not reach what is around it.
+    # A view of a part cannot reach the memory around the part.
     with pytest.raises(ValueError, match="reaches from byte"):
         tensor[1:3].as_strided((13,))
     assert tensor[1:3].as_strided((12,)).tolist() == list(range(6, 18))
-    # Nor does a view of a view that shows nothing.
+    # Nor can a view of an empty view.
     with pytest.raises(ValueError, match="reaches from byte"):
         tensor[2:2].as_strided((1,))
 
@@ -714,7 +714,7 @@ def test_text_of_several_dimensions(null):
 
 def test_text_of_what_cannot_be_read():
     class Elsewhere:
-        """An array on a device that has no driver here."""
+        """An array on a device without a driver in this process."""
 
         def __dlpack_device__(self):
             return (2, 0)
@@ -736,7 +736,7 @@ def test_repr_is_made_again():
 
 
 def test_the_page():
-    """``docs/tensors.md``, run line by line."""
+    """Runs ``docs/tensors.md`` block by block."""
     root = pathlib.Path(os.environ.get("ANYFN_ROOT", pathlib.Path(__file__).resolve().parents[3]))
     text = (root / "docs/tensors.md").read_text(encoding="utf-8")
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
@@ -747,7 +747,7 @@ def test_the_page():
 
 
 def test_arguments_that_make_no_sense():
-    """Every function on tensors and devices gives a result or an error, whatever it gets."""
+    """Checks that every function on tensors and devices returns a result or raises an error for any arguments."""
     null = anyfn.testing.null_device()
     rng = random.Random(11)
     frozen = np.arange(4)
@@ -768,7 +768,7 @@ def test_arguments_that_make_no_sense():
     others = [None, True, 1.5, math.nan, "float32", "x" * 300, b"1234", "no such", object(), {}, anyfn.cuda(), null]
     others += [anyfn.cpu(), anyfn.device(99, 3), anyfn.dtype("int4"), anyfn.dtype("void"), np.arange(6), frozen, np.zeros(2, ">i4")]
     pools = [tensors, shapes, ints, others]
-    # These believe the address that they get.
+    # These functions do not check the address that they receive.
     unchecked = {"runtime.TVMTensorCopyFromBytes", "runtime.TVMTensorCopyToBytes", "anyfn.device_leave_stream"}
     begins = ("anyfn.tensor_", "anyfn.device_", "runtime.TVMTensor", "runtime.Device_", "runtime.GetDeviceAttr", "__tvm_set_device")
     names = [name for name in anyfn.list_global_func_names() if name.startswith(begins) and name not in unchecked]
@@ -778,7 +778,7 @@ def test_arguments_that_make_no_sense():
         function = anyfn.get_global_func(rng.choice(names))
         arguments = [rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 4))]
         if "tensor_empty" in function.__name__ or "zeros" in function.__name__ or "full" in function.__name__:
-            # Much memory is not nonsense.
+            # Large allocations are not an error.
             arguments[:1] = [rng.choice([shape for shape in shapes if math.prod(shape) < 10**6 or math.prod(shape) > 2**50])]
         try:
             function(*arguments)

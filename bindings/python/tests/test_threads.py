@@ -1,4 +1,4 @@
-"""Loops that are bound to the thread axes of a device, and memory that the threads of a block share."""
+"""Tests of loops that are bound to thread axes of a device, and of memory that the threads of a block share."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from anyfn import tir
 
 
 def reverse():
-    """Reverses each row of a matrix in shared memory, which each block of threads has for itself."""
+    """Returns a function that reverses each row of a matrix through the shared memory of a block of threads."""
     return tir.parse(
         """
         def reverse(A: Buffer((n, 64), float32), B: Buffer((n, 64), float32)):

@@ -1,4 +1,4 @@
-"""``time_evaluator``: what a call takes."""
+"""Tests of ``time_evaluator``, which measures the time of calls."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
 def spin(seconds):
-    """Takes this long, whatever else runs."""
+    """Runs for at least the given time, regardless of the load of the machine."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
@@ -44,9 +44,9 @@ def test_it_agrees_with_a_measurement_from_outside():
     start = time.perf_counter()
     timing = evaluator(1)
     whole = time.perf_counter() - start
-    # All calls, the one to warm up included, lie within what the clock of Python says.
+    # The time of all calls, including the warm-up call, is within the time that Python's clock measures.
     assert 0 < timing.mean * 200_000 <= whole
-    # And little else does. Others may run between the two clocks, but not always.
+    # The calls take most of that time. Other processes may run between the two clocks, but not always.
     shares = []
     for _ in range(10):
         start = time.perf_counter()
@@ -167,7 +167,7 @@ def test_a_cancelled_call_ends_a_measurement():
         evaluator = anyfn.testing.echo.time_evaluator(min_repeat_ms=60_000)
         with pytest.raises((asyncio.TimeoutError, TimeoutError)):
             await evaluator.call_async(1, timeout=0.2)
-        # The threads are free again.
+        # The threads are idle again.
         quick = anyfn.testing.echo.time_evaluator(number=1)
         return await asyncio.gather(*[quick.call_async(1) for _ in range(40)])
 
@@ -188,7 +188,7 @@ def test_other_threads_run_during_a_measurement():
     assert evaluator.releases_gil and not anyfn.time_evaluator(spin).releases_gil
     other = threading.Thread(target=count)
     other.start()
-    # Ended by the other thread, when it has run.
+    # The measurement is ended by the other thread when it has run.
     with pytest.raises(KeyboardInterrupt):
         evaluator(1)
     assert len(counted) == 10
@@ -203,7 +203,7 @@ def test_the_evaluator_that_other_runtimes_have():
 
 
 def test_the_guide(tmp_path, monkeypatch):
-    """``docs/timing.md``, run line by line."""
+    """Runs ``docs/timing.md`` block by block."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/timing.md").read_text(encoding="utf-8")
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Passes in Python, and pipelines that are listed, changed, watched, timed and printed."""
+"""Tests of passes in Python, and of pipelines that are listed, changed, observed, timed and printed."""
 
 import ctypes
 import os
@@ -278,7 +278,7 @@ def test_scheduling_is_done_by_passes():
 
 
 def rows(n=33):
-    """A function with a parallel loop, and its arguments."""
+    """Returns a function with a parallel loop, and its arguments."""
     func = tir.parse(
         """
         def f(A: Buffer((n, 8), float32), B: Buffer((n, 8), float32)):
@@ -350,7 +350,7 @@ def test_a_function_without_a_packed_entry_is_a_plain_function_of_c(tmp_path):
 
 
 def break_it(func):
-    """Reads a buffer that nobody has defined."""
+    """Replaces reads by reads of an undefined buffer."""
     stranger = tir.decl_buffer((8,), name="stranger")
     return anyfn.structural_map(func, (tir.BufferLoad, lambda node: stranger[node.indices[0]]))
 
@@ -383,7 +383,7 @@ def test_a_pipeline_in_itself_is_an_error():
 
 
 def test_the_guide():
-    """``docs/passes.md``, its samples run one after the other."""
+    """Runs the samples of ``docs/passes.md`` in order."""
     text = (ROOT / "docs/passes.md").read_text(encoding="utf-8")
     names = {}
     samples = re.findall(r"```python\n(.*?)```", text, re.S)

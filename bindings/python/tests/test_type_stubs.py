@@ -1,4 +1,4 @@
-"""``anyfn stubs types``: classes for native types, which mypy reads as it reads classes of Python."""
+"""Tests of ``anyfn stubs types``, which writes stubs of native types that mypy reads like Python classes."""
 
 import ast
 import importlib
@@ -43,7 +43,7 @@ class Config(anyfn.Object):
     hidden: int = anyfn.field(default=0, init=False)
 
 
-# As if no class could be imported: the stubs are all that a checker sees.
+# As if no class could be imported: a type checker sees only the stubs.
 @pytest.fixture
 def files(tmp_path):
     assert main(["stubs", "types", "--prefix", "stubbed.", "-o", str(tmp_path), "--runtime"]) == 0

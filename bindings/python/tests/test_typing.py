@@ -1,4 +1,4 @@
-"""The types of the package and of generated stubs, by mypy: one run for all programs."""
+"""Tests of the type annotations of the package and of generated stubs, in one run of mypy over all programs."""
 
 import importlib.util
 import json
@@ -21,7 +21,7 @@ TYPED = Path(__file__).parent / "typed"
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 LIBRARY = anyfn.testing._LIBRARY
 
-# What mypy finds does not depend on the interpreter: it need not look at each installed wheel as well.
+# The result of mypy does not depend on the interpreter, so it need not check each installed wheel.
 NO_MYPY = importlib.util.find_spec("mypy") is None or "ANYFN_WHEEL" in os.environ
 needs_mypy = pytest.mark.skipif(NO_MYPY, reason="mypy is not installed, or has looked at the sources")
 
@@ -35,7 +35,7 @@ def python_function(f):
 
 @python_function
 def repeat(text: str, times: int = 2) -> str:
-    """The text several times."""
+    """Returns the text repeated several times."""
     return text * times
 
 
@@ -56,7 +56,7 @@ def halves(x: float, y=None) -> "list[float]":
 
 @pytest.fixture(scope="session")
 def generated(tmp_path_factory):
-    """The folder with the package ``generated``: stubs of the sample functions, and of Python functions."""
+    """Returns the folder with the package ``generated``: stubs of the sample functions, and of Python functions."""
     folder = tmp_path_factory.mktemp("typing")
     out = folder / "generated"
     out.mkdir()
@@ -65,7 +65,7 @@ def generated(tmp_path_factory):
         anyfn.register_func(name, f, override=True)
     for prefix in ("testing.", "python."):
         assert main(["stubs", "registry", "--prefix", prefix, "-o", str(out)]) == 0
-    # All functions at once, nested names included.
+    # Stubs of all functions, including nested names.
     assert main(["stubs", "registry", "-o", str(out / "everything")]) == 0
     assert main(["stubs", "module", LIBRARY, "-o", str(out / "library_api.pyi")]) == 0
     for name in PYTHON_FUNCTIONS:
@@ -74,7 +74,7 @@ def generated(tmp_path_factory):
 
 
 def run_mypy(*args, cwd):
-    """Runs a module of mypy; what it prints."""
+    """Runs a module of mypy and returns its output."""
     path = os.pathsep.join([str(PACKAGE.parent), str(cwd)])
     environment = {**os.environ, "MYPYPATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-m", *args], cwd=cwd, env=environment, capture_output=True, text=True)
@@ -84,13 +84,13 @@ def run_mypy(*args, cwd):
 
 @pytest.fixture(scope="session")
 def errors(generated):
-    """What mypy finds: errors by file name and line."""
+    """Returns the errors that mypy reports, by file name and line."""
     folder = generated.parent
     for name in ("tour.py", "uses_stubs.py", "mistakes.py"):
         (folder / name).write_text((TYPED / name).read_text(encoding="utf-8"), encoding="utf-8")
     lines = [agreement.PRELUDE, *(call.text + "\n" for call in agreement.calls())]
     (folder / "samples.py").write_text("".join(lines), encoding="utf-8")
-    # A file of its own, so that no other settings are found.
+    # A separate configuration file, so that no other settings are found.
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\nextra_checks = True\nwarn_unreachable = True\n")
     arguments = ["--output", "json", "--cache-dir", str(ROOT / "target" / "mypy")]
     files = [str(PACKAGE), str(generated), "tour.py", "uses_stubs.py", "mistakes.py", "samples.py"]
@@ -106,7 +106,7 @@ def errors(generated):
 
 @needs_mypy
 def test_the_package_and_the_stubs_are_typed(errors):
-    """``mypy --strict`` accepts the package, all that is generated, and programs that use both."""
+    """Checks that ``mypy --strict`` accepts the package, all generated stubs, and programs that use both."""
     rest = {file: found for file, found in errors.items() if file not in ("mistakes.py", "samples.py")}
     assert not rest, json.dumps(rest, indent=1)
 
@@ -122,7 +122,7 @@ def test_mistakes_are_found(errors):
     assert not unexpected, unexpected
 
 
-# What mypy accepts and a call refuses: type, value, reason.
+# Calls that mypy accepts and that fail at run time: type, value, reason.
 STRICTER = [
     (".*", "module", "a module has attributes of any name, so that it fits every protocol"),
     ("(Sequence|ShapeLike).*", r"range.*|.*deque.*|'\w+'|b'x'|bytearray.*|memoryview.*|array.array.*|shape",
@@ -132,7 +132,7 @@ STRICTER = [
     ("TensorLike", r"np.array\(0\)", "the element type is not part of the type"),
     (r"Callable\[\.\.\., Any\]", "int", "the function is called with a tensor of two elements, which makes no int"),
 ]
-# What mypy refuses and a call accepts.
+# Calls that mypy rejects and that succeed at run time.
 LAXER = [
     ("bool", r"0|np.int64\(0\)", "the ABI takes ints for truth values, which is rarely meant"),
     (".*(Int|Float)Like.*|bool", r"np.bool_\(False\)", "truth values of NumPy are converted, but are no numbers by type"),
@@ -141,7 +141,7 @@ LAXER = [
 
 @needs_mypy
 def test_calls_agree_with_their_stubs(errors):
-    """Each sample function is called with values of all kinds: the stub and the call say the same."""
+    """Checks that the stub and the call of each sample function accept the same values."""
     found = errors["samples.py"]
     first = agreement.PRELUDE.count("\n") + 1
     assert not [line for line in found if line < first]
@@ -185,7 +185,7 @@ def test_the_tour_is_complete():
     assert not missing, missing
 
 
-# Where the stubs and what stubtest finds differ, with the reason.
+# Differences between the stubs and the result of stubtest, with the reason.
 ALLOWED = {
     r"anyfn\._core\.[a-z_]+": "functions that only the package calls",
     r"anyfn\._core\.(CallToken|Constructor|BuiltinObject|KeysView|ValuesView|ItemsView)": "only for the package",

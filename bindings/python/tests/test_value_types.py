@@ -1,4 +1,4 @@
-"""A value type of Rust and one of Python that stand for each other, both brought by users: complex numbers."""
+"""Tests of conversions between a Rust value type and a Python value type that users define: complex numbers."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Values in both directions: as argument and result, and as argument and result of a callback."""
+"""Tests of values in both directions: as arguments and results of functions, and of callbacks."""
 
 import array
 import collections
@@ -585,7 +585,7 @@ def test_module():
     assert module.get_function("add_one")(1) == 2
     assert module.implements_function("add_one")
     assert not module.implements_function("nothing")
-    # Compiled functions let other threads run, cheap ones do not.
+    # Calls of compiled functions release the GIL; calls of cheap functions do not.
     assert module.add_one.releases_gil
     assert not anyfn.testing.nop.releases_gil
     f = anyfn.get_global_func("testing.nop")

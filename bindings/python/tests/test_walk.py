@@ -1,4 +1,4 @@
-"""Walking and rewriting graphs: `structural_walk`, `structural_map`, `structural_visit`, `structural_mutate`."""
+"""Tests of walks and rewrites of graphs: `structural_walk`, `structural_map`, `structural_visit`, `structural_mutate`."""
 
 import gc
 import os
@@ -39,7 +39,7 @@ def tree():
 
 
 def total(node):
-    """What a tree stands for, by plain recursion."""
+    """Returns the sum of the numbers in a tree, by plain recursion."""
     return node.value if isinstance(node, Num) else total(node.a) + total(node.b)
 
 
@@ -293,7 +293,7 @@ def test_a_graph_comes_back_when_a_callback_fails_or_replaces_it():
 
 def test_what_is_in_use_is_copied():
     class Rewrites:
-        """Changes the Array that it is compared with while that Array is being searched."""
+        """An object whose comparison with an element of an Array changes this Array during a search."""
 
         def __eq__(self, other):
             results.append(structural_map(graph, (str, lambda text: text + " and more"), inplace=True))
@@ -310,7 +310,7 @@ def test_what_is_in_use_is_copied():
     assert all(not new.same_as(graph) and new[1] == texts[1] + " and more" for new in results)
 
     class Lowered:
-        """An argument that changes the argument before it."""
+        """An index argument whose conversion changes the argument before it."""
 
         def __index__(self):
             results.append(structural_map(graph, (str, lambda text: text + " and more"), inplace=True))

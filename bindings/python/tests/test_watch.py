@@ -1,4 +1,4 @@
-"""Watching a library file: its newest good build, whatever happens to the file."""
+"""Tests of watching a library file: the newest good build is used, whatever happens to the file."""
 
 import gc
 import os
@@ -18,14 +18,14 @@ OTHER = "ANYFN_EXPORT(other) { (void)args; (void)num_args; return anyfn_return_i
 
 
 def settle(path):
-    """Makes a file one that nobody writes any more."""
+    """Sets the modification time of a file to the past, so that the file does not appear to be still written."""
     past = time.time_ns() - 10**10
     os.utime(path, ns=(past, past))
 
 
 @pytest.fixture
 def build(tmp_path, compile_source):
-    """Builds a version of the library as a new file under the old name, as linkers and ``mv`` do."""
+    """Returns a function that builds a version of the library as a new file under the old name, as linkers and ``mv`` do."""
 
     def make(version, other=True, path=tmp_path / "lib.so"):
         new = compile_source(VERSION % (version, OTHER if other else ""), tmp_path / "new.so")
@@ -36,7 +36,7 @@ def build(tmp_path, compile_source):
 
 
 def replace(path, content):
-    """Puts another content under a name, as a file that is not being written any more."""
+    """Replaces a file by new content that does not appear to be still written."""
     new = path.with_suffix(".part")
     new.write_bytes(content)
     settle(new)
@@ -95,7 +95,7 @@ def test_the_same_build_again(build, no_warning):
     replace(path, content)
     module = lib.module
     assert lib.version() == 3 and lib.problem is None and module.is_current()
-    # Another name of the same file is the same code.
+    # Another name of the same file has the same code.
     link = path.with_name("link.so")
     os.link(path, link)
     assert module.is_current(link) and not module.is_current("absent.so")
@@ -114,7 +114,7 @@ def test_a_symbolic_link_that_is_switched(build, tmp_path, no_warning):
         os.replace(new, link)
         assert version() == number
     assert module.is_current() and not module.is_current(link)
-    # Loading without a watch sees the switch, too.
+    # Loading without a watch also detects the switch.
     assert anyfn.load_module(link)["version"]() == 2
 
 
@@ -158,11 +158,11 @@ def test_undefined_symbols_and_missing_functions_keep_the_older_build(build, tmp
     os.replace(new, path)
     assert (version(), other()) == (1, 7)
     assert len(problems) == 1 and "nothing in the process has nobody_has_that" in problems[0]
-    # A function that somebody holds is gone.
+    # A function that is still referenced is missing.
     settle(build(3, other=False))
     assert (version(), other()) == (1, 7)
     assert len(problems) == 2 and "has no function `other`, which is in use" in problems[1]
-    # Nobody holds it any more.
+    # The function is no longer referenced.
     del other
     assert lib.reload()["version"]() == 3 and version() == 3
     with pytest.raises(AttributeError, match="has no function `other`"):
@@ -189,7 +189,7 @@ def test_a_file_that_is_being_written_is_tried_again(build, tmp_path, no_warning
 def test_a_file_that_is_written_over_in_place_is_told_of(build):
     path = build(1)
     lib = anyfn.watch(path)
-    # Only its time changes, since writing to it would change code that runs.
+    # Only the modification time changes, because writing to the file would change running code.
     settle(path)
     with pytest.warns(RuntimeWarning, match="has changed in place since it was loaded, and with it perhaps the code that runs"):
         assert lib.version() == 1
@@ -246,7 +246,7 @@ def wait(done, lib):
 
 
 def test_threads_that_call_while_builds_come(build):
-    """Each thread sees builds in order, none fails, and at the end all see the last."""
+    """Checks that each thread sees builds in order, that no call fails, and that all threads see the last build."""
     path = build(0)
     lib = anyfn.watch(path)
     stop, wrong = threading.Event(), []
@@ -270,7 +270,7 @@ def test_threads_that_call_while_builds_come(build):
             if number % 4 == 0:
                 wait(lambda: lib.version() == number, lib)
                 anyfn.reap()
-        # Another thread may be loading the build just now; then calls go on with the one before.
+        # Another thread may be loading the build; calls then use the previous build.
         wait(lambda: lib.version() == 12, lib)
     finally:
         stop.set()

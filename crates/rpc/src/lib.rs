@@ -20,6 +20,7 @@ pub mod handshake;
 pub mod keys;
 mod loan;
 pub mod policy;
+mod polling;
 mod processor;
 mod remote;
 #[cfg(target_os = "linux")]

@@ -4,6 +4,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::polling::{POLL_TIME, Polling};
+
 /// A connected stream socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -15,42 +17,6 @@ pub(crate) struct Socket {
 
 /// Time for which a read waits before it returns, so that its thread can check for other events.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-
-/// State that decides whether the next read polls for bytes before its thread sleeps. Polling saves waking
-/// the thread, which takes longer than most calls if the ends of the connection run on different processors.
-///
-/// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
-/// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads
-/// sleeps nevertheless, because the system chooses a processor for a thread only when it wakes the thread.
-#[derive(Debug, Default)]
-pub(crate) struct Patience {
-    /// Number of reads that will sleep immediately before the next one polls.
-    rest: u32,
-    /// Value to which the most recent futile poll set `rest`; halved by each successful poll.
-    last: u32,
-    /// Number of consecutive successful polls.
-    paid: u32,
-}
-
-impl Patience {
-    /// Maximum time that a read polls.
-    const SPIN: Duration = Duration::from_micros(20);
-    const REST_MAX: u32 = 1024;
-
-    fn has_paid(&mut self) {
-        self.last /= 2;
-        self.paid += 1;
-        if self.paid == Patience::REST_MAX {
-            (self.paid, self.rest) = (0, 1);
-        }
-    }
-
-    fn was_in_vain(&mut self) {
-        self.paid = 0;
-        self.last = (2 * self.last).clamp(1, Patience::REST_MAX);
-        self.rest = self.last;
-    }
-}
 
 /// Returns true if `fd` is an open socket.
 pub(crate) fn is_socket(fd: RawFd) -> bool {
@@ -166,9 +132,8 @@ impl Socket {
     }
 
     /// Reads like [`Socket::read`] if `wait` is true, but may poll for a while before it sleeps.
-    pub(crate) fn read_patiently(&self, into: &mut [u8], patience: &mut Patience) -> io::Result<usize> {
-        if patience.rest > 0 {
-            patience.rest -= 1;
+    pub(crate) fn read_polling(&self, into: &mut [u8], polling: &mut Polling) -> io::Result<usize> {
+        if !polling.polls_now() {
             return self.read(into, true);
         }
         let begin = Instant::now();
@@ -176,12 +141,12 @@ impl Socket {
             match self.read(into, false) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => {
-                    patience.has_paid();
+                    polling.succeeded();
                     return read;
                 }
             }
-            if begin.elapsed() > Patience::SPIN {
-                patience.was_in_vain();
+            if begin.elapsed() > POLL_TIME {
+                polling.failed();
                 return self.read(into, true);
             }
         }
@@ -258,53 +223,21 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Returns the number of reads that sleep immediately between a futile poll and the next poll.
-    fn rests(patience: &mut Patience) -> u32 {
-        patience.was_in_vain();
-        std::mem::take(&mut patience.rest)
-    }
-
     #[test]
-    fn looking_in_vain_becomes_rare() {
-        let mut patience = Patience::default();
-        let seen: Vec<u32> = (0..12).map(|_| rests(&mut patience)).collect();
-        assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-        // If polling succeeds again, it soon resumes fully.
-        for _ in 0..11 {
-            patience.has_paid();
-        }
-        assert_eq!(patience.rest, 0);
-        assert_eq!(rests(&mut patience), 1);
-    }
-
-    #[test]
-    fn where_looking_always_pays_it_sleeps_now_and_then() {
-        // The system chooses a processor for a thread only when it wakes it.
-        let mut patience = Patience::default();
-        let slept = (0..3 * Patience::REST_MAX)
-            .filter(|_| {
-                patience.has_paid();
-                std::mem::take(&mut patience.rest) > 0
-            })
-            .count();
-        assert_eq!(slept, 3);
-    }
-
-    #[test]
-    fn a_read_that_rests_does_not_look() {
+    fn a_read_that_rests_does_not_poll() {
         let (a, b) = Socket::pair().unwrap();
         let (a, b) = (Socket::new(a).unwrap(), Socket::new(b).unwrap());
-        let mut patience = Patience::default();
+        let mut polling = Polling::default();
         let mut byte = [0_u8; 1];
         b.write(b"x", b"").unwrap();
-        assert_eq!(a.read_patiently(&mut byte, &mut patience).unwrap(), 1);
-        assert_eq!(patience.paid, 1);
+        assert_eq!(a.read_polling(&mut byte, &mut polling).unwrap(), 1);
+        assert_eq!(polling.counts(), (0, 1));
         // Nothing arrives: the read has polled, and slept until it timed out.
-        let error = a.read_patiently(&mut byte, &mut patience).unwrap_err();
+        let error = a.read_polling(&mut byte, &mut polling).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert_eq!((patience.rest, patience.paid), (1, 0));
+        assert_eq!(polling.counts(), (1, 0));
         b.write(b"y", b"").unwrap();
-        assert_eq!(a.read_patiently(&mut byte, &mut patience).unwrap(), 1);
-        assert_eq!((patience.rest, patience.paid), (0, 0), "it slept at once");
+        assert_eq!(a.read_polling(&mut byte, &mut polling).unwrap(), 1);
+        assert_eq!(polling.counts(), (0, 0), "it slept immediately");
     }
 }

@@ -1,4 +1,4 @@
-//! The program writes a bundle in one process and calls it in another.
+//! Tests that the program can write a bundle in one process and call it in another.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 /*
- * Helpers for C on top of the ABI: for kernels that others call, and for programs that embed the runtime.
+ * C helper functions on top of the ABI, for kernels that other languages call and for programs that embed the runtime.
  *
  * A kernel:
  *
@@ -24,12 +24,12 @@
  *
  * Conventions, besides those of <anyfn/c_api.h>:
  *
- * - Functions that return `int` return 0 on success. On -1 an error is raised on this thread, and outputs are unchanged
- *   unless the text says otherwise. A kernel hands such a -1 on by returning -1 itself.
- * - A *view* is a value that owns nothing and lives as long as what it was made of. An *owned* value is released once,
- *   with anyfn_release().
- * - Everything here is `static inline`, so the header adds no symbol to a library. What it calls of the runtime is
- *   resolved by whoever loads the library.
+ * - Functions that return `int` return 0 on success. If they return -1, an error is raised on this thread, and outputs
+ *   are unchanged unless the documentation states otherwise. A kernel propagates the error by returning -1 itself.
+ * - A *view* is a value that owns nothing and is valid as long as the data from which it was made. An *owned* value
+ *   must be released once, with anyfn_release().
+ * - All functions of this header are `static inline`, so the header adds no symbol to a library. The functions of the
+ *   runtime that they call are resolved by the process that loads the library.
  */
 #ifndef ANYFN_ANYFN_H_
 #define ANYFN_ANYFN_H_
@@ -58,10 +58,11 @@
 #endif
 
 /**
- * Begins the definition of a function that a library exports under `name`; its body follows in braces.
+ * Begins the definition of a function that a library exports as `name`. The body follows in braces.
  *
- * The body has `self` (unused), `args` (views, borrowed for the call), `num_args` and `result` (None on entry; becomes
- * an owned value). It returns 0, or -1 after raising an error. No C++ exception may leave it.
+ * The parameters of the body are `self` (unused), `args` (views that are borrowed for the call), `num_args` and
+ * `result` (None on entry, where the body stores an owned value). The body returns 0, or -1 after it has raised an
+ * error. C++ exceptions must not propagate out of the body.
  */
 #define ANYFN_EXPORT(name)                                                                                     \
   ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,    \
@@ -70,15 +71,15 @@
       void* self ANYFN_UNUSED, const TVMFFIAny* args ANYFN_UNUSED, int32_t num_args ANYFN_UNUSED,              \
       TVMFFIAny* result ANYFN_UNUSED)
 
-/** A type in the signature of a function, such as `ANYFN_TYPE("int")`; docs/signature.md lists the names. */
+/** Type in the signature of a function, such as `ANYFN_TYPE("int")`; docs/signature.md lists the names of types. */
 #define ANYFN_TYPE(name) "{\\\"type\\\":\\\"" name "\\\"}"
 
 /**
- * Exports the signature of an exported function, for named arguments, documentation and stubs; a semicolon follows.
+ * Exports the signature of an exported function, for named arguments, documentation and stubs. A semicolon must follow.
  *
- * `result_type` is an ANYFN_TYPE, `param_types` are some with `","` between them, `more` is JSON: names, defaults, and
- * what else docs/signature.md lists. The function itself must accept calls that leave trailing arguments with defaults
- * out.
+ * `result_type` is an ANYFN_TYPE, and `param_types` is a sequence of them, separated by `","`. `more` is JSON that
+ * contains names, defaults and the other entries that docs/signature.md lists. The function itself must accept calls
+ * that omit trailing arguments with defaults.
  *
  *     ANYFN_EXPORT_SIGNATURE(scale, ANYFN_TYPE("float"), ANYFN_TYPE("float") "," ANYFN_TYPE("float"),
  *                            "\"arg_names\":[\"x\",\"factor\"],\"arg_defaults\":{\"factor\":2.0}");
@@ -94,14 +95,14 @@
 
 /* ---- Making values ------------------------------------------------------------------------------------------- */
 
-/** The value None. */
+/** Returns the value None. */
 static inline TVMFFIAny anyfn_none(void) {
   TVMFFIAny value;
   memset(&value, 0, sizeof(value));
   return value;
 }
 
-/** An int. */
+/** Returns an int value. */
 static inline TVMFFIAny anyfn_int(int64_t x) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIInt;
@@ -109,7 +110,7 @@ static inline TVMFFIAny anyfn_int(int64_t x) {
   return value;
 }
 
-/** A bool; anything but 0 is true. */
+/** Returns a bool value: false for 0, true for any other number. */
 static inline TVMFFIAny anyfn_bool(int x) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIBool;
@@ -117,7 +118,7 @@ static inline TVMFFIAny anyfn_bool(int x) {
   return value;
 }
 
-/** A float. */
+/** Returns a float value. */
 static inline TVMFFIAny anyfn_float(double x) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIFloat;
@@ -125,7 +126,7 @@ static inline TVMFFIAny anyfn_float(double x) {
   return value;
 }
 
-/** An opaque pointer; NULL becomes None. */
+/** Returns an opaque pointer as a value; NULL becomes None. */
 static inline TVMFFIAny anyfn_ptr(void* p) {
   TVMFFIAny value = anyfn_none();
   if (p != NULL) {
@@ -135,7 +136,7 @@ static inline TVMFFIAny anyfn_ptr(void* p) {
   return value;
 }
 
-/** A view of a NUL-terminated string, for arguments only. Lives as long as `text`; NULL becomes None. */
+/** Returns a view of a NUL-terminated string, for arguments only. It is valid as long as `text`; NULL becomes None. */
 static inline TVMFFIAny anyfn_str(const char* text) {
   TVMFFIAny value = anyfn_none();
   if (text != NULL) {
@@ -145,7 +146,7 @@ static inline TVMFFIAny anyfn_str(const char* text) {
   return value;
 }
 
-/** A view of bytes (not text), for arguments only. Lives as long as `bytes` and what it points to. */
+/** Returns a view of bytes, for arguments only. It is valid as long as `bytes` and the memory that it points to. */
 static inline TVMFFIAny anyfn_bytes(TVMFFIByteArray* bytes) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIByteArrayPtr;
@@ -153,7 +154,7 @@ static inline TVMFFIAny anyfn_bytes(TVMFFIByteArray* bytes) {
   return value;
 }
 
-/** A view of a tensor. Lives as long as `tensor` and what it points to; NULL becomes None. */
+/** Returns a view of a tensor. It is valid as long as `tensor` and the memory that it points to; NULL becomes None. */
 static inline TVMFFIAny anyfn_tensor(DLTensor* tensor) {
   TVMFFIAny value = anyfn_none();
   if (tensor != NULL) {
@@ -163,7 +164,7 @@ static inline TVMFFIAny anyfn_tensor(DLTensor* tensor) {
   return value;
 }
 
-/** A data type. */
+/** Returns a data type as a value. */
 static inline TVMFFIAny anyfn_dtype(DLDataType dtype) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIDataType;
@@ -171,7 +172,7 @@ static inline TVMFFIAny anyfn_dtype(DLDataType dtype) {
   return value;
 }
 
-/** A device. */
+/** Returns a device as a value. */
 static inline TVMFFIAny anyfn_device(DLDevice device) {
   TVMFFIAny value = anyfn_none();
   value.type_index = kTVMFFIDevice;
@@ -180,9 +181,9 @@ static inline TVMFFIAny anyfn_device(DLDevice device) {
 }
 
 /**
- * A value that shows an object of any type. NULL becomes None.
+ * Returns a value that refers to an object of any type; NULL becomes None.
  *
- * No reference is added: it is a view, unless the caller gives up its own reference to it.
+ * No reference is added. The value is a view, unless the caller transfers its own reference to it.
  */
 static inline TVMFFIAny anyfn_object(TVMFFIObjectHandle object) {
   TVMFFIAny value = anyfn_none();
@@ -195,7 +196,7 @@ static inline TVMFFIAny anyfn_object(TVMFFIObjectHandle object) {
 
 /* ---- Ownership ----------------------------------------------------------------------------------------------- */
 
-/** Releases an owned value and makes it None. */
+/** Releases an owned value and sets it to None. */
 static inline void anyfn_release(TVMFFIAny* value) {
   if (value->type_index >= kTVMFFIStaticObjectBegin) {
     (void)TVMFFIObjectDecRef(value->v_obj);
@@ -203,13 +204,13 @@ static inline void anyfn_release(TVMFFIAny* value) {
   *value = anyfn_none();
 }
 
-/** Gives a reference to an object back; NULL is ignored. */
+/** Releases a reference to an object; NULL is ignored. */
 static inline void anyfn_release_object(TVMFFIObjectHandle object) { (void)TVMFFIObjectDecRef(object); }
 
 /** Adds a reference to an object; NULL is ignored. The caller releases it with anyfn_release_object(). */
 static inline void anyfn_retain_object(TVMFFIObjectHandle object) { (void)TVMFFIObjectIncRef(object); }
 
-/** Writes an owned value of a view to `*out`, whose old content is not released. Borrowed strings are copied. */
+/** Writes an owned copy of a view to `*out`, whose previous content is not released. Borrowed strings are copied. */
 ANYFN_MUST_USE static inline int anyfn_copy(const TVMFFIAny* view, TVMFFIAny* out) {
   return TVMFFIAnyViewToOwnedAny(view, out);
 }
@@ -217,9 +218,9 @@ ANYFN_MUST_USE static inline int anyfn_copy(const TVMFFIAny* view, TVMFFIAny* ou
 /* ---- Raising errors ------------------------------------------------------------------------------------------ */
 
 /**
- * Raises an error with a message made as by vprintf. Always returns -1.
+ * Raises an error whose message is formatted as by vprintf. Always returns -1.
  *
- * `kind` is the name of the class as which other languages see it, such as `ValueError`.
+ * `kind` is the name of the class of the error in other languages, such as `ValueError`.
  */
 ANYFN_PRINTF_LIKE(2, 0) static inline int anyfn_raise_v(const char* kind, const char* format, va_list arguments) {
   char buffer[512];
@@ -231,7 +232,7 @@ ANYFN_PRINTF_LIKE(2, 0) static inline int anyfn_raise_v(const char* kind, const 
   if (length < 0) {
     buffer[0] = '\0';
   } else if ((size_t)length >= sizeof(buffer)) {
-    /* Without memory for all of it the message stays cut off. */
+    /* If memory for the whole message is not available, the message stays truncated. */
     char* whole = (char*)malloc((size_t)length + 1);
     if (whole != NULL) {
       (void)vsnprintf(whole, (size_t)length + 1, format, again);
@@ -246,7 +247,9 @@ ANYFN_PRINTF_LIKE(2, 0) static inline int anyfn_raise_v(const char* kind, const 
   return -1;
 }
 
-/** Raises an error with a message made as by printf. Always returns -1: `return anyfn_raise("ValueError", ...);`. */
+/**
+ * Raises an error whose message is formatted as by printf. Always returns -1: `return anyfn_raise("ValueError", ...);`.
+ */
 ANYFN_PRINTF_LIKE(2, 3) static inline int anyfn_raise(const char* kind, const char* format, ...) {
   int code;
   va_list arguments;
@@ -256,7 +259,7 @@ ANYFN_PRINTF_LIKE(2, 3) static inline int anyfn_raise(const char* kind, const ch
   return code;
 }
 
-/** The word for the type of a value that error messages show in all languages, such as `str` or `Array`. */
+/** Returns the name of a built-in type in error messages, such as `str` or `Array`, or NULL for other types. */
 static inline const char* anyfn_type_word(int32_t type_index) {
   switch (type_index) {
     case kTVMFFIRawStr:
@@ -294,7 +297,7 @@ static inline const char* anyfn_type_word(int32_t type_index) {
   }
 }
 
-/** The name of the type of a value, as error messages show it; lives as long as the process. */
+/** Returns the name of a value's type as shown in error messages. It is valid for the lifetime of the process. */
 static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
   const char* word = anyfn_type_word(value->type_index);
   if (value->type_index == kTVMFFIRawStr && value->v_c_str == NULL) word = "str that is NULL";
@@ -312,7 +315,10 @@ static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
     return info->type_key;
   }
   {
-    /* An unknown index raised an error, which is not the one that the caller is about to report. */
+    /*
+     * The lookup of an unknown index has raised an error, which differs from the one that the caller is about to
+     * report.
+     */
     TVMFFIObjectHandle error;
     TVMFFIErrorMoveFromRaised(&error);
     anyfn_release_object(error);
@@ -323,8 +329,8 @@ static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
 }
 
 /*
- * The helpers below return a constant after raising, and not what anyfn_raise() returns: so the compiler sees that an
- * output is set whenever a helper returns 0.
+ * After raising an error, the helpers below return a constant instead of the result of anyfn_raise(), so that the
+ * compiler knows that an output is set whenever a helper returns 0.
  */
 
 /** Raises `TypeError` for argument `i`. Always returns -1. */
@@ -337,7 +343,7 @@ static inline int anyfn_raise_arg(const TVMFFIAny* args, int32_t i, const char* 
 
 /* ---- Reading arguments --------------------------------------------------------------------------------------- */
 
-/** Checks the number of arguments. `TypeError` if it is another one. */
+/** Checks the number of arguments. Raises `TypeError` if it is not `expected`. */
 ANYFN_MUST_USE static inline int anyfn_check_num_args(int32_t num_args, int32_t expected) {
   if (num_args == expected) {
     return 0;
@@ -347,7 +353,7 @@ ANYFN_MUST_USE static inline int anyfn_check_num_args(int32_t num_args, int32_t 
   return -1;
 }
 
-/** Checks that there is an argument `i`. `TypeError` if there are fewer. */
+/** Checks that argument `i` exists. Raises `TypeError` if there are fewer arguments. */
 ANYFN_MUST_USE static inline int anyfn_check_arg(int32_t num_args, int32_t i) {
   if (i >= 0 && i < num_args) {
     return 0;
@@ -356,7 +362,7 @@ ANYFN_MUST_USE static inline int anyfn_check_arg(int32_t num_args, int32_t i) {
   return -1;
 }
 
-/** Reads argument `i` as an int; a bool counts as 0 or 1. `TypeError` for other types. */
+/** Reads argument `i` as an int; a bool becomes 0 or 1. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_int(const TVMFFIAny* args, int32_t num_args, int32_t i, int64_t* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
   if (args[i].type_index != kTVMFFIInt && args[i].type_index != kTVMFFIBool) {
@@ -366,7 +372,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_int(const TVMFFIAny* args, int32_t nu
   return 0;
 }
 
-/** Reads argument `i` as a bool, 0 or 1; an int counts as whether it is not zero. `TypeError` for other types. */
+/** Reads argument `i` as a bool, 0 or 1; an int becomes 1 unless it is zero. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_bool(const TVMFFIAny* args, int32_t num_args, int32_t i, int* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
   if (args[i].type_index != kTVMFFIBool && args[i].type_index != kTVMFFIInt) {
@@ -376,7 +382,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_bool(const TVMFFIAny* args, int32_t n
   return 0;
 }
 
-/** Reads argument `i` as a float; an int or a bool is converted. `TypeError` for other types. */
+/** Reads argument `i` as a float; an int or bool is converted. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_float(const TVMFFIAny* args, int32_t num_args, int32_t i, double* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
   if (args[i].type_index == kTVMFFIFloat) {
@@ -389,7 +395,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_float(const TVMFFIAny* args, int32_t 
   return 0;
 }
 
-/** Reads argument `i` as an opaque pointer; None is NULL. `TypeError` for other types. */
+/** Reads argument `i` as an opaque pointer; None becomes NULL. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_ptr(const TVMFFIAny* args, int32_t num_args, int32_t i, void** out) {
   if (anyfn_check_arg(num_args, i)) return -1;
   if (args[i].type_index == kTVMFFIOpaquePtr) {
@@ -402,19 +408,20 @@ ANYFN_MUST_USE static inline int anyfn_arg_ptr(const TVMFFIAny* args, int32_t nu
   return 0;
 }
 
-/** The content of an object of built-in type: what stands behind the header. */
+/** Returns the content of an object of a built-in type, which follows the header. */
 static inline void* anyfn_object_cell(TVMFFIObjectHandle object) { return (char*)object + sizeof(TVMFFIObject); }
 
 /**
- * Gets the text of a string in any of its forms. Returns 1, or 0 (and raises nothing) if `value` is no string.
+ * Gets the bytes of a string in any of its representations. Returns 1, or 0 without an error if `value` is not a
+ * string.
  *
- * The bytes are borrowed from `value`, for short strings from the struct itself: it must not move meanwhile. They are
- * NUL-terminated unless a foreign runtime made the string.
+ * The bytes are borrowed from `value`. Those of a short string are in the struct itself, which must not move meanwhile.
+ * The bytes are NUL-terminated unless a foreign runtime made the string.
  */
 static inline int anyfn_get_str(const TVMFFIAny* value, TVMFFIByteArray* out) {
   switch (value->type_index) {
     case kTVMFFIRawStr:
-      if (value->v_c_str == NULL) return 0; /* against the rules */
+      if (value->v_c_str == NULL) return 0; /* violates the ABI */
       out->data = value->v_c_str;
       out->size = strlen(value->v_c_str);
       return 1;
@@ -430,11 +437,11 @@ static inline int anyfn_get_str(const TVMFFIAny* value, TVMFFIByteArray* out) {
   }
 }
 
-/** Like anyfn_get_str(), for bytes. */
+/** Gets the content of a bytes value, like anyfn_get_str() for strings. */
 static inline int anyfn_get_bytes(const TVMFFIAny* value, TVMFFIByteArray* out) {
   switch (value->type_index) {
     case kTVMFFIByteArrayPtr:
-      if (value->v_ptr == NULL) return 0; /* against the rules */
+      if (value->v_ptr == NULL) return 0; /* violates the ABI */
       *out = *(const TVMFFIByteArray*)value->v_ptr;
       return 1;
     case kTVMFFISmallBytes:
@@ -449,7 +456,7 @@ static inline int anyfn_get_bytes(const TVMFFIAny* value, TVMFFIByteArray* out) 
   }
 }
 
-/** The tensor that a value holds or shows, borrowed from it; NULL if it is no tensor. */
+/** Returns the tensor that a value owns or refers to, borrowed from the value, or NULL if the value is not a tensor. */
 static inline DLTensor* anyfn_get_tensor(const TVMFFIAny* value) {
   switch (value->type_index) {
     case kTVMFFIDLTensorPtr:
@@ -461,14 +468,14 @@ static inline DLTensor* anyfn_get_tensor(const TVMFFIAny* value) {
   }
 }
 
-/** Reads argument `i` as text, borrowed for the call. `TypeError` for other types. */
+/** Reads argument `i` as a string, borrowed for the call. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_str(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                TVMFFIByteArray* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
   return anyfn_get_str(&args[i], out) ? 0 : (anyfn_raise_arg(args, i, "str"), -1);
 }
 
-/** Reads argument `i` as bytes, borrowed for the call. `TypeError` for other types. */
+/** Reads argument `i` as bytes, borrowed for the call. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_bytes(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                  TVMFFIByteArray* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
@@ -476,9 +483,9 @@ ANYFN_MUST_USE static inline int anyfn_arg_bytes(const TVMFFIAny* args, int32_t 
 }
 
 /**
- * Reads argument `i` as a tensor, borrowed for the call. `TypeError` for other types.
+ * Reads argument `i` as a tensor, borrowed for the call. Raises `TypeError` for other types.
  *
- * Neither data type nor shape, strides or device are looked at; see anyfn_check_tensor().
+ * The data type, shape, strides and device are not checked; see anyfn_check_tensor().
  */
 ANYFN_MUST_USE static inline int anyfn_arg_tensor(const TVMFFIAny* args, int32_t num_args, int32_t i, DLTensor** out) {
   DLTensor* tensor;
@@ -489,7 +496,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_tensor(const TVMFFIAny* args, int32_t
   return 0;
 }
 
-/** Reads argument `i` as a function, borrowed for the call. `TypeError` for other types. */
+/** Reads argument `i` as a function, borrowed for the call. Raises `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_function(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                     TVMFFIObjectHandle* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
@@ -498,7 +505,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_function(const TVMFFIAny* args, int32
   return 0;
 }
 
-/** Reads argument `i` as an object of any type, borrowed for the call. `TypeError` for values that are no objects. */
+/** Reads argument `i` as an object of any type, borrowed for the call. Raises `TypeError` if it is not an object. */
 ANYFN_MUST_USE static inline int anyfn_arg_object(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                   TVMFFIObjectHandle* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
@@ -509,10 +516,10 @@ ANYFN_MUST_USE static inline int anyfn_arg_object(const TVMFFIAny* args, int32_t
 
 /* ---- Tensors ------------------------------------------------------------------------------------------------- */
 
-/** Address of the first element. */
+/** Returns the address of the first element. */
 static inline void* anyfn_tensor_data(const DLTensor* tensor) { return (char*)tensor->data + tensor->byte_offset; }
 
-/** Number of elements. The shape must be a real one: no negative extents, and a product that fits. */
+/** Returns the number of elements. The shape must have no negative extents, and their product must fit into 64 bits. */
 static inline int64_t anyfn_tensor_size(const DLTensor* tensor) {
   int64_t size = 1;
   int32_t i;
@@ -522,7 +529,7 @@ static inline int64_t anyfn_tensor_size(const DLTensor* tensor) {
   return size;
 }
 
-/** Whether the elements lie one after another, row major. */
+/** Returns 1 if the elements are stored in row-major order without gaps, otherwise 0. */
 static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
   int64_t expected = 1;
   int32_t i;
@@ -537,7 +544,7 @@ static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
   return 1;
 }
 
-/** Writes the name of a data type, such as `float32` or `int8x4`, to `buffer`, and returns that. */
+/** Writes the name of a data type, such as `float32` or `int8x4`, to `buffer` and returns `buffer`. */
 static inline const char* anyfn_dtype_name(DLDataType dtype, char buffer[32]) {
   static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
   int length;
@@ -555,9 +562,9 @@ static inline const char* anyfn_dtype_name(DLDataType dtype, char buffer[32]) {
 }
 
 /**
- * Checks that a tensor lies contiguous in main memory, with scalar elements of a type such as `kDLFloat`, 32.
+ * Checks that a tensor is contiguous, in host memory, and has scalar elements of a type such as `kDLFloat`, 32.
  *
- * `name` is how messages call the tensor. `TypeError` for another data type, `ValueError` for the rest.
+ * `name` is the name of the tensor in messages. Raises `TypeError` for another data type, and `ValueError` otherwise.
  */
 ANYFN_MUST_USE static inline int anyfn_check_tensor(const DLTensor* tensor, uint8_t code, uint8_t bits,
                                                     const char* name) {
@@ -585,37 +592,37 @@ ANYFN_MUST_USE static inline int anyfn_check_tensor(const DLTensor* tensor, uint
 
 /* ---- Returning values ---------------------------------------------------------------------------------------- */
 
-/** Returns None. Always 0. */
+/** Sets the result to None. Always returns 0. */
 static inline int anyfn_return_none(TVMFFIAny* result) {
   *result = anyfn_none();
   return 0;
 }
 
-/** Returns an int. Always 0. */
+/** Sets the result to an int. Always returns 0. */
 static inline int anyfn_return_int(TVMFFIAny* result, int64_t x) {
   *result = anyfn_int(x);
   return 0;
 }
 
-/** Returns a bool. Always 0. */
+/** Sets the result to a bool. Always returns 0. */
 static inline int anyfn_return_bool(TVMFFIAny* result, int x) {
   *result = anyfn_bool(x);
   return 0;
 }
 
-/** Returns a float. Always 0. */
+/** Sets the result to a float. Always returns 0. */
 static inline int anyfn_return_float(TVMFFIAny* result, double x) {
   *result = anyfn_float(x);
   return 0;
 }
 
-/** Returns an opaque pointer. Always 0. */
+/** Sets the result to an opaque pointer. Always returns 0. */
 static inline int anyfn_return_ptr(TVMFFIAny* result, void* p) {
   *result = anyfn_ptr(p);
   return 0;
 }
 
-/** Makes an owned string of `size` bytes of UTF-8; they are copied. */
+/** Sets the result to an owned string with a copy of `size` bytes of UTF-8. */
 ANYFN_MUST_USE static inline int anyfn_return_str_n(TVMFFIAny* result, const char* text, size_t size) {
   TVMFFIByteArray bytes;
   bytes.data = text;
@@ -623,12 +630,12 @@ ANYFN_MUST_USE static inline int anyfn_return_str_n(TVMFFIAny* result, const cha
   return TVMFFIStringFromByteArray(&bytes, result);
 }
 
-/** Makes an owned string of a NUL-terminated one; it is copied. */
+/** Sets the result to an owned string with a copy of a NUL-terminated string. */
 ANYFN_MUST_USE static inline int anyfn_return_str(TVMFFIAny* result, const char* text) {
   return anyfn_return_str_n(result, text, strlen(text));
 }
 
-/** Makes owned bytes; they are copied. */
+/** Sets the result to owned bytes with a copy of the data. */
 ANYFN_MUST_USE static inline int anyfn_return_bytes(TVMFFIAny* result, const void* data, size_t size) {
   TVMFFIByteArray bytes;
   bytes.data = (const char*)data;
@@ -636,20 +643,20 @@ ANYFN_MUST_USE static inline int anyfn_return_bytes(TVMFFIAny* result, const voi
   return TVMFFIBytesFromByteArray(&bytes, result);
 }
 
-/** Returns an object; the caller's reference goes over to the result. Always 0. */
+/** Sets the result to an object, and transfers the caller's reference to it. Always returns 0. */
 static inline int anyfn_return_object(TVMFFIAny* result, TVMFFIObjectHandle object) {
   *result = anyfn_object(object);
   return 0;
 }
 
-/** Returns a copy of a view, such as one of the arguments. */
+/** Sets the result to an owned copy of a view, such as an argument. */
 ANYFN_MUST_USE static inline int anyfn_return_view(TVMFFIAny* result, const TVMFFIAny* view) {
   return TVMFFIAnyViewToOwnedAny(view, result);
 }
 
 /* ---- Functions ----------------------------------------------------------------------------------------------- */
 
-/** A NUL-terminated string as a byte array that borrows it. */
+/** Returns a NUL-terminated string as a byte array that borrows it. */
 static inline TVMFFIByteArray anyfn_byte_array(const char* text) {
   TVMFFIByteArray bytes;
   bytes.data = text;
@@ -660,7 +667,7 @@ static inline TVMFFIByteArray anyfn_byte_array(const char* text) {
 /**
  * Calls a function with views as arguments.
  *
- * `*result` is overwritten, its old content not released. On success it is an owned value, on failure None.
+ * `*result` is overwritten; its previous content is not released. It is an owned value on success and None on failure.
  */
 ANYFN_MUST_USE static inline int anyfn_call(TVMFFIObjectHandle function, const TVMFFIAny* args, int32_t num_args,
                                             TVMFFIAny* result) {
@@ -674,13 +681,13 @@ ANYFN_MUST_USE static inline int anyfn_call(TVMFFIObjectHandle function, const T
   return code;
 }
 
-/** Looks a global function up. `*out` is owned by the caller, and NULL if there is no such function. */
+/** Looks up a global function. `*out` is owned by the caller; it is NULL if the function does not exist. */
 ANYFN_MUST_USE static inline int anyfn_find_global(const char* name, TVMFFIObjectHandle* out) {
   TVMFFIByteArray bytes = anyfn_byte_array(name);
   return TVMFFIFunctionGetGlobal(&bytes, out);
 }
 
-/** Looks a global function up. `*out` is owned by the caller. `ValueError` if there is no such function. */
+/** Looks up a global function. `*out` is owned by the caller. Raises `ValueError` if the function does not exist. */
 ANYFN_MUST_USE static inline int anyfn_get_global(const char* name, TVMFFIObjectHandle* out) {
   TVMFFIObjectHandle function = NULL;
   if (anyfn_find_global(name, &function)) return -1;
@@ -692,7 +699,7 @@ ANYFN_MUST_USE static inline int anyfn_get_global(const char* name, TVMFFIObject
   return 0;
 }
 
-/** Calls a global function by name; otherwise like anyfn_call(). `ValueError` if there is no such function. */
+/** Calls a global function by name, like anyfn_call(). Raises `ValueError` if the function does not exist. */
 ANYFN_MUST_USE static inline int anyfn_call_global(const char* name, const TVMFFIAny* args, int32_t num_args,
                                                    TVMFFIAny* result) {
   int code;
@@ -704,17 +711,17 @@ ANYFN_MUST_USE static inline int anyfn_call_global(const char* name, const TVMFF
 }
 
 /**
- * Makes a function object of a C function. `*out` is owned by the caller.
+ * Makes a function object that calls a C function. `*out` is owned by the caller.
  *
- * `self` is passed to `function` as its first argument; `deleter(self)` (if not NULL) is called when the object goes.
- * When both are NULL, `function` gets the function object itself.
+ * `self` is the first argument of each call of `function`. `deleter(self)`, unless it is NULL, is called when the
+ * function object is destroyed. If both are NULL, `function` receives the function object itself as `self`.
  */
 ANYFN_MUST_USE static inline int anyfn_make_function(TVMFFISafeCallType function, void* self,
                                                      void (*deleter)(void* self), TVMFFIObjectHandle* out) {
   return TVMFFIFunctionCreate(self, function, deleter, out);
 }
 
-/** Registers a C function under a global name. `RuntimeError` if the name is taken and `allow_override` is 0. */
+/** Registers a C function under a global name. Raises `RuntimeError` if the name is taken and `allow_override` is 0. */
 ANYFN_MUST_USE static inline int anyfn_register(const char* name, TVMFFISafeCallType function, int allow_override) {
   int code;
   TVMFFIObjectHandle object;
@@ -727,38 +734,38 @@ ANYFN_MUST_USE static inline int anyfn_register(const char* name, TVMFFISafeCall
 
 /* ---- Handling errors ----------------------------------------------------------------------------------------- */
 
-/** Takes the error that was raised on this thread; NULL if there is none. The caller owns it. */
+/** Takes the error that is raised on this thread; the caller owns it. Returns NULL if no error is raised. */
 static inline TVMFFIObjectHandle anyfn_take_error(void) {
   TVMFFIObjectHandle error = NULL;
   TVMFFIErrorMoveFromRaised(&error);
   return error;
 }
 
-/** Raises an error object (again); the caller keeps its reference. Always returns -1. */
+/** Raises an error object, for example again. The caller keeps its reference. Always returns -1. */
 static inline int anyfn_raise_object(TVMFFIObjectHandle error) {
   TVMFFIErrorSetRaised(error);
   return -1;
 }
 
-/** The content of an error, borrowed from it. */
+/** Returns the content of an error, borrowed from the error. */
 static inline const TVMFFIErrorCell* anyfn_error_cell(TVMFFIObjectHandle error) {
   return (const TVMFFIErrorCell*)anyfn_object_cell(error);
 }
 
-/** The kind of an error, such as `ValueError`; borrowed from it. */
+/** Returns the kind of an error, such as `ValueError`, borrowed from the error. */
 static inline TVMFFIByteArray anyfn_error_kind(TVMFFIObjectHandle error) { return anyfn_error_cell(error)->kind; }
 
-/** The message of an error; borrowed from it. */
+/** Returns the message of an error, borrowed from the error. */
 static inline TVMFFIByteArray anyfn_error_message(TVMFFIObjectHandle error) {
   return anyfn_error_cell(error)->message;
 }
 
-/** The backtrace of an error, the most recent call first; borrowed from it. */
+/** Returns the backtrace of an error, most recent call first, borrowed from the error. */
 static inline TVMFFIByteArray anyfn_error_backtrace(TVMFFIObjectHandle error) {
   return anyfn_error_cell(error)->backtrace;
 }
 
-/** Takes the error that was raised on this thread and prints `kind: message` and its backtrace. Always returns -1. */
+/** Takes the error that is raised on this thread and prints `kind: message` and its backtrace. Always returns -1. */
 static inline int anyfn_print_error(FILE* file) {
   TVMFFIObjectHandle error = anyfn_take_error();
   if (error == NULL) {

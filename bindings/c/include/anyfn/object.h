@@ -1,6 +1,6 @@
 /*
- * Object types that are defined in C: every language makes, reads, prints, compares, copies, rewrites and saves their
- * objects by what is told here.
+ * Object types that are defined in C. From their definitions, every language can make, read, print, compare, copy,
+ * rewrite and save their objects.
  *
  *     typedef struct {
  *       TVMFFIObject header;
@@ -22,12 +22,12 @@
  *       return anyfn_define_type(&def, &node_type);
  *     }
  *
- * The first member of the struct is the header or, in a derived type, the struct of the parent. The rest is the fields,
- * each at home in one of the forms of AnyfnFieldKind. What an object holds it owns; it is released with the object.
+ * The first member of the struct is the header or, in a derived type, the struct of the parent. The fields follow, each
+ * in one of the representations of AnyfnFieldKind. An object owns the values of its fields, which are released with it.
  *
- * Objects are shared by threads. So a field is set while its object is made, and stays. With the flag
- * `kTVMFFIFieldFlagBitMaskWritable` others may set it at any time; whoever uses such an object on several threads then
- * has to see to it that nobody reads while another one writes.
+ * Threads share objects, so a field is set while its object is constructed and does not change afterwards. A field with
+ * the flag `kTVMFFIFieldFlagBitMaskWritable` can be set at any time. The users of such an object must then ensure that
+ * no thread reads the field while another one writes it.
  */
 #ifndef ANYFN_OBJECT_H_
 #define ANYFN_OBJECT_H_
@@ -42,7 +42,7 @@
 #define ANYFN_THREAD_LOCAL _Thread_local
 #endif
 
-/** In which form a field lies in the struct. */
+/** Representation of a field in the struct. */
 typedef enum {
   /** `bool`, one byte. */
   ANYFN_BOOL,
@@ -54,83 +54,86 @@ typedef enum {
   ANYFN_FLOAT32,
   /** `double` */
   ANYFN_FLOAT64,
-  /** `TVMFFIAny` that owns a text; None until it is set. */
+  /** `TVMFFIAny` that owns a string; None until it is set. */
   ANYFN_STR,
   /** `TVMFFIAny` that owns any value. */
   ANYFN_ANY,
-  /** `TVMFFIObjectHandle` that owns an object; NULL is None. AnyfnField::type_key says of which type. */
+  /** `TVMFFIObjectHandle` that owns an object; NULL represents None. AnyfnField::type_key is the type of the object. */
   ANYFN_OBJECT
 } AnyfnFieldKind;
 
-/** A field, as it is told. Texts are copied. */
+/** Definition of a field. Its strings are copied. */
 typedef struct {
-  /** Its name. */
+  /** Name of the field. */
   const char* name;
-  /** Where it lies in the struct. */
+  /** Offset of the field in the struct, in bytes. */
   size_t offset;
-  /** How it lies there. */
+  /** Representation of the field in the struct. */
   AnyfnFieldKind kind;
-  /** What it means; may be NULL. */
+  /** Documentation of the field; may be NULL. */
   const char* doc;
-  /** `kTVMFFIFieldFlagBit*`; with `kTVMFFIFieldFlagBitMaskHasDefault` there is a default. */
+  /**
+   * Combination of `kTVMFFIFieldFlagBit*` flags. `kTVMFFIFieldFlagBitMaskHasDefault` means that the field has a
+   * default.
+   */
   int64_t flags;
-  /** What it gets when nothing is given; a view. */
+  /** Default of the field, a view. */
   TVMFFIAny default_value;
-  /** Of which type an object must be (or of one derived from it); NULL for any. */
+  /** Key of the type that an object in the field must have or derive from; NULL for any type. */
   const char* type_key;
 } AnyfnField;
 
-/** A method, as it is told. Its first argument is the object, unless it has the flag of a static one. */
+/** Definition of a method. The object is its first argument, unless the flags declare a static method. */
 typedef struct {
-  /** Its name. */
+  /** Name of the method. */
   const char* name;
-  /** What it does; may be NULL. */
+  /** Documentation of the method; may be NULL. */
   const char* doc;
-  /** The function. */
+  /** Function that implements the method. */
   TVMFFISafeCallType function;
   /** 0 or `kTVMFFIFieldFlagBitMaskIsStaticMethod`. */
   int64_t flags;
 } AnyfnMethod;
 
-/** A type that has been defined; lives as long as the process. */
+/** A defined type, which exists for the lifetime of the process. */
 typedef struct AnyfnType AnyfnType;
 
-/** A type, as it is told. */
+/** Definition of a type. */
 typedef struct {
-  /** Its unique name, such as `my.Node`. */
+  /** Unique key of the type, such as `my.Node`. */
   const char* key;
-  /** Size of the struct. */
+  /** Size of the struct in bytes. */
   size_t size;
-  /** What it is; may be NULL. */
+  /** Documentation of the type; may be NULL. */
   const char* doc;
-  /** The fields that it adds to its parent's. */
+  /** Fields that the type adds to those of its parent. */
   const AnyfnField* fields;
-  /** Their number. */
+  /** Number of these fields. */
   size_t num_fields;
-  /** Methods, or NULL. */
+  /** Methods of the type, or NULL. */
   const AnyfnMethod* methods;
-  /** Their number. */
+  /** Number of methods. */
   size_t num_methods;
-  /** Another type of this header that it derives from, or NULL. */
+  /** Parent type, which must be defined with this header, or NULL. */
   const AnyfnType* parent;
-  /** `kTVMFFISEqHashKind*`: what structural equality takes its objects for. */
+  /** Kind of the type for structural equality, one of `kTVMFFISEqHashKind*`. */
   int32_t structural;
 } AnyfnTypeDef;
 
-/** A field of a struct without a default. */
+/** Defines a field of a struct without a default. */
 #define ANYFN_FIELD(Struct, field, kind, doc) {#field, offsetof(Struct, field), kind, doc, 0, anyfn_none(), NULL}
 
-/** A field of a struct with a default. */
+/** Defines a field of a struct with a default. */
 #define ANYFN_FIELD_DEFAULT(Struct, field, kind, doc, value) \
   {#field, offsetof(Struct, field), kind, doc, kTVMFFIFieldFlagBitMaskHasDefault, value, NULL}
 
-/** A type with the fields of an array. */
+/** Defines a type whose fields are given as an array. */
 #define ANYFN_TYPE_DEF(key, Struct, doc, fields) \
   {key, sizeof(Struct), doc, fields, sizeof(fields) / sizeof((fields)[0]), NULL, 0, NULL, kTVMFFISEqHashKindUnsupported}
 
 /* ---- Objects ------------------------------------------------------------------------------------------------- */
 
-/** What is kept of a field. */
+/** Offset and representation of a field, for the implementation. */
 typedef struct {
   size_t offset;
   AnyfnFieldKind kind;
@@ -139,24 +142,24 @@ typedef struct {
 struct AnyfnType {
   /** Index of the type. */
   int32_t index;
-  /** Size of the struct. */
+  /** Size of the struct in bytes. */
   size_t size;
-  /** The type that it derives from, or NULL. */
+  /** Parent type, or NULL. */
   const AnyfnType* parent;
-  /** Number of its own fields. */
+  /** Number of fields that the type itself adds. */
   size_t num_fields;
-  /** Its own fields. */
+  /** Fields that the type itself adds. */
   AnyfnFieldPlace* fields;
 };
 
-/** What lies in front of the header of each object. */
+/** Memory in front of the header of each object. */
 typedef struct AnyfnObjectFront {
   const AnyfnType* type;
-  /** The next one that waits for its release. */
+  /** Next object in the list of objects that wait for their release. */
   struct AnyfnObjectFront* next;
 } AnyfnObjectFront;
 
-/** Releases what the fields of an object hold. */
+/** Releases the values of an object's fields. */
 static inline void anyfn_object_drop_fields_(const AnyfnType* type, void* object) {
   for (; type != NULL; type = type->parent) {
     size_t i;
@@ -174,8 +177,8 @@ static inline void anyfn_object_drop_fields_(const AnyfnType* type, void* object
 }
 
 /**
- * Releases an object. Those that go with it wait until it is done: so chains of any length are released without
- * recursion.
+ * Deleter of objects. Objects that are released meanwhile are put into a list until the outermost release ends, so that
+ * chains of any length are released without recursion.
  */
 static inline void anyfn_object_delete_(void* object, int flags) {
   static ANYFN_THREAD_LOCAL int releasing = 0;
@@ -202,7 +205,9 @@ static inline void anyfn_object_delete_(void* object, int flags) {
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(front);
 }
 
-/** Makes an object whose fields are all zero: no text, no object, None. `*out` is owned. `MemoryError`. */
+/**
+ * Makes an object with all fields zero: numbers are 0, strings and objects None. `*out` is owned. Raises `MemoryError`.
+ */
 ANYFN_MUST_USE static inline int anyfn_new(const AnyfnType* type, void** out) {
   AnyfnObjectFront* front = (AnyfnObjectFront*)calloc(1, sizeof(AnyfnObjectFront) + type->size);
   TVMFFIObject* header;
@@ -216,7 +221,7 @@ ANYFN_MUST_USE static inline int anyfn_new(const AnyfnType* type, void** out) {
   return 0;
 }
 
-/** Whether an object is of a type or of one derived from it. */
+/** Returns 1 if the type of an object is the given type or derives from it, otherwise 0. */
 static inline int anyfn_is_instance(TVMFFIObjectHandle object, int32_t type_index) {
   int32_t own = ((const TVMFFIObject*)object)->type_index;
   const TVMFFITypeInfo *info, *base;
@@ -227,7 +232,10 @@ static inline int anyfn_is_instance(TVMFFIObjectHandle object, int32_t type_inde
          info->type_ancestors[base->type_depth]->type_index == type_index;
 }
 
-/** Reads argument `i` as an object of a type, borrowed for the call: a pointer to its struct. `TypeError` for others. */
+/**
+ * Reads argument `i` as a pointer to the struct of an object of `type`, borrowed for the call. Raises `TypeError` for
+ * other types.
+ */
 ANYFN_MUST_USE static inline int anyfn_arg_instance(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                     const AnyfnType* type, void** out) {
   if (anyfn_check_arg(num_args, i)) return -1;
@@ -243,7 +251,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_instance(const TVMFFIAny* args, int32
 
 /* ---- Fields by name, of objects of all languages ------------------------------------------------------------- */
 
-/** The field of a name that a type or an ancestor has; NULL if there is none. Lives as long as the process. */
+/** Returns the field of a type or its ancestors with the given name, valid for the lifetime of the process, or NULL. */
 static inline const TVMFFIFieldInfo* anyfn_find_field(int32_t type_index, const char* name) {
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(type_index);
   size_t size = strlen(name);
@@ -259,7 +267,7 @@ static inline const TVMFFIFieldInfo* anyfn_find_field(int32_t type_index, const 
   return NULL;
 }
 
-/** Reads a field into `*out`, which is owned and whose old content is not released. */
+/** Reads a field into `*out`, which is then owned. The previous content of `*out` is not released. */
 ANYFN_MUST_USE static inline int anyfn_read_field(TVMFFIObjectHandle object, const TVMFFIFieldInfo* field,
                                                   TVMFFIAny* out) {
   TVMFFIAny value = anyfn_none();
@@ -271,7 +279,7 @@ ANYFN_MUST_USE static inline int anyfn_read_field(TVMFFIObjectHandle object, con
   return 0;
 }
 
-/** Raises that there is no such field. Always -1. */
+/** Raises `AttributeError` for a missing field. Always returns -1. */
 static inline int anyfn_no_field_(TVMFFIObjectHandle object, const char* name) {
   TVMFFIAny value = anyfn_object(object);
   TVMFFIByteArray key = anyfn_type_name(&value);
@@ -279,13 +287,16 @@ static inline int anyfn_no_field_(TVMFFIObjectHandle object, const char* name) {
   return -1;
 }
 
-/** Reads a field by name; `*out` is owned. `AttributeError` if there is none. */
+/** Reads a field by name; `*out` is owned. Raises `AttributeError` if the field does not exist. */
 ANYFN_MUST_USE static inline int anyfn_get_field(TVMFFIObjectHandle object, const char* name, TVMFFIAny* out) {
   const TVMFFIFieldInfo* field = anyfn_find_field(((const TVMFFIObject*)object)->type_index, name);
   return field != NULL ? anyfn_read_field(object, field, out) : anyfn_no_field_(object, name);
 }
 
-/** Sets a field by name to a view. `AttributeError` if there is none or it is read-only; that of the field. */
+/**
+ * Sets a field by name to the value of a view. Raises `AttributeError` if the field does not exist or is read-only, and
+ * otherwise the error of the field's setter.
+ */
 ANYFN_MUST_USE static inline int anyfn_set_field(TVMFFIObjectHandle object, const char* name, const TVMFFIAny* value) {
   const TVMFFIFieldInfo* field = anyfn_find_field(((const TVMFFIObject*)object)->type_index, name);
   void* place;
@@ -309,9 +320,10 @@ ANYFN_MUST_USE static inline int anyfn_set_field(TVMFFIObjectHandle object, cons
 }
 
 /**
- * Calls `visit` with each field of an object and its value (a view), the parent's first, until it gives other than 0.
+ * Calls `visit` with each field of an object and a view of its value, until a call does not return 0. The fields of the
+ * parent come first.
  *
- * The result is that of `visit`, or -1 (raised) if a field cannot be read.
+ * Returns the last result of `visit`, or -1 with an error raised if a field cannot be read.
  */
 ANYFN_MUST_USE static inline int anyfn_visit_fields(TVMFFIObjectHandle object,
                                                     int (*visit)(void* context, const TVMFFIFieldInfo* field,
@@ -336,9 +348,9 @@ ANYFN_MUST_USE static inline int anyfn_visit_fields(TVMFFIObjectHandle object,
 }
 
 /**
- * Calls a method by name; otherwise like anyfn_call(). `AttributeError` if there is none.
+ * Calls a method by name, like anyfn_call(). Raises `AttributeError` if the method does not exist.
  *
- * `args[0]` is the object, of any language; a static method gets those behind it.
+ * `args[0]` is the object, of a type of any language. A static method receives only the arguments after the object.
  */
 ANYFN_MUST_USE static inline int anyfn_call_method(const char* name, const TVMFFIAny* args, int32_t num_args,
                                                    TVMFFIAny* result) {
@@ -353,7 +365,7 @@ ANYFN_MUST_USE static inline int anyfn_call_method(const char* name, const TVMFF
   if (info == NULL) return -1;
   for (depth = info->type_depth; depth >= 0; --depth) {
     const TVMFFITypeInfo* at = depth == info->type_depth ? info : info->type_ancestors[depth];
-    /* The last one that was registered counts. */
+    /* A method that was registered later takes precedence. */
     for (i = at->num_methods - 1; i >= 0; --i) {
       const TVMFFIMethodInfo* method = &at->methods[i];
       int skipped = (method->flags & kTVMFFIFieldFlagBitMaskIsStaticMethod) != 0;
@@ -385,7 +397,7 @@ static inline int anyfn_get_object_(void* field, TVMFFIAny* out) {
   return anyfn_return_object(out, object);
 }
 
-/** Raises that a field does not take a value. Always -1. */
+/** Raises `TypeError` for a value that a field does not accept. Always returns -1. */
 static inline int anyfn_raise_field_(const TVMFFIAny* value, const char* expected) {
   TVMFFIByteArray got = anyfn_type_name(value);
   (void)anyfn_raise("TypeError", "expected %s but got %.*s", expected, (int)got.size, got.data);
@@ -450,7 +462,10 @@ static inline int anyfn_set_object_(void* field, const TVMFFIAny* value) {
   return 0;
 }
 
-/** The setter of a field whose objects are of one type: (place, value); `self` is the index of that type. */
+/**
+ * Setter of fields that accept objects of one type. Its arguments are the field's address and the value; `self` is the
+ * index of the type.
+ */
 static inline int anyfn_set_instance_(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   int32_t type_index = (int32_t)(intptr_t)self;
   void* place;
@@ -465,7 +480,7 @@ static inline int anyfn_set_instance_(void* self, const TVMFFIAny* args, int32_t
   return anyfn_set_object_(place, &args[1]);
 }
 
-/** How the runtime reads and sets a field of some kind. */
+/** Properties of a representation of fields, with the functions that read and set such a field. */
 typedef struct {
   int32_t size;
   int32_t static_type_index;
@@ -488,7 +503,7 @@ static inline AnyfnFieldWay anyfn_field_way_(AnyfnFieldKind kind) {
   return ways[kind];
 }
 
-/** Makes a function with a constant of the library as its first argument. */
+/** Makes a function object whose calls receive `self`, a constant of the library, as the first argument. */
 static inline int anyfn_function_of_(TVMFFISafeCallType function, const void* self, TVMFFIAny* out) {
   TVMFFIObjectHandle made;
   if (anyfn_make_function(function, (void*)self, NULL, &made)) return -1;
@@ -534,7 +549,10 @@ static inline int anyfn_register_field_(int32_t type_index, const AnyfnField* fi
   return code;
 }
 
-/** Sets an attribute of a type to a function, such as `__ffi_repr__`, `__s_equal__`; docs/operations.md lists them. */
+/**
+ * Sets an attribute of a type, such as `__ffi_repr__` or `__s_equal__`, to a function; docs/operations.md lists the
+ * names.
+ */
 ANYFN_MUST_USE static inline int anyfn_set_type_function(const AnyfnType* type, const char* attribute,
                                                          TVMFFISafeCallType function) {
   TVMFFIByteArray name = anyfn_byte_array(attribute);
@@ -546,7 +564,7 @@ ANYFN_MUST_USE static inline int anyfn_set_type_function(const AnyfnType* type, 
   return code;
 }
 
-/** `__ffi_new__`: () -> an object without content. */
+/** Implements `__ffi_new__`: () -> an object without content. */
 static inline int anyfn_type_new_(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   void* object;
   (void)args, (void)num_args;
@@ -554,7 +572,7 @@ static inline int anyfn_type_new_(void* self, const TVMFFIAny* args, int32_t num
   return anyfn_return_object(result, object);
 }
 
-/** `__ffi_shallow_copy__`: (object) -> another one with the same content. */
+/** Implements `__ffi_shallow_copy__`: (object) -> a new object with the same content. */
 static inline int anyfn_type_copy_(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   const AnyfnType *type = (const AnyfnType*)self, *at;
   void *from, *to;
@@ -582,7 +600,10 @@ static inline int anyfn_type_copy_(void* self, const TVMFFIAny* args, int32_t nu
   return anyfn_return_object(result, to);
 }
 
-/** Whether a type is there already with these fields, from an older build of the library. -1 if with other ones. */
+/**
+ * Returns 1 if an older build of the library has already defined a type with the same fields, and 0 if the type is not
+ * defined. Returns -1 with an error raised if the type is defined with other fields.
+ */
 static inline int anyfn_is_defined_(const AnyfnType* type, const AnyfnTypeDef* def) {
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(type->index);
   size_t i;
@@ -606,7 +627,7 @@ static inline int anyfn_is_defined_(const AnyfnType* type, const AnyfnTypeDef* d
   return -1;
 }
 
-/** Tells the runtime of a type. */
+/** Registers the fields, methods and attributes of a type with the runtime. */
 static inline int anyfn_register_type_(const AnyfnType* type, const AnyfnTypeDef* def) {
   TVMFFITypeMetadata metadata;
   TVMFFIAny value;
@@ -641,7 +662,7 @@ static inline int anyfn_register_type_(const AnyfnType* type, const AnyfnTypeDef
   metadata.structural_eq_hash_kind = def->structural;
   if (TVMFFITypeRegisterMetadata(type->index, &metadata)) return -1;
   if (anyfn_find_global("ffi._RegisterFFIInit", &init)) return -1;
-  if (init == NULL) return 0; /* a runtime without it: objects are made in C only */
+  if (init == NULL) return 0; /* A runtime without this function: only C makes the objects. */
   {
     TVMFFIAny index = anyfn_int(type->index);
     code = anyfn_call(init, &index, 1, &value);
@@ -651,13 +672,14 @@ static inline int anyfn_register_type_(const AnyfnType* type, const AnyfnTypeDef
 }
 
 /**
- * Defines a type; `*out` lives as long as the process.
+ * Defines a type; `*out` is valid for the lifetime of the process.
  *
- * Objects get a constructor of their fields, and can be printed, compared, copied, rewritten and saved. A library that is
- * built again defines its types again: they are the ones of the older build if their fields are the same.
+ * The type gets a constructor that takes its fields, and its objects can be printed, compared, copied, rewritten and
+ * saved. A library that was rebuilt defines its types again: if the fields are the same, the types are those of the
+ * older build.
  *
- * `RuntimeError` if there is a type of this key with other fields; `ValueError` for a definition that makes no sense.
- * The library must stay mapped from then on, and does.
+ * Raises `RuntimeError` if a type with this key but other fields exists, and `ValueError` for an invalid definition.
+ * The library must stay mapped afterwards, which the runtime ensures.
  */
 ANYFN_MUST_USE static inline int anyfn_define_type(const AnyfnTypeDef* def, const AnyfnType** out) {
   TVMFFIByteArray key = anyfn_byte_array(def->key);
@@ -696,7 +718,7 @@ ANYFN_MUST_USE static inline int anyfn_define_type(const AnyfnTypeDef* def, cons
     free(type);
     return -1;
   }
-  /* What was told of a type stays, so what it refers to stays, too. */
+  /* A registered type is never removed, so the memory that it refers to is never freed. */
   if (defined == 0 && anyfn_register_type_(type, def)) return -1;
   *out = type;
   return 0;

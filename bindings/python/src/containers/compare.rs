@@ -441,8 +441,8 @@ thread_local! {
         const { (Cell::new(0), RefCell::new(ByAddress::with_hasher(FxBuildHasher))) };
 }
 
-/// Returns the hash of an immutable container. The hash of a container inside another one is computed once for the
-/// outermost container, however often it occurs.
+/// Returns the hash of an immutable container. While the hash of an outermost container is computed, the hash
+/// of each container inside it is computed only once, however often that container occurs.
 fn hash_once(object: Obj<'_>, compute: impl FnOnce() -> Res<ffi::Py_hash_t>) -> Res<ffi::Py_hash_t> {
     struct Left;
     impl Drop for Left {

@@ -48,8 +48,8 @@ enum Step {
     Int(i64),
     One(Any),
     Two(Any, Any),
-    /// Key or value that the iterator returns, followed by the other element of the same pair, which it does not
-    /// return. That element is released once nothing of the iterator is borrowed any more.
+    /// Key or value to return, followed by the other element of the same pair, which is not returned. The other
+    /// element is released once the iterator's state is no longer borrowed.
     Other(Any, Any),
 }
 

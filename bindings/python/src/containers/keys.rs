@@ -60,8 +60,8 @@ impl Mapping<'_> {
         }
     }
 
-    /// Returns the value that is stored under a Python key. An object that the rules of the ABI do not find is
-    /// compared with the stored keys of its type by Python's equality.
+    /// Returns the value that is stored under a Python key. A key that is an object and is not found by the
+    /// rules of the ABI is compared with the stored keys of its type by Python's equality.
     #[inline]
     pub(super) fn find(&self, key: Obj<'_>) -> Res<Option<Any>> {
         let lowered = lower_key(key, &At::Value)?;
@@ -112,7 +112,7 @@ impl Mapping<'_> {
     }
 }
 
-/// Returns the mapping of an object, if it is a Map or Dict.
+/// Returns the native mapping of an object, or `None` if the object is neither a Map nor a Dict.
 pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
     match borrow_if(object, &MAP) {
         Some(map) => Some(Mapping::Map(map)),

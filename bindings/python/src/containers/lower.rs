@@ -1,5 +1,5 @@
-//! Conversion of the values from which a container is made to native values: an iterable of items, or a mapping or an
-//! iterable of pairs. [`crate::owned`] converts Python containers as such.
+//! Conversion of the arguments from which containers are constructed to native values: iterables of items,
+//! mappings, and iterables of pairs. [`crate::owned`] converts whole Python containers.
 
 use anyfn::{Any, Dict, List, Map};
 use pyo3_ffi as ffi;
@@ -40,8 +40,8 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     })
 }
 
-/// Returns an empty vector with memory for the items of an iterable. Only a range has a reliable length. The lengths
-/// of other iterables are hints, for which no memory is allocated.
+/// Returns an empty vector with memory for the items of an iterable. Memory is reserved only for a range, whose
+/// length is reliable, because the lengths of other iterables are hints.
 fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     if iterable.type_ptr() != &raw mut ffi::PyRange_Type {
         return Ok(Vec::new());
@@ -55,8 +55,8 @@ fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     reserved(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
-/// Converts to native values the pairs of `source`, which may be any object from which a `dict` can be made, followed
-/// by the keyword arguments `named`.
+/// Converts the pairs of `source`, followed by the keyword arguments `named`, to native values. `source` may be
+/// any object from which a `dict` can be made.
 pub(super) fn pairs_of(
     source: Option<Obj<'_>>,
     named: &[(Obj<'_>, Obj<'_>)],

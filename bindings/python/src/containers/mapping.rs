@@ -144,7 +144,8 @@ pub(super) fn get(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     }
 }
 
-/// Returns the class and a list of pairs, from which pickle and copy make the container again.
+/// Implements `__reduce__`: returns the class and a list of pairs, from which pickle and copy recreate the
+/// container.
 pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
     let pairs = mapping_of(this)?.pairs()?;
     let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));

@@ -1,4 +1,4 @@
-//! The Python classes Array, List, Map and Dict, written as C slots.
+//! The Python classes Array, List, Map and Dict, implemented with CPython's type slots.
 //!
 //! An instance holds a handle, like every other [`crate::object`]; none of the content is copied. Items become
 //! Python objects when they are read. Items are compared with Python's equality; keys are found by the rules of the

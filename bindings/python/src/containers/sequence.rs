@@ -280,7 +280,8 @@ pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     py::int(count)
 }
 
-/// Returns the class and a list of items, from which pickle and copy make the container again.
+/// Implements `__reduce__`: returns the class and a list of items, from which pickle and copy recreate the
+/// container.
 pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
     let Some(items) = native_items(this)? else { return compare::no_container(this) };
     let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;

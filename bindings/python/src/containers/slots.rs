@@ -8,7 +8,7 @@ use pyo3_ffi as ffi;
 use crate::error;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 
-/// Runs a body and converts a panic into an exception.
+/// Runs `body` and converts a panic into an exception.
 #[inline(always)]
 pub(super) fn guarded<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {

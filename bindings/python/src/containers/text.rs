@@ -23,8 +23,8 @@ const DEPTH_MAX: usize = 100;
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
-    /// State of the `repr` on this thread: the containers written since the outermost one began that may occur again,
-    /// by address, and the number of items written since then.
+    /// State of the `repr` in progress on this thread: the containers written so far that may occur again, by
+    /// address, and the number of items written so far.
     static WRITTEN: (RefCell<ByAddress<ObjectRef>>, Cell<u32>) =
         const { (RefCell::new(ByAddress::with_hasher(rustc_hash::FxBuildHasher)), Cell::new(0)) };
     /// Addresses of the containers that this thread is writing, outermost first. The `repr` of an object inside them

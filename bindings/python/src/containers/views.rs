@@ -64,7 +64,7 @@ pub(super) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Makes a view of an instance of Map or Dict.
+/// Makes a view of the keys, values or pairs of a Map or Dict; `what` selects among them.
 pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
     let own = types::allocate(CLASSES[what as usize].ptr().cast())?;
     // SAFETY: the instance is new and not shared.
@@ -72,7 +72,7 @@ pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
     Ok(own)
 }
 
-/// Returns the Map or Dict that a view shows.
+/// Returns the Map or Dict of which an object is a view.
 fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
     // SAFETY: only called for instances.
     let mapping = unsafe { (*view.as_ptr().cast::<Layout>()).mapping };

@@ -110,7 +110,8 @@ pub(crate) type Vectorcall =
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 
-/// Runs Python code.
+/// Runs `code`, which may execute Python code, so that the thread is never unwound while the interpreter shuts
+/// down.
 ///
 /// While the interpreter shuts down, versions before 3.14 terminate every other thread that waits for the GIL, by
 /// unwinding its stack. The unwinding must not pass through frames of native code, which may hold locks or forbid

@@ -1,4 +1,4 @@
-"""Deliberate mistakes: each line must have the error that its comment says, by mypy --strict."""
+"""Deliberate type errors: for each line, mypy --strict must report the error that its comment contains."""
 
 from collections.abc import MutableSequence
 from typing import Any

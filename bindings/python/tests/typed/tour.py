@@ -1,4 +1,4 @@
-"""Every public name, as a typed program uses it: checked by mypy --strict, and run."""
+"""Use of every public name in a typed program, which is checked by mypy --strict and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that uses generated stubs rightly: accepted by mypy --strict."""
+"""Correct use of generated stubs, which mypy --strict accepts."""
 
 import ctypes
 from typing import Any, Optional

@@ -29,7 +29,8 @@ use crate::frame::{self, Frames, HEADER, Kind};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
 use crate::sink::Sink;
-use crate::socket::{LOOK, Patience, Socket};
+use crate::polling::Polling;
+use crate::socket::{LOOK, Socket};
 use crate::value::{Class, Given, Reader, Wire, Writer};
 use scope::Scope;
 
@@ -241,7 +242,7 @@ struct Out {
 struct Input {
     opener: Opener,
     frames: Frames,
-    patience: Patience,
+    polling: Polling,
 }
 
 /// One end of a connection.
@@ -354,7 +355,7 @@ impl Connection {
         Arc::new(Connection {
             socket,
             out: Mutex::new(Out { sealer, held: Vec::new(), sealed: Vec::new() }),
-            input: Mutex::new(Input { opener, frames, patience: Patience::default() }),
+            input: Mutex::new(Input { opener, frames, polling: Polling::default() }),
             state: Mutex::new(State {
                 reading: false,
                 waiters: ById::default(),

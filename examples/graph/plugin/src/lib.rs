@@ -1,4 +1,5 @@
-//! Node types in Rust, and calls from Rust of the global functions that operate on graphs of nodes of any language.
+//! Node types in Rust, and calls from Rust to the global functions for graphs, whose nodes may come from any
+//! language.
 
 use anyfn::{Any, Array, DType, Object, ObjectRef, Ref, Result, String, register, registry};
 
@@ -10,7 +11,7 @@ anyfn::export!();
 struct Scale {
     /// Node whose value is multiplied.
     input: ObjectRef,
-    /// Factor of the scaling.
+    /// Factor by which the value is multiplied.
     #[field(default = 2.0)]
     factor: f64,
 }

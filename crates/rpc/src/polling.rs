@@ -1,0 +1,105 @@
+//! Decides when a read polls a socket before its thread sleeps.
+
+use std::time::Duration;
+
+/// Maximum time that a read polls.
+pub(crate) const POLL_TIME: Duration = Duration::from_micros(20);
+
+/// Maximum number of reads that sleep immediately after a futile poll, and number of consecutive successful polls after which
+/// one read sleeps.
+const REST_MAX: u32 = 1024;
+
+/// State that decides whether the next read polls for bytes before its thread sleeps. Polling saves waking
+/// the thread, which takes longer than most calls if the ends of the connection run on different processors.
+///
+/// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
+/// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads
+/// sleeps nevertheless, because the system chooses a processor for a thread only when it wakes the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Polling {
+    /// Number of reads that will sleep immediately before the next one polls.
+    rest: u32,
+    /// Value to which the most recent futile poll set `rest`; halved by each successful poll.
+    last_rest: u32,
+    /// Number of consecutive successful polls.
+    successes: u32,
+}
+
+impl Polling {
+    /// Returns true if the read that begins polls, and false if it sleeps immediately.
+    #[inline]
+    pub(crate) fn polls_now(&mut self) -> bool {
+        let rests = self.rest > 0;
+        self.rest -= u32::from(rests);
+        !rests
+    }
+
+    /// Records that a poll has found bytes.
+    #[inline]
+    pub(crate) fn succeeded(&mut self) {
+        self.last_rest /= 2;
+        self.successes += 1;
+        if self.successes == REST_MAX {
+            (self.successes, self.rest) = (0, 1);
+        }
+    }
+
+    /// Records that a poll has found nothing within [`POLL_TIME`].
+    pub(crate) fn failed(&mut self) {
+        self.successes = 0;
+        self.last_rest = (2 * self.last_rest).clamp(1, REST_MAX);
+        self.rest = self.last_rest;
+    }
+
+    /// Returns the number of reads that will sleep immediately, and the number of consecutive successful polls.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.rest, self.successes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of reads that sleep immediately between a futile poll and the next poll.
+    fn rests(polling: &mut Polling) -> u32 {
+        polling.failed();
+        std::mem::take(&mut polling.rest)
+    }
+
+    #[test]
+    fn futile_polls_become_rare() {
+        let mut polling = Polling::default();
+        let seen: Vec<u32> = (0..12).map(|_| rests(&mut polling)).collect();
+        assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
+        // If polling succeeds again, it soon resumes fully.
+        for _ in 0..11 {
+            polling.succeeded();
+        }
+        assert_eq!(polling.rest, 0);
+        assert_eq!(rests(&mut polling), 1);
+    }
+
+    #[test]
+    fn one_of_many_successful_polls_is_followed_by_a_read_that_sleeps() {
+        // The system chooses a processor for a thread only when it wakes it.
+        let mut polling = Polling::default();
+        let slept = (0..3 * REST_MAX)
+            .filter(|_| {
+                polling.succeeded();
+                std::mem::take(&mut polling.rest) > 0
+            })
+            .count();
+        assert_eq!(slept, 3);
+    }
+
+    #[test]
+    fn a_read_sleeps_once_for_each_rest() {
+        let mut polling = Polling::default();
+        assert!(polling.polls_now());
+        polling.failed();
+        assert!(!polling.polls_now());
+        assert!(polling.polls_now());
+    }
+}
