@@ -52,7 +52,7 @@ def test_the_analyzer():
         known.assume(n < 5)
         assert known.can_prove(n < 5)
     assert not known.can_prove(n < 5)
-    with pytest.raises(RuntimeError, match="`leave` without `enter`"):
+    with pytest.raises(RuntimeError, match="`leave` was called without a matching `enter`"):
         known.leave()
 
 
@@ -79,7 +79,7 @@ def test_what_a_pass_breaks_is_found():
     def wrong(func):
         return anyfn.structural_map(func, (tir.BufferLoad, lambda load: tir.const(1, "float64")))
 
-    with pytest.raises(TypeError, match="an element of `B` is float32 but what is stored is float64"):
+    with pytest.raises(TypeError, match="an element of `B` is float32 but the stored value is float64"):
         anyfn.build(func, passes=[wrong])
 
     @transform.prim_func_pass

@@ -49,12 +49,12 @@ def run(body, n=3, size=4):
         (
             "for i in range(m):\n    B[i] = A[i + 1]",
             IndexError,
-            "f: `A[i + 1]`: index 4 in dimension 0 is not in `A`, which has 4 elements there; with n = 3, m = 4, i = 3",
+            "f: `A[i + 1]`: index 4 in dimension 0 is out of range for `A`, which has extent 4 there; with n = 3, m = 4, i = 3",
         ),
         (
             "for i in range(m):\n    B[i - 1] = 0",
             IndexError,
-            "f: `B[i - 1]`: index -1 in dimension 0 is not in `B`, which has 4 elements there; with n = 3, m = 4, i = 0",
+            "f: `B[i - 1]`: index -1 in dimension 0 is out of range for `B`, which has extent 4 there; with n = 3, m = 4, i = 0",
         ),
         (
             "T = alloc((m,), float32)\nfor i in range(2):\n    T[i] = 1\nfor i in range(m):\n    B[i] = T[i]",
@@ -62,16 +62,16 @@ def run(body, n=3, size=4):
             "f: `T[i]` reads `T`[2], which was not written before; with n = 3, m = 4, i = 2",
         ),
         ("B[2147483647 + n] = 1", OverflowError, "f: in `2147483647 + n`: 2147483647 + 3 does not fit into int32"),
-        ("B[m // (n - 3)] = 1", ZeroDivisionError, "f: in `m // (n - 3)`: `//` by zero"),
+        ("B[m // (n - 3)] = 1", ZeroDivisionError, "f: in `m // (n - 3)`: division by zero in `//`"),
         (
             'for i in range(8):\n    with block("X"):\n        v = axis.spatial(m, i)\n        B[v] = 0',
             IndexError,
-            "axis `v` of block `X` would be 4, but is 0 to 3; with n = 3, m = 4, i = 4",
+            "axis `v` of block `X` is 4, which is not between 0 and 3; with n = 3, m = 4, i = 4",
         ),
         ('assert n > 5, MyError("n is ", n, "!")', anyfn.Error, "n is 3!"),
         ("B[0] = unknown(A[0])", ValueError, "function `unknown` cannot be interpreted"),
-        ("T = alloc((n - 9,), float32)\nB[0] = 1", ValueError, "`T` would have -6 elements in dimension 0"),
-        ("B[ramp(2, 1, 4)] = broadcast(1.0, 4)", IndexError, "index 4 of lane 2 in dimension 0 is not in `B`"),
+        ("T = alloc((n - 9,), float32)\nB[0] = 1", ValueError, "cannot allocate buffer `T`: extent -6 in dimension 0 is negative"),
+        ("B[ramp(2, 1, 4)] = broadcast(1.0, 4)", IndexError, "index 4 of lane 2 in dimension 0 is out of range for `B`"),
     ],
 )
 def test_what_is_wrong_with_a_step(body, error, text):

@@ -78,11 +78,11 @@ def test_the_text_of_bits():
 @pytest.mark.parametrize(
     "make, kind, message",
     [
-        (lambda i: i << 32, ValueError, "`<<` by 32: int32 has 32 bits"),
-        (lambda i: i >> -1, ValueError, "`>>` by -1: int32 has 32 bits"),
+        (lambda i: i << 32, ValueError, "invalid shift `<<` by 32: int32 has 32 bits"),
+        (lambda i: i >> -1, ValueError, "invalid shift `>>` by -1: int32 has 32 bits"),
         (lambda i: i & 1.5, TypeError, "`&` does not take float32"),
         (lambda i: (i < 2) & i, TypeError, "cannot combine bool and int32"),
-        (lambda i: i**i, TypeError, "`\\*\\*` of int32 needs a constant of 0 to 64 as power"),
+        (lambda i: i**i, TypeError, "`\\*\\*` of int32 requires a constant exponent from 0 to 64"),
     ],
 )
 def test_bits_of_nothing_else(make, kind, message):

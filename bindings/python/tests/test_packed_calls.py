@@ -124,11 +124,11 @@ def test_results_of_each_data_type(register, dtype, result):
 @pytest.mark.parametrize(
     "dtype, result, text",
     [
-        ("int32", "three", r"f: `packed.result`: expected the result int but got str"),
-        ("int32", 1.5, r"expected the result int but got float"),
-        ("int32", None, r"expected the result int but got None"),
-        ("float32", "x" * 100, r"expected the result float but got str"),
-        ("float64", [1.0], r"expected the result float but got Array"),
+        ("int32", "three", r"f: `packed.result`: expected a result of type int but got str"),
+        ("int32", 1.5, r"expected a result of type int but got float"),
+        ("int32", None, r"expected a result of type int but got None"),
+        ("float32", "x" * 100, r"expected a result of type float but got str"),
+        ("float64", [1.0], r"expected a result of type float but got Array"),
         ("int8", 128, r"f: `packed.result`: the result 128 is not between -128 and 127"),
         ("uint8", -1, r"the result -1 is not between 0 and 255"),
         ("bool", 2, r"the result 2 is not between 0 and 1"),
@@ -363,7 +363,7 @@ def test_functions_of_c():
     z = te.extern((5,), [x], body, name="Z")
     anyfn.build(te.create_prim_func([x, z], name="g"))["g"](given, out)
     np.testing.assert_array_equal(out, given)
-    with pytest.raises(ValueError, match="`a b` is no name of a function of C"):
+    with pytest.raises(ValueError, match="`a b` is not a valid name of a C function"):
         tir.call_extern("a b")
 
 
@@ -391,10 +391,10 @@ def test_functions_of_c_are_interpreted(dtype, name, function):
 
 
 def test_other_functions_of_c_are_not_interpreted():
-    with pytest.raises(ValueError, match="function `getenv` of C cannot be interpreted, only those of its mathematics library can"):
+    with pytest.raises(ValueError, match="cannot interpret a call of the C function `getenv`: only functions of the C math library, .* are supported"):
         interpreted("float64", lambda x: tir.call_extern("getenv", x, dtype="float64"))
-    # A call with data types that differ from those of the function.
-    message = r"`hypotf` of C takes 2 of float32 and gives float32, but is called with \(float64, float64\) for float64"
+    # With other types than it has.
+    message = r"C function `hypotf`: expected 2 arguments of float32 and a result of float32, got \(float64, float64\) and float64"
     with pytest.raises(TypeError, match=message):
         interpreted("float64", lambda x: tir.call_extern("hypotf", x, x, dtype="float64"))
 
@@ -402,9 +402,9 @@ def test_other_functions_of_c_are_not_interpreted():
 def test_what_cannot_be_passed():
     vector = tir.Ramp(tir.const(0), tir.const(1), 4)
     for args, text in {
-        (vector,): "argument 0 of `f`: a vector of int32x4 cannot be an argument of a call",
-        (1, te.placeholder((2,), name="X")): "argument 1 of `f`: `te.Tensor` cannot be an argument of a call",
-        ("a\0b",): "a text in a call of `f` contains NUL",
+        (vector,): "argument 0 of `f`: expected a scalar as argument of a call, got int32x4",
+        (1, te.placeholder((2,), name="X")): "argument 1 of `f`: expected a number, string, buffer or buffer region as argument of a call, got `te.Tensor`",
+        ("a\0b",): "a string in a call of `f` contains a NUL character",
     }.items():
         with pytest.raises((TypeError, ValueError)) as caught:
             tir.call_packed("f", *args)

@@ -74,7 +74,7 @@ def test_nodes_of_other_types():
     func = tir.parse(text)
     assert type(func.body.value) is Twice and func.body.value.note == 'a "text"'
     same(func)
-    with pytest.raises(NameError, match="there is no type `parser_test.Thrice`"):
+    with pytest.raises(NameError, match="unknown type `parser_test.Thrice`"):
         tir.parse(text.replace("Twice", "Thrice"))
 
 

@@ -86,9 +86,9 @@ def test_results_are_checked_and_released(load):
         f(tvm_ffi.from_dlpack(out))
     results = ["a long text, which is an object", 1.5, 7]
     tvm_ffi.register_global_func("anyfn_peer.result", lambda i: results.pop(0))
-    with pytest.raises(TypeError, match="expected the result int but got str"):
+    with pytest.raises(TypeError, match="expected a result of type int but got str"):
         f(tvm_ffi.from_dlpack(out))
-    with pytest.raises(TypeError, match="expected the result int but got float"):
+    with pytest.raises(TypeError, match="expected a result of type int but got float"):
         f(tvm_ffi.from_dlpack(out))
     f(tvm_ffi.from_dlpack(out))
     assert out[0] == 7

@@ -201,35 +201,28 @@ def test_the_steps_as_a_program():
 @pytest.mark.parametrize(
     ("refused", "text"),
     [
-        (lambda s, i, j, k: s.parallel(k), "its repetitions add to the same elements, by axis `v_k` of block `C`"),
-        (lambda s, i, j, k: s.vectorize(i), "loop `i0` cannot be vectorized: there are loops inside of it"),
+        (lambda s, i, j, k: s.parallel(k), "its iterations update the same elements, since axis `v_k` of block `C` is not spatial"),
+        (lambda s, i, j, k: s.vectorize(i), "loop `i0` cannot be vectorized: it contains other loops"),
         (lambda s, i, j, k: s.split(i, [2]), "split needs at least two factors"),
         (lambda s, i, j, k: s.split(i, [None, 0]), "a factor is not positive"),
-        (lambda s, i, j, k: s.split(i, [2, 3]), "by [2, 3] makes 6 repetitions, but it may have more"),
+        (lambda s, i, j, k: s.split(i, [2, 3]), "by [2, 3] makes 6 iterations, but the loop may have more"),
         (lambda s, i, j, k: s.fuse([i, k]), "`i0` and `k` cannot be fused"),
         (lambda s, i, j, k: s.fuse([i]), "fuse needs at least two loops"),
-        (lambda s, i, j, k: s.reorder([i, i]), "a loop comes twice"),
+        (lambda s, i, j, k: s.reorder([i, i]), "a loop occurs twice"),
         (lambda s, i, j, k: s.compute_inline("C"), "it is a reduction"),
-        (lambda s, i, j, k: s.reorder(s.split(s.fuse([j, k]), [None, 3])[::-1]), "axis `v_k` of block `C`, which reduces, is a part"),
+        (lambda s, i, j, k: s.reorder(s.split(s.fuse([j, k]), [None, 3])[::-1]), "reduction axis `v_k` of block `C` is part of fused loops"),
         (lambda s, i, j, k: s.cache_read("C", "D"), "block `C` reads no buffer `D`; reads: A, B"),
         (lambda s, i, j, k: s.cache_read("C", 2), "block `C` reads no buffer number 2"),
-        (lambda s, i, j, k: s.cache_read("root", 0), "block `root` holds all others; take one of C"),
-        (lambda s, i, j, k: s.cache_read("C", 0, "shelf"), "there is no memory `shelf`"),
+        (lambda s, i, j, k: s.cache_read("root", 0), "block `root` contains all other blocks; choose one of C"),
+        (lambda s, i, j, k: s.cache_read("C", 0, "shelf"), "unknown memory scope `shelf`"),
         (lambda s, i, j, k: s.cache_write("C", "A"), "block `C` writes no buffer `A`; writes: C"),
-        (lambda s, i, j, k: s.transform_layout("C", "B", lambda i, j: [j, i]), "it belongs to whoever calls the function"),
+        (lambda s, i, j, k: s.transform_layout("C", "B", lambda i, j: [j, i]), "the caller of the function owns the buffer"),
         (lambda s, i, j, k: [s.cache_write("C", 0), s.transform_layout("C", 0, lambda i, j: [j, i], 0)], "is a reduction"),
-        (lambda s, i, j, k: s.get_loops("D"), "there is no block `D`; there are root, C"),
-        (lambda s, i, j, k: s.decompose_reduction("C", tir.var("x")), "`x` is no loop of this schedule"),
+        (lambda s, i, j, k: s.get_loops("D"), "unknown block `D`; known blocks are root, C"),
+        (lambda s, i, j, k: s.decompose_reduction("C", tir.var("x")), "`x` is not a loop of this schedule"),
         (lambda s, i, j, k: [s.parallel(i), s.parallel(i)], "loop `i0` is parallel already"),
-        (lambda s, i, j, k: [s.split(i, [None, 2]), s.unroll(i)], "loop `i0` is no longer there"),
-        (lambda s, i, j, k: [s.reorder([k, i]), s.decompose_reduction("C", i)], "loop `k` outside of it is one of axis `v_k`"),
-        (lambda s, i, j, k: s.bind(i, "threadIdx.w"), "there is no thread axis `threadIdx.w`; there are blockIdx.x, "),
-        (lambda s, i, j, k: s.bind(k, "blockIdx.x"), "`k` cannot be bound to blockIdx.x: its repetitions add to the same elements"),
-        (lambda s, i, j, k: [s.bind(i, "blockIdx.x"), s.bind(i, "blockIdx.y")], "loop `i0` is bound to blockIdx.x already"),
-        (lambda s, i, j, k: [s.bind(i, "threadIdx.x"), s.bind(j, "threadIdx.x")], "cannot be inside of loop `i0`, which is bound to"),
-        (lambda s, i, j, k: s.set_scope("C", 0, "shared"), "the memory scope of `C` cannot be changed: it belongs to whoever calls"),
-        (lambda s, i, j, k: s.set_scope("C", 1, "shared"), "block `C` writes no buffer number 1; writes: C"),
-        (lambda s, i, j, k: s.set_scope("C", 0, "local"), "a memory scope is global or shared, but got `local`"),
+        (lambda s, i, j, k: [s.split(i, [None, 2]), s.unroll(i)], "loop `i0` no longer exists"),
+        (lambda s, i, j, k: [s.reorder([k, i]), s.decompose_reduction("C", i)], "outer loop `k` belongs to reduction axis `v_k`"),
     ],
 )
 def test_what_is_refused(refused, text):
@@ -290,9 +283,9 @@ def test_loaded_traces_say_what_steps_may_give(results):
         if node["type"] == "tir.ScheduleStep":
             node["data"]["results"] = results
     trace = anyfn.load_json(json.dumps(saved))
-    with pytest.raises(ValueError, match=f"step `get_loops` cannot have given {results} loops"):
+    with pytest.raises(ValueError, match=f"invalid trace: step `get_loops` cannot have returned {results} loops"):
         trace.text()
-    with pytest.raises(ValueError, match="gives 3 loops here but gave"):
+    with pytest.raises(ValueError, match="returned 3 loops, but the trace records"):
         tir.Schedule.replay(func, trace)
 
 
@@ -312,16 +305,16 @@ def test_annotations_stay():
 @pytest.mark.parametrize(
     ("index_map", "text"),
     [
-        (lambda i, j: [i, j // 4], "the parts of index `i1` overlap, or one between them is missing"),
-        (lambda i, j: [i, j % 4], "it tells index `i1` only modulo 4"),
-        (lambda i, j: [i], "it tells index `i1` only modulo 1"),
-        (lambda i, j: [i + j], "parts of a sum overlap"),
-        (lambda i, j: [i * 4 + j], "parts of a sum overlap"),
+        (lambda i, j: [i, j // 4], "the parts of index `i1` overlap, or a part between them is missing"),
+        (lambda i, j: [i, j % 4], "it determines index `i1` only modulo 4"),
+        (lambda i, j: [i], "it determines index `i1` only modulo 1"),
+        (lambda i, j: [i + j], "the terms of a sum overlap"),
+        (lambda i, j: [i * 4 + j], "the terms of a sum overlap"),
         (lambda i, j: [i, j, j], "the parts of index `i1` overlap"),
         (lambda i, j: [i, j // 4, j % 8], "the parts of index `i1` overlap"),
         (lambda i, j: [i, 7 - j], "must be made of"),
         (lambda i, j: [i, j * j], "must be made of"),
-        (lambda i, j: [], "gives no indices"),
+        (lambda i, j: [], "returns no indices"),
     ],
 )
 def test_index_maps_that_are_not_one_to_one(index_map, text):
@@ -367,7 +360,7 @@ def test_rows_stay_near():
     assert [v.name for v in schedule.get_loops("C")] == ["i0", "i1"] and schedule.get_loops("B")[0].same_as(i)
     arrays = ints(shapes)
     assert (run(schedule, arrays, shape) == expected(*arrays)).all()
-    with pytest.raises(ValueError, match="loop `l` cannot be parallel: its repetitions add to the same elements, by axis `v_l`"):
+    with pytest.raises(ValueError, match="loop `l` cannot be parallel: its iterations update the same elements, since axis `v_l`"):
         schedule.parallel(schedule.get_loops("D")[1])
 
 
@@ -589,18 +582,18 @@ def test_what_cannot_be_put_into_what_it_reads():
         schedule = tir.Schedule(made[0])
         before(schedule)
         was = str(schedule)
-        with pytest.raises(ValueError, match="cannot be put into the block that sets what it reads: " + re.escape(text)):
+        with pytest.raises(ValueError, match="cannot be inlined into the block that computes its input: " + re.escape(text)):
             schedule.reverse_compute_inline(block)
         assert str(schedule) == was
 
-    refused(epilogue(6, 7, 8), "D", "block `C`, which sets `C`: it is a reduction")
+    refused(epilogue(6, 7, 8), "D", "block `C`, which writes `C`: it is a reduction")
     refused(epilogue(6, 7, 8), "C", "it is a reduction")
-    refused(chain(6, 7, 8), "C", "it reads nothing that another block computes for it alone")
-    refused(chain(6, 7, 8), "D", "it reads `C` not just at the values of its axes")
-    refused(twice(), "E", "blocks `C` and `D` use `C`, too")
+    refused(chain(6, 7, 8), "C", "it reads no buffer that another block computes for it alone")
+    refused(chain(6, 7, 8), "D", "it reads `C` at indices that are not its axes")
+    refused(twice(), "E", "blocks `C` and `D` also use `C`")
     refused(halves(), "E", "it reads only a part of `C`")
-    refused(reads_late(), "E", "it reads `D`, which block `D` sets, and that does not come before block `C`")
-    refused(pieces(), "D", "block `C`, which sets `C`: it computes only what is needed where it is",
+    refused(reads_late(), "E", "it reads `D`, which block `D` writes, and that block does not come before block `C`")
+    refused(pieces(), "D", "block `C`, which writes `C`: it computes only the elements that are needed at its location",
             lambda s: s.compute_at("C", s.get_loops("D")[0]))
 
 
@@ -620,31 +613,31 @@ def inlined_from_afar(s):
     [
         (epilogue, lambda s: s.compute_at("D", s.get_loops("C")[0]), "`D`, which it computes, is a result of the function"),
         (epilogue, lambda s: s.compute_at("C", s.get_loops("C")[0]), "it is in that loop already"),
-        (epilogue, decomposed, "block `C_init` sets `C`, too; move the block before it is decomposed"),
-        (rows, lambda s: s.compute_at("C", s.get_loops("E")[0]), "block `D` reads `C` and is not below that loop"),
+        (epilogue, decomposed, "block `C_init` also writes `C`; move the block before it is decomposed"),
+        (rows, lambda s: s.compute_at("C", s.get_loops("E")[0]), "block `D` reads `C` and is not inside of that loop"),
         (rows, lambda s: [s.compute_at("B", s.get_loops("C")[0]), s.compute_at("D", s.get_loops("E")[0]),
-                          s.compute_at("C", s.get_loops("E")[0])], "loop `i0` around it repeats other blocks"),
+                          s.compute_at("C", s.get_loops("E")[0])], "loop `i0` around it also contains other blocks"),
         (epilogue, lambda s: s.reverse_compute_at("D", s.get_loops("C")[2]),
-         "block `C`, which sets `C`, is not done at the end of a repetition: loop `k` is one of axis `v_k`"),
-        (rows, lambda s: s.reverse_compute_at("E", s.get_loops("C")[0]), "block `D` sets `D`, which it reads, and is not in that"),
-        (rows, lambda s: s.reverse_compute_at("D", s.get_loops("C")[1]), "needs all of `C` along axis `v_l`, which reduces"),
-        (chain, lambda s: s.reverse_compute_at("D", s.get_loops("C")[0]), "it reads `C` not just at the values of its axes"),
-        (chain, lambda s: s.reverse_compute_at("C", s.get_loops("D")[0]), "block `D` in that loop comes behind it"),
-        (gathered, lambda s: s.pad_axes("B", [8]), "it would read `A` at index `P[v_i0]`, which is not seen to be below 6"),
-        (epilogue, lambda s: s.pad_axes("C", [None, None, 8]), "axis `v_k` is one that reduces"),
-        (epilogue, lambda s: s.pad_axes("D", [8]), "it belongs to whoever calls the function"),
-        (epilogue, lambda s: s.pad_axes("C", [0]), "0 is no size of a tile"),
+         "block `C`, which writes `C`, is not complete at the end of an iteration: loop `k` belongs to axis `v_k`"),
+        (rows, lambda s: s.reverse_compute_at("E", s.get_loops("C")[0]), "block `D` writes `D`, which it reads, and is not in that"),
+        (rows, lambda s: s.reverse_compute_at("D", s.get_loops("C")[1]), "needs all of `C` along axis `v_l`, which is not spatial"),
+        (chain, lambda s: s.reverse_compute_at("D", s.get_loops("C")[0]), "it reads `C` at indices that are not its axes"),
+        (chain, lambda s: s.reverse_compute_at("C", s.get_loops("D")[0]), "block `D` in that loop comes after it"),
+        (gathered, lambda s: s.pad_axes("B", [8]), "it would read `A` at index `P[v_i0]`, which is not proven to be below 6"),
+        (epilogue, lambda s: s.pad_axes("C", [None, None, 8]), "axis `v_k` is not spatial"),
+        (epilogue, lambda s: s.pad_axes("D", [8]), "the caller of the function owns the buffer"),
+        (epilogue, lambda s: s.pad_axes("C", [0]), "expected a multiple between 1 and 2147483647, got 0"),
         (epilogue, lambda s: s.pad_axes("C", [1, 1, 1, 2]), "it has 3 axes but got 4 numbers"),
-        (rows, inlined_from_afar, "it reads `B`, of which block `B` computes only what is needed where it is"),
+        (rows, inlined_from_afar, "it reads `B`, of which block `B` computes only the elements that are needed at its location"),
         (rows, lambda s: [s.compute_at("D", s.get_loops("E")[1]), s.parallel(s.get_loops("D")[0]),
                           s.vectorize(s.get_loops("D")[1])], "loop `i1` cannot be vectorized"),
         (rows, lambda s: [s.parallel(s.get_loops("D")[0]), s.compute_at("D", s.get_loops("E")[0])],
-         "its loop `i0` is scheduled already (parallel)"),
+         "its loop `i0` is already scheduled (parallel)"),
         (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]),
-                          s.decompose_reduction("D", s.get_loops("D")[0])], "block `E` in that loop uses `D`, too"),
+                          s.decompose_reduction("D", s.get_loops("D")[0])], "block `E` in that loop also uses `D`"),
         (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]), s.cache_write("D", 0)], "make the copy before"),
         (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]), s.cache_read("E", "D")],
-         "block `D`, in a loop around both, writes it"),
+         "block `D` in the same loop nest writes the buffer"),
     ],
 )
 def test_what_cannot_be_moved(make, refused, text):
@@ -724,5 +717,5 @@ def test_loops_one_by_one_or_in_a_list():
 def test_a_block_by_its_name():
     schedule = tir.Schedule(epilogue(6, 9, 4)[0])
     assert [schedule.get_block(name) for name in schedule.get_blocks()] == list(schedule.get_blocks())
-    with pytest.raises(ValueError, match="there is no block `nothing`"):
+    with pytest.raises(ValueError, match="unknown block `nothing`"):
         schedule.get_block("nothing")

@@ -27,7 +27,7 @@ def test_bound_loops_are_printed_and_read():
     assert anyfn.structural_equal(tir.parse(str(func)), func)
     assert (func.body.kind, func.body.body.buffer.scope) == ("blockIdx.x", "shared")
     assert not anyfn.structural_equal(tir.parse(str(func).replace("blockIdx.x", "blockIdx.y")), func)
-    with pytest.raises(ValueError, match="`threadIdx.w` is no thread axis; there are `blockIdx.x`"):
+    with pytest.raises(ValueError, match="`threadIdx.w` is not a thread axis; known axes are `blockIdx.x`"):
         tir.parse(str(func).replace("threadIdx.x", "threadIdx.w"))
 
 
@@ -46,13 +46,13 @@ def test_bound_loops_are_made_of_parts():
     )
     tir.verify(func)
     assert 'for i in bind("blockIdx.x", 2):' in str(func) and 'for j in bind("threadIdx.x", 4):' in str(func)
-    with pytest.raises(ValueError, match="there is no memory `shelf`; there are global, shared, local"):
+    with pytest.raises(ValueError, match="unknown memory scope `shelf`; known scopes are global, shared, local"):
         tir.decl_buffer((4,), scope="shelf")
 
 
 def test_the_host_refuses_them():
-    with pytest.raises(ValueError, match="loop `i` is bound to blockIdx.x, and C code of the host has no thread axes"):
+    with pytest.raises(ValueError, match="loop `i` is bound to blockIdx.x, but C code for the host has no thread axes"):
         anyfn.source(reverse())
     text = "def f(A: Buffer((8,), float32)):\n    S = alloc((8,), float32, scope=\"shared\")\n    S[0] = A[0]\n    A[1] = S[0]"
-    with pytest.raises(ValueError, match="buffer `S` is shared by the threads of a block, and C code of the host has no blocks"):
+    with pytest.raises(ValueError, match="buffer `S` is shared by the threads of a block, but C code for the host has no thread blocks"):
         anyfn.source(tir.parse(text))

@@ -72,7 +72,7 @@ def test_a_pass_takes_the_module_too_if_it_has_two_parameters():
         return tir.IRModule({f"{name}_2": func for name, func in module.functions.items()}, {})
 
     assert (rename.kind, list(rename(tir.IRModule({"f": square()}, {})).functions)) == ("module", ["f_2"])
-    with pytest.raises(ValueError, match="pass `rename` has left no function `f`"):
+    with pytest.raises(ValueError, match="pass `rename` has removed function `f`"):
         rename(square())
 
 
@@ -106,7 +106,7 @@ def test_a_native_error_tells_the_pass():
     def wrong(func):
         return anyfn.get_global_func("tir.binary")("?", 1, 2)
 
-    with pytest.raises(ValueError, match="there is no operation") as caught:
+    with pytest.raises(ValueError, match="unknown binary operator") as caught:
         wrong(square())
     assert caught.value.__notes__ == ["in pass `wrong` on function `f`"]
 
@@ -183,7 +183,7 @@ def test_each_pass_of_the_compiler_can_be_applied_alone():
         anyfn.get_global_func(f"tir.transform.{name}")
     lowered = anyfn.get_global_func("tir.transform.lower_blocks")(square())
     assert "block(" in str(square()) and "block(" not in str(lowered)
-    with pytest.raises(ValueError, match="there is no pass `simplyfy`; there are"):
+    with pytest.raises(ValueError, match="unknown pass `simplyfy`; known passes are"):
         transform.get("simplyfy")
 
 
@@ -327,7 +327,7 @@ def test_parallel_lowering_is_a_pass_that_a_pipeline_replaces():
 def test_code_needs_lowered_loops():
     pipeline = transform.default_pipeline()
     pipeline.remove("lower_parallel")
-    with pytest.raises(ValueError, match="parallel loop `i` must be lowered .* by the pass `lower_parallel`"):
+    with pytest.raises(ValueError, match="cannot generate C code for parallel loop `i`; run the pass `lower_parallel`"):
         anyfn.source(rows()[0], pipeline=pipeline)
 
 

@@ -270,7 +270,7 @@ impl Analyzer {
     }
 
     fn emit_atom_here(&mut self, id: Id) -> Result<Expr> {
-        let lost = || anyfn::Error::new("InternalError", "an atom is not known");
+        let lost = || anyfn::Error::new("InternalError", "unknown atom in the analyzer");
         let atom = self.atom(id).ok_or_else(lost)?;
         let (key, dtype, held) = (atom.key.clone(), atom.dtype, atom.held.clone());
         match key {

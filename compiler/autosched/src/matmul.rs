@@ -245,7 +245,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     let at = |place: usize| -> Result<Ref<Var>> {
         match user.places.iter().position(|known| *known == place) {
             Some(place) => Ok(loops[place].clone()),
-            None => bail!("InternalError", "a result has no loop for an axis"),
+            None => bail!("InternalError", "no loop found for an axis of the result"),
         }
     };
     let part = left.as_ref().and_then(|_| product.part(stage, is_large));
@@ -325,7 +325,7 @@ pub(crate) fn result_axes(stage: &Stage) -> Result<Vec<usize>> {
     let places = store.indices.iter().map(|index| stage.place_of(&index));
     match places.collect::<Option<Vec<_>>>() {
         Some(places) => Ok(places),
-        None => bail!("ValueError", "the place of a result is not just the values of its axes"),
+        None => bail!("ValueError", "the indices of the result are not its axes alone"),
     }
 }
 
@@ -365,7 +365,9 @@ pub(crate) fn user(schedule: &Schedule, stage: &Stage) -> Result<Option<User>> {
 fn pack(schedule: &Schedule, name: &str, factor: &Factor) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(&factor.buffer));
-    let Some(number) = number else { bail!("InternalError", "block `{name}` does not read a factor") };
+    let Some(number) = number else {
+        bail!("InternalError", "block `{name}` does not read a factor of the product")
+    };
     let copy = schedule.cache_read(name, Any::new(number as i64)?, "global")?.to_string();
     let dtypes: Vec<_> = factor.buffer.shape.iter().map(|extent| extent.dtype).collect();
     let map = IndexMap::from_fn(&dtypes, |given| {

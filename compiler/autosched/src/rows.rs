@@ -170,7 +170,9 @@ fn rows_of(
 /// Moves the other stages into the row loops of the last stage, and schedules all of them.
 pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
     let loops = schedule.get_loops(&rows.last.name)?;
-    let Some(row) = loops.get(rows.count - 1) else { bail!("InternalError", "a stage has lost its loops") };
+    let Some(row) = loops.get(rows.count - 1) else {
+        bail!("InternalError", "the last stage has fewer loops than expected")
+    };
     for (stage, _) in &rows.others {
         schedule.compute_at(&stage.name, row.clone())?;
     }

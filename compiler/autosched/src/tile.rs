@@ -224,7 +224,7 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, products: &Products, 
     let at = |place: usize| -> Result<Ref<Var>> {
         match user.places.iter().position(|known| *known == place) {
             Some(place) => Ok(loops[place].clone()),
-            None => bail!("InternalError", "a result has no loop for an axis"),
+            None => bail!("InternalError", "no loop found for an axis of the result"),
         }
     };
     let rows = schedule.split(at(products.row)?, vec![None, Some(tile.rows)])?;
@@ -323,7 +323,7 @@ fn pack(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Strin
     let places = &products.places;
     let (Some(own), width) = (places.iter().position(|place| *place == products.column), products.tile.columns)
     else {
-        bail!("InternalError", "the weights have no axis of their own");
+        bail!("InternalError", "the column axis does not index the weights");
     };
     let dtypes: Vec<_> = products.weights.shape.iter().map(|extent| extent.dtype).collect();
     let map = IndexMap::from_fn(&dtypes, |given| {
@@ -407,6 +407,8 @@ fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<
 fn copy_of(schedule: &Schedule, name: &str, buffer: &Ref<Buffer>) -> Result<String> {
     let block = schedule.place(name)?.block().clone();
     let number = block.reads.iter().position(|region| region.buffer.ptr_eq(buffer));
-    let Some(number) = number else { bail!("InternalError", "block `{name}` does not read a factor") };
+    let Some(number) = number else {
+        bail!("InternalError", "block `{name}` does not read a factor of the product")
+    };
     Ok(schedule.cache_read(name, Any::new(number as i64)?, "global")?.to_string())
 }

@@ -59,7 +59,7 @@ fn of_kind(target: &Target) -> Result<(&'static str, Generate)> {
             let known: Vec<&str> = DIALECTS.iter().map(|(kind, ..)| *kind).collect();
             bail!(
                 "ValueError",
-                "no code is generated for targets of kind `{}`; known kinds are `{}`",
+                "cannot generate code for a target of kind `{}`; known kinds are `{}`",
                 target.kind,
                 known.join("`, `")
             )

@@ -173,18 +173,21 @@ fn refused(text: &str) -> Error {
 #[test]
 fn errors_name_what_null_cannot_express() {
     for (body, expected) in [
-        ("A[ramp(0, 1, 4)] = broadcast(1.0, 4)", "`broadcast(1.0, 4)` is float32x4, and null has no vectors"),
+        (
+            "A[ramp(0, 1, 4)] = broadcast(1.0, 4)",
+            "`broadcast(1.0, 4)` is float32x4, but null has no vector types",
+        ),
         ("A[0] = float32(float16(A[1]))", "is float16, for which null has no type; it has bool,"),
         ("A[0] = 1.0", "`A[0]` is accessed outside of a parallel loop"),
         ("assert A[n - 1] > 0.0, ValueError()", "`A[n - 1]` is accessed outside of a parallel loop"),
         (
             "for i in parallel(n):\n        T = alloc((n,), \"float32\")\n        T[i] = 0.0",
-            "the size of `T` is not constant",
+            "cannot allocate buffer `T` in null code: its size must be constant",
         ),
-        ("call_packed(\"g\", A)", "the call of the packed function `g` has no null code"),
+        ("call_packed(\"g\", A)", "cannot generate null code for a call of the packed function `g`"),
         (
             "for i in parallel(n):\n        A[i] = call_extern(\"sinf\", A[i], dtype=\"float32\")",
-            "the call of the C function `sinf` has no null code",
+            "cannot generate null code for a call of the C function `sinf`",
         ),
     ] {
         let error = refused(&format!("def f(A: Buffer((n,), \"float32\")):\n    {body}\n"));
@@ -202,7 +205,7 @@ fn errors_name_what_null_kernels_cannot_do_with_thread_axes() {
         ),
         (
             "for i in bind(\"threadIdx.x\", 4):\n        A[i] = 0.0\n    for j in bind(\"threadIdx.x\", 8):\n        A[j] = 0.0",
-            "loops of different extents are bound to threadIdx.x, one over `j`",
+            "loops of different extents are bound to threadIdx.x, among them loop `j`",
         ),
         (
             "for i in range(n):\n        for j in bind(\"threadIdx.x\", i):\n            A[j] = 0.0",
@@ -214,11 +217,11 @@ fn errors_name_what_null_kernels_cannot_do_with_thread_axes() {
         ),
         (
             "S = alloc((8,), \"float32\", scope=\"shared\")\n    for i in bind(\"blockIdx.x\", n):\n        S[0] = A[i]",
-            "buffer `S` is memory of a block of threads, but allocated around the loops over blocks",
+            "buffer `S` belongs to a block of threads, but is allocated outside of the loops over blocks",
         ),
         (
             "S = alloc((8,), \"float32\")\n    for i in bind(\"blockIdx.x\", n):\n        S[0] = A[i]",
-            "buffer `S` is memory of a block of threads, but allocated around the loops over blocks",
+            "buffer `S` belongs to a block of threads, but is allocated outside of the loops over blocks",
         ),
         (
             "for i in bind(\"threadIdx.x\", 4):\n        S = alloc((8,), \"float32\")\n        for j in bind(\"threadIdx.y\", 8):\n            S[j] = A[j]",
@@ -290,11 +293,12 @@ def f(A: Buffer((4, 8), "float32")):
 fn the_host_has_no_thread_axes() {
     let error = functions(ON_DEVICES[0].1, &target("c", 0)).expect_err("the loops are bound");
     let expected =
-        "function `reverse`: loop `i` is bound to blockIdx.x, and C code of the host has no thread axes";
+        "function `reverse`: loop `i` is bound to blockIdx.x, but C code for the host has no thread axes";
     assert_eq!(error.message(), expected);
     let text = "def f(A: Buffer((8,), \"float32\")):\n    S = alloc((8,), \"float32\", scope=\"shared\")\n    S[0] = A[0]\n";
     let error = functions(text, &target("c", 0)).expect_err("the buffer is shared");
-    let expected = "buffer `S` is shared by the threads of a block, and C code of the host has no blocks";
+    let expected =
+        "buffer `S` is shared by the threads of a block, but C code for the host has no thread blocks";
     assert!(error.message().contains(expected), "{}", error.message());
 }
 
@@ -309,7 +313,7 @@ def f(A: Buffer((n,), "float32")):
     let source = functions(text, &target("c", 0))?;
     assert!(source.contains("if (anyfn_parallel_in(2, f_task0, &shared) != 0) return -1;"), "{source}");
     let error = refused(text);
-    let expected = "function `f`: the number of tasks of loop `i` is given, but null code cannot set it";
+    let expected = "function `f`: loop `i` requests a number of tasks, but null code cannot set it";
     assert_eq!(error.message(), expected);
     Ok(())
 }
@@ -317,8 +321,8 @@ def f(A: Buffer((n,), "float32")):
 #[test]
 fn the_host_needs_launches() {
     let error = lowered(FUNCTIONS[0].1, &target("c", 0), &[]).expect_err("the loop is not lowered");
-    let expected = "function `scale`: parallel loop `i` must be lowered before C code is generated, by the pass \
-                    `lower_parallel`";
+    let expected =
+        "function `scale`: cannot generate C code for parallel loop `i`; run the pass `lower_parallel` first";
     assert_eq!(error.message(), expected);
 }
 
@@ -338,7 +342,8 @@ fn a_plain_function_is_exported_under_its_name() -> Result<()> {
     for name in ["exp", "int", "anyfn_alloc"] {
         let error = plain(name).expect_err(name);
         let expected = format!(
-            "function `{name}`: no C function can have the name `{name}`; the pass `make_packed_api` needs none"
+            "function `{name}`: `{name}` is a reserved name in C; rename the function, or run the pass \
+             `make_packed_api`, which does not use the name"
         );
         assert_eq!(error.message(), expected);
         functions(&text(name), &target("c", 0))?;
@@ -352,6 +357,9 @@ fn a_plain_function_is_exported_under_its_name() -> Result<()> {
 #[test]
 fn a_target_of_another_kind_has_no_code() -> Result<()> {
     let error = generate(&*parse_module(FUNCTIONS[0].1)?, &target("cuda", 0)).expect_err("no such dialect");
-    assert_eq!(error.message(), "no code is generated for targets of kind `cuda`; known kinds are `c`, `null`");
+    assert_eq!(
+        error.message(),
+        "cannot generate code for a target of kind `cuda`; known kinds are `c`, `null`"
+    );
     Ok(())
 }

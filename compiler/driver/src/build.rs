@@ -83,7 +83,7 @@ pub fn source(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>
 
 fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
     if module.functions.is_empty() {
-        bail!("ValueError", "there is nothing to build: the module has no functions");
+        bail!("ValueError", "cannot build the module: it has no functions");
     }
     let target = target::of(module)?;
     anyfn_codegen_c::generate(&*lower(module, pipeline)?, &target)
@@ -215,7 +215,7 @@ fn copied(library: &Path) -> Result<PathBuf> {
 
 fn load(library: &Path) -> Result<Module> {
     let Some(name) = library.to_str() else {
-        bail!("OSError", "{}: libraries are loaded from folders whose names are UTF-8", library.display())
+        bail!("OSError", "cannot load library {}: its path is not valid UTF-8", library.display())
     };
     registry::get("ffi.ModuleLoadFromFile")?.call((name,))?.get::<Module>()
 }
@@ -279,7 +279,10 @@ pub fn export(module: &Module, path: &Path) -> Result<()> {
         Some((compiler, library)) => write(&compiler, &library, path),
         None if &*module.kind()? == "foreign" => module.write_to_file(&path.to_string_lossy(), ""),
         None => {
-            bail!("ValueError", "only what `build` made in this process is exported as source or object file")
+            bail!(
+                "ValueError",
+                "cannot export the module as source or object file: `build` did not create it in this process"
+            )
         }
     }
 }

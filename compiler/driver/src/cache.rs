@@ -257,13 +257,13 @@ fn private(folder: &Path) -> Result<(), String> {
         Ok(data) => data,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.map_err(|error| format!("it cannot be made: {error}"))?;
+            made.map_err(|error| format!("it cannot be created: {error}"))?;
             fs::symlink_metadata(folder).map_err(|error| error.to_string())?
         }
         Err(error) => return Err(error.to_string()),
     };
     if !data.is_dir() {
-        return Err("it is no folder".to_owned());
+        return Err("it is not a folder".to_owned());
     }
     // SAFETY: `geteuid` takes no arguments, accesses no memory of this process and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -273,7 +273,8 @@ fn private(folder: &Path) -> Result<(), String> {
     if data.mode() & 0o077 != 0 {
         let mode = data.mode() & 0o777;
         return Err(format!(
-            "others have access to it (mode {mode:o}); run `chmod 700`, or name another by ANYFN_CACHE_DIR"
+            "other users have access to it (mode {mode:o}); run `chmod 700` on it, or set ANYFN_CACHE_DIR \
+             to another folder"
         ));
     }
     Ok(())
@@ -296,7 +297,7 @@ fn warn_once(folder: &Path, reason: &str) {
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     if !told.iter().any(|known| known == folder) {
         told.push(folder.to_path_buf());
-        eprintln!("anyfn: warning: compiled code is not kept in {}: {reason}", folder.display());
+        eprintln!("anyfn: warning: compiled code is not cached in {}: {reason}", folder.display());
     }
 }
 

@@ -70,8 +70,7 @@ impl Compiler {
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
         let mut words = words(&target.cc)?.into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
-        let (program, about) =
-            find(&name).ok_or_else(|| no_compiler(&target.cc, "there is no such program"))?;
+        let (program, about) = find(&name).ok_or_else(|| no_compiler(&target.cc, "program not found"))?;
         let arguments: Vec<String> = words
             .chain(OPTIONS.iter().map(|option| (*option).to_owned()))
             .chain(cpu_options(&target.arch, &target.mcpu))
@@ -150,7 +149,8 @@ impl Compiler {
         if status.success() {
             bail!(
                 "RuntimeError",
-                "the C compiler has written nothing for {what}, and says no error ({status}):\n{text}\nthe command was: {shown}"
+                "the C compiler reported success ({status}) but wrote no output file for \
+                 {what}:\n{text}\nthe command was: {shown}"
             );
         }
         bail!("RuntimeError", "the C compiler failed ({status}) on {what}:\n{text}\nthe command was: {shown}")
@@ -164,7 +164,7 @@ fn printed(log: &Path) -> String {
     let _ = File::open(log).and_then(|file| file.take(MOST).read_to_end(&mut text));
     let more = fs::metadata(log).map_or(0, |data| data.len()).saturating_sub(MOST);
     let text = String::from_utf8_lossy(&text).trim_end().to_owned();
-    if more > 0 { format!("{text}\n.. and {more} bytes more, which are left out") } else { text }
+    if more > 0 { format!("{text}\n.. ({more} more bytes omitted)") } else { text }
 }
 
 /// Calls `poll` repeatedly until it returns the status of a process that has exited. Meanwhile, reports

@@ -24,7 +24,7 @@ pub fn pass(name: &str) -> Result<Ref<Pass>> {
     }
     match native::find(name) {
         Some(pass) => Ok(pass),
-        None => bail!("ValueError", "there is no pass `{name}`; there are {}", pass_names().join(", ")),
+        None => bail!("ValueError", "unknown pass `{name}`; known passes are {}", pass_names().join(", ")),
     }
 }
 

@@ -22,7 +22,11 @@ pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<
         Some("o") => replace(path, |partial| {
             compiler.run(&source, partial, Form::Object, &Progress { what: "the module", callback: None })
         }),
-        _ => bail!("ValueError", "{}: a module is written as `.so`, `.o` or `.c`", path.display()),
+        _ => bail!(
+            "ValueError",
+            "cannot write a module to {}: expected a file name that ends in `.so`, `.o` or `.c`",
+            path.display()
+        ),
     }
 }
 

@@ -31,7 +31,7 @@ fn the_target_chooses_the_dialect() -> Result<()> {
     assert!(text.contains("kernel reverse(n: i32, A: global const f32[], B: global f32[]) {"), "{text}");
     let error =
         source(&Target::put(&target::host()?, &module)?, None).expect_err("the host has no thread axes");
-    assert!(error.message().contains("C code of the host has no thread axes"), "{}", error.message());
+    assert!(error.message().contains("C code for the host has no thread axes"), "{}", error.message());
     Ok(())
 }
 

@@ -95,6 +95,6 @@ fn code_needs_lowered_loops() -> Result<()> {
     let pipeline = default_pipeline()?;
     pipeline.remove("lower_parallel")?;
     let error = source(&parse_func(SCALE)?, Some(&pipeline)).expect_err("the loop is not lowered");
-    assert!(error.message().contains("by the pass `lower_parallel`"), "{}", error.message());
+    assert!(error.message().contains("run the pass `lower_parallel`"), "{}", error.message());
     Ok(())
 }

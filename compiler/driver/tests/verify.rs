@@ -146,14 +146,18 @@ fn wrong_types_and_names() -> Result<()> {
     verify(&func)?;
     let is_load = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
     let double = |expr: &Expr| is_load(expr).then(|| ops::float(1.0, DType::FLOAT64).unwrap());
-    refused(&damaged(&func, 1, double), "TypeError", "the operands of `*` are float64 and float32");
+    refused(
+        &damaged(&func, 1, double),
+        "TypeError",
+        "the operands of `*` have different data types: float64 and float32",
+    );
     let unknown = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::Var(_)).then(|| var("lost"));
     refused(&damaged(&func, 20, unknown), "NameError", "variable `lost` is not defined where it is used");
     // A buffer that is not defined is an error.
     let other = make::buffer("T", shape(&[8]), DType::FLOAT32);
     let load = ops::load(&other, shape(&[0]))?;
     let foreign = move |expr: &Expr| is_load(expr).then(|| load.clone());
-    refused(&damaged(&func, 3, foreign), "NameError", "buffer `T` is used where it is not");
+    refused(&damaged(&func, 3, foreign), "NameError", "buffer `T` is not defined where it is used");
     // Loops.
     let store =
         |index: Expr| make::store(&other, ops::number(1, DType::FLOAT32)?, [index].into_iter().collect());
@@ -163,11 +167,15 @@ fn wrong_types_and_names() -> Result<()> {
     let inner = make::for_loop(i.clone(), ops::i32(0), ops::i32(8), store(value.clone())?);
     verify(&of(inner.clone()))?;
     let twice = make::for_loop(i.clone(), ops::i32(0), ops::i32(8), inner.clone());
-    refused(&of(twice), "ValueError", "the variable of loop `i` is defined inside of itself");
+    refused(&of(twice), "ValueError", "the variable of loop `i` is defined again inside of its own scope");
     let float = make::for_loop(ops::var("x", DType::FLOAT32), ops::i32(0), ops::i32(8), inner.clone());
     refused(&of(float), "TypeError", "the variable of loop `x` is float32, not an integer");
     let wide = make::for_loop(i.clone(), ops::i32(0), ops::int(8, DType::INT64)?, store(value.clone())?);
-    refused(&of(wide), "TypeError", "loop `i` counts in int32, but begins with int32 and repeats int64");
+    refused(
+        &of(wide),
+        "TypeError",
+        "the variable of loop `i` is int32, but its minimum is int32 and its extent is int64",
+    );
     let parallel = make::for_of_kind(i.clone(), ops::i32(0), ops::i32(8), ForKind::Parallel, store(value)?);
     let outer = ops::var("j", DType::INT32);
     let mixed = make::for_of_kind(outer, ops::i32(0), ops::i32(4), ForKind::Vectorized, parallel);
@@ -262,7 +270,8 @@ fn damaged_functions_are_errors() -> Result<()> {
                 // Calls of unknown functions are found by the code generator.
                 if let Err(error) = source(&module(&func)?, None) {
                     let message = error.message();
-                    let is_fine = ["has no C code", "call_packed", "takes", "must be", "`f`", "cannot"];
+                    let is_fine =
+                        ["cannot generate C code", "call_packed", "takes", "must be", "`f`", "cannot"];
                     assert!(is_fine.iter().any(|part| message.contains(part)), "{message}\n{text}");
                 }
             }
@@ -289,13 +298,13 @@ fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     refused(
         &parse_func(&text("k"))?,
         "ValueError",
-        "reduction axis `vk` of block `sum` begins with k, which changes",
+        "reduction axis `vk` of block `sum` begins at k, which changes",
     );
     let through_variable =
         text("x").replace("        with block", "        x: int32 = k * 2\n        with block");
-    refused(&parse_func(&through_variable)?, "ValueError", "begins with x, which changes");
+    refused(&parse_func(&through_variable)?, "ValueError", "begins at x, which changes");
     let read = text("int32(A[0])");
-    refused(&parse_func(&read)?, "ValueError", "begins with int32(A[0]), which changes");
+    refused(&parse_func(&read)?, "ValueError", "begins at int32(A[0]), which changes");
     // A value that no loop changes.
     let constant = text("x").replace("    for k, j", "    x: int32 = 0\n    for k, j");
     verify(&parse_func(&constant)?)?;

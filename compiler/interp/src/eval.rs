@@ -97,7 +97,9 @@ impl Machine {
     pub(crate) fn memory_of(&self, buffer: &Buffer) -> Result<Rc<Memory>> {
         match self.memory.get(&address(&buffer.data)) {
             Some(memory) => Ok(memory.clone()),
-            None => self.fail("ValueError", &format!("buffer `{}` has no memory here", buffer.name)),
+            None => {
+                self.fail("ValueError", &format!("buffer `{}` is not allocated at this point", buffer.name))
+            }
         }
     }
 
@@ -111,7 +113,10 @@ impl Machine {
             if extent < 0 {
                 return self.fail(
                     "ValueError",
-                    &format!("`{}` would have {extent} elements in dimension {dim}", buffer.name),
+                    &format!(
+                        "cannot allocate buffer `{}`: extent {extent} in dimension {dim} is negative",
+                        buffer.name
+                    ),
                 );
             }
             count = count.saturating_mul(extent);
@@ -125,7 +130,10 @@ impl Machine {
         let size = count.saturating_mul(size_of(buffer.dtype)? as i128);
         match usize::try_from(size) {
             Ok(size) if i128::try_from(size).is_ok_and(|size| size <= MOST) => Ok(size),
-            _ => self.fail("MemoryError", &format!("`{}` would have {size} bytes", buffer.name)),
+            _ => self.fail(
+                "MemoryError",
+                &format!("cannot allocate buffer `{}`: {size} bytes are too many", buffer.name),
+            ),
         }
     }
 
@@ -166,7 +174,9 @@ impl Machine {
         match ExprKind::of(expr) {
             ExprKind::Var(var) => match self.vars.get(&address(var)) {
                 Some(value) => Ok(value.clone()),
-                None => self.fail("ValueError", &format!("variable `{}` has no value here", var.name)),
+                None => {
+                    self.fail("ValueError", &format!("variable `{}` is not defined at this point", var.name))
+                }
             },
             ExprKind::IntImm(node) => Ok(Value::int(crate::value::wrapped(i128::from(node.value), node.dtype))),
             ExprKind::FloatImm(node) => Ok(Value::float(node.value, node.dtype)),
@@ -253,7 +263,8 @@ impl Machine {
             ExprKind::ProducerLoad(_) | ExprKind::Reduce(_) => self.fail(
                 "ValueError",
                 &format!(
-                    "tensor expressions must be made functions first: {}",
+                    "cannot interpret a tensor expression; convert it into a function first \
+                     (`te.create_prim_func`): {}",
                     printer::brief(expr.as_object())
                 ),
             ),
@@ -299,7 +310,8 @@ impl Machine {
                     return self.fail(
                         "IndexError",
                         &format!(
-                            "`{text}`: index {at}{of} in dimension {dim} is not in `{}`, which has {extent} elements there",
+                            "`{text}`: index {at}{of} in dimension {dim} is out of range for `{}`, which \
+                             has extent {extent} there",
                             buffer.name
                         ),
                     );
@@ -320,7 +332,10 @@ impl Machine {
     fn outside_of_memory<T>(&self, buffer: &Ref<Buffer>, whole: &Expr) -> Result<T> {
         let bytes = self.memory_of(buffer)?.len();
         let text = printer::brief(whole.as_object());
-        self.fail("IndexError", &format!("`{text}` is not in the {bytes} bytes that `{}` has", buffer.name))
+        self.fail(
+            "IndexError",
+            &format!("`{text}` is outside of the {bytes} bytes of memory of `{}`", buffer.name),
+        )
     }
 
     fn place_text(&mut self, indices: &Array<Expr>, lane: usize) -> Result<String> {
@@ -373,7 +388,7 @@ impl Machine {
         let mut args = Vec::new();
         for arg in node.args.iter() {
             let Ok(arg) = Expr::try_from_object(arg) else {
-                return self.fail("TypeError", &format!("`{op}` takes numbers"));
+                return self.fail("TypeError", &format!("the arguments of `{op}` must be numbers"));
             };
             args.push(self.expr(&arg)?);
         }
@@ -402,7 +417,8 @@ impl Machine {
         let Some((ExprKind::StringImm(name), args)) =
             args.split_first().map(|(name, args)| (ExprKind::of(name), args))
         else {
-            return self.fail("TypeError", "the first argument of `call_extern` is the name of a function");
+            return self
+                .fail("TypeError", "the first argument of `call_extern` must be the name of a function");
         };
         let name = &*name.value;
         let (plain, wanted) = match name.strip_suffix('f').filter(|plain| math::of_c(plain).is_some()) {
@@ -413,8 +429,8 @@ impl Machine {
             return self.fail(
                 "ValueError",
                 &format!(
-                    "function `{name}` of C cannot be interpreted, only those of its mathematics library can, such as `hypot` \
-                     and `hypotf`; compile the function to call it"
+                    "cannot interpret a call of the C function `{name}`: only functions of the C math \
+                     library, such as `hypot` and `hypotf`, are supported; compile the function to call it"
                 ),
             );
         };
@@ -424,7 +440,8 @@ impl Machine {
             return self.fail(
                 "TypeError",
                 &format!(
-                    "`{name}` of C takes {expected} of {wanted} and gives {wanted}, but is called with ({}) for {dtype}",
+                    "C function `{name}`: expected {expected} arguments of {wanted} and a result of \
+                     {wanted}, got ({}) and {dtype}",
                     given.join(", ")
                 ),
             );

@@ -23,7 +23,7 @@ impl Machine {
                 let (dtype, end) = (node.loop_var.dtype, first.saturating_add(count.max(0)));
                 if crate::value::wrapped(end, dtype) != end {
                     let text =
-                        format!("loop `{}` ends at {end}, which {dtype} cannot hold", node.loop_var.name);
+                        format!("loop `{}` ends at {end}, which {dtype} cannot represent", node.loop_var.name);
                     return self.fail("OverflowError", &text);
                 }
                 for number in 0..count.max(0) {
@@ -39,7 +39,10 @@ impl Machine {
                 let count = self.place(&node.num_tasks)?;
                 if count < 0 {
                     let name = &node.body.loop_var.name;
-                    return self.fail("ValueError", &format!("loop `{name}` is launched in {count} tasks"));
+                    return self.fail(
+                        "ValueError",
+                        &format!("the number of tasks of loop `{name}` is negative: {count}"),
+                    );
                 }
                 self.stmt(&node.body.clone().into_parent())
             }
@@ -69,9 +72,10 @@ impl Machine {
                 Err(Error::new(&node.kind, &message))
             }
             StmtKind::BlockRealize(node) => self.block(node),
-            StmtKind::Block(node) => {
-                self.fail("ValueError", &format!("block `{}` has no values for its axes", node.name))
-            }
+            StmtKind::Block(node) => self.fail(
+                "ValueError",
+                &format!("block `{}` has no values for its axes; it must be part of a BlockRealize", node.name),
+            ),
             StmtKind::Other => {
                 let key = stmt.as_object().type_key();
                 self.fail("TypeError", &format!("`{key}` cannot be interpreted; a pass must lower it first"))
@@ -94,7 +98,7 @@ impl Machine {
                 return self.fail(
                     "IndexError",
                     &format!(
-                        "axis `{name}` of block `{}` would be {value}, but is {first} to {end}",
+                        "axis `{name}` of block `{}` is {value}, which is not between {first} and {end}",
                         block.name
                     ),
                 );

@@ -46,10 +46,12 @@ impl Machine {
             });
         }
         let Some((name, args)) = args.split_first() else {
-            return self.fail("TypeError", "`call_packed` needs the name of a function");
+            return self
+                .fail("TypeError", "`call_packed` requires the name of a function as its first argument");
         };
         let Ok(name) = name.get::<&str>() else {
-            return self.fail("TypeError", "the first argument of `call_packed` is the name of a function");
+            return self
+                .fail("TypeError", "the first argument of `call_packed` must be the name of a function");
         };
         let views: Vec<_> = args.iter().map(Any::as_view).collect();
         let result = registry::get(name)?.call_views(&views)?;
@@ -63,7 +65,7 @@ impl Machine {
             "float" => Value::One(converted(Scalar::Float(result.get::<f64>()?), dtype)),
             "int" | "bool" => Value::One(converted(Scalar::Int(i128::from(result.get::<i64>()?)), dtype)),
             "None" => Value::int(0),
-            other => bail!("TypeError", "packed function `{name}` gave {other}, expected {dtype}"),
+            other => bail!("TypeError", "packed function `{name}` returned {other}, expected {dtype}"),
         })
     }
 
@@ -89,7 +91,8 @@ impl Machine {
             };
             if first < 0 || count < 0 || first + count > whole {
                 let text = format!(
-                    "elements {first} to {} in dimension {dim} are not in `{}`, which has {whole} there",
+                    "elements {first} to {} in dimension {dim} are out of range for `{}`, which has extent \
+                     {whole} there",
                     first + count - 1,
                     buffer.name
                 );
@@ -116,8 +119,10 @@ impl Machine {
                     bytes.extend_from_slice(found.unwrap_or_default().get(..size).unwrap_or_default())
                 }
                 None => {
-                    return self
-                        .fail("IndexError", &format!("a part of `{}` is not in its memory", buffer.name));
+                    return self.fail(
+                        "IndexError",
+                        &format!("a region of `{}` is outside of its memory", buffer.name),
+                    );
                 }
             }
             places.push(at);

@@ -129,7 +129,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
     let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
     if is_division && y == 0 {
         if in_place {
-            bail!("ZeroDivisionError", "`{}` by zero", op.text());
+            bail!("ZeroDivisionError", "division by zero in `{}`", op.text());
         }
         return Ok(Scalar::Int(0));
     }
@@ -177,7 +177,7 @@ pub(crate) fn size_of(dtype: DType) -> Result<usize> {
         (kDLInt | kDLUInt, 8 | 16 | 32 | 64) | (kDLFloat, 16 | 32 | 64) | (kDLBfloat, 16) | (kDLBool, 8) => {
             Ok(usize::from(dtype.0.bits) / 8)
         }
-        _ => bail!("TypeError", "elements of {dtype} cannot be interpreted"),
+        _ => bail!("TypeError", "cannot interpret a buffer with elements of {dtype}"),
     }
 }
 

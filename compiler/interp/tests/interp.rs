@@ -60,7 +60,7 @@ def f(A: Buffer((8,), float32), count: int32):
     run(3)?;
     assert_eq!(a.to_vec::<f32>()?, [0.0, 0.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0]);
     let error = run(-1).expect_err("the number is negative");
-    assert!(error.message().contains("loop `i` is launched in -1 tasks"), "{}", error.message());
+    assert!(error.message().contains("the number of tasks of loop `i` is negative: -1"), "{}", error.message());
     Ok(())
 }
 

@@ -17,7 +17,7 @@ macro_rules! only {
         let made: Expr = $made;
         match made.cast_ref::<$node>() {
             Some(node) => Ok($node { base: PrimExpr { dtype: node.dtype }, $($field: node.$field.clone()),* }),
-            None => bail!("ValueError", "this is no {} but {}", $node::NAME, made.as_object().type_key()),
+            None => bail!("ValueError", "expected {}, got {}", $node::NAME, made.as_object().type_key()),
         }
     }};
 }

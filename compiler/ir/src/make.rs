@@ -117,7 +117,7 @@ pub fn if_then(condition: Expr, then_case: Stmt, else_case: Option<Stmt>) -> Res
 /// Returns `TypeError` if the data types of the variable and the value differ.
 pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
     if var.dtype != value.dtype {
-        bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
+        bail!("TypeError", "variable `{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
     }
     Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
 }

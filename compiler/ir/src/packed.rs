@@ -50,7 +50,7 @@ impl Arg {
             let Ok(value) = Expr::try_from_object(object.clone()) else {
                 bail!(
                     "TypeError",
-                    "`{}` cannot be an argument of a call; numbers, texts, buffers and parts of buffers can",
+                    "expected a number, string, buffer or buffer region as argument of a call, got `{}`",
                     object.type_key()
                 );
             };
@@ -62,11 +62,13 @@ impl Arg {
                     Arg::Buffer { buffer, region, .. } => {
                         Ok(Arg::Buffer { buffer, region, is_read_only: true })
                     }
-                    Arg::Value(_) => bail!("TypeError", "`{READ_ONLY}` takes a buffer or a part of one"),
+                    Arg::Value(_) => {
+                        bail!("TypeError", "the argument of `{READ_ONLY}` must be a buffer or a buffer region")
+                    }
                 };
             }
             if value.dtype.lanes() != 1 {
-                bail!("TypeError", "a vector of {} cannot be an argument of a call", value.dtype);
+                bail!("TypeError", "expected a scalar as argument of a call, got {}", value.dtype);
             }
             Ok(Arg::Value(value))
         })
@@ -117,7 +119,7 @@ pub fn check(call: &Call) -> Result<()> {
     let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let is_c_name = is_word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
     if &*call.op == CALL_EXTERN && !is_c_name {
-        bail!("ValueError", "`{}` is no name of a function of C", name.escape_debug());
+        bail!("ValueError", "`{}` is not a valid name of a C function", name.escape_debug());
     }
     if call.dtype.lanes() != 1 || !(is_number(call.dtype) || call.dtype == HANDLE) {
         bail!("TypeError", "the result of `{name}` cannot be of data type {}", call.dtype);
@@ -131,7 +133,11 @@ pub fn check(call: &Call) -> Result<()> {
         if let Ok(text) = Ref::<StringImm>::try_from_object(arg)
             && text.value.contains('\0')
         {
-            bail!("ValueError", "a text in a call of `{}` contains NUL", name.replace('\0', "\\0"));
+            bail!(
+                "ValueError",
+                "a string in a call of `{}` contains a NUL character",
+                name.replace('\0', "\\0")
+            );
         }
     }
     Ok(())
@@ -148,7 +154,9 @@ fn is_number(dtype: DType) -> bool {
 pub fn read_only(buffer: ObjectRef) -> Result<Expr> {
     match Arg::of(&buffer)? {
         Arg::Buffer { .. } => Ok(ops::call(HANDLE, READ_ONLY, [buffer])),
-        Arg::Value(_) => bail!("TypeError", "`{READ_ONLY}` takes a buffer or a part of one"),
+        Arg::Value(_) => {
+            bail!("TypeError", "the argument of `{READ_ONLY}` must be a buffer or a buffer region")
+        }
     }
 }
 

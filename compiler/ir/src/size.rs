@@ -106,8 +106,8 @@ impl Count {
         if self.size > MOST_NODES {
             bail!(
                 "ValueError",
-                "{what} has more than {MOST_NODES} nodes when those that are used in several places are counted in each; \
-                 compute such values once, into a variable or a tensor"
+                "{what} has more than {MOST_NODES} nodes, with shared nodes counted at each use; compute \
+                 shared values once, into a variable or a tensor"
             );
         }
         Ok(())

@@ -75,7 +75,11 @@ impl Target {
         Target::check_cores(self.num_cores)?;
         // SVE vectors may have any multiple of 16 bytes up to 256.
         if !(0..=256).contains(&self.vector_bytes) || self.vector_bytes % 16 != 0 {
-            bail!("ValueError", "the vectors of a target cannot have {} bytes", self.vector_bytes);
+            bail!(
+                "ValueError",
+                "`vector_bytes` of a target must be a multiple of 16 up to 256, not {}",
+                self.vector_bytes
+            );
         }
         Ok(())
     }
@@ -87,7 +91,7 @@ impl Target {
     pub fn check_kind(kind: &str) -> Result<()> {
         if !Target::KINDS.contains(&kind) && !Target::FOR_TESTS.contains(&kind) {
             let known = Target::KINDS.join("`, `");
-            bail!("ValueError", "there is no target kind `{kind}`; known is `{known}`");
+            bail!("ValueError", "unknown target kind `{kind}`; known kinds: `{known}`");
         }
         Ok(())
     }
@@ -98,10 +102,10 @@ impl Target {
     /// Returns `ValueError` unless the number is from 1 to 65,536.
     pub fn check_cores(num_cores: i64) -> Result<()> {
         if num_cores < 1 {
-            bail!("ValueError", "a target has at least one core, not {num_cores}");
+            bail!("ValueError", "a target must have at least one core, not {num_cores}");
         }
         if num_cores > Target::MOST_CORES {
-            bail!("ValueError", "a target has at most {} cores, not {num_cores}", Target::MOST_CORES);
+            bail!("ValueError", "a target must have at most {} cores, not {num_cores}", Target::MOST_CORES);
         }
         Ok(())
     }
@@ -152,9 +156,9 @@ mod tests {
         assert!(good.check().is_ok() && good.has("sve") && !good.has("avx"));
         assert!(target("null", 0, 1).check().is_ok());
         for (bad, text) in [
-            (target("cuda", 16, 1), "no target kind `cuda`"),
-            (target("c", 24, 1), "cannot have 24 bytes"),
-            (target("c", 272, 1), "cannot have 272 bytes"),
+            (target("cuda", 16, 1), "unknown target kind `cuda`"),
+            (target("c", 24, 1), "must be a multiple of 16 up to 256, not 24"),
+            (target("c", 272, 1), "must be a multiple of 16 up to 256, not 272"),
             (target("c", 16, 0), "at least one core"),
             (target("c", 16, 1 << 17), "at most 65536 cores"),
         ] {

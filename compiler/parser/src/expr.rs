@@ -89,7 +89,7 @@ impl<'a> Parser<'a> {
         match self.next() {
             Token::Name(name) => format!(" but got `{name}`"),
             Token::Int(text) | Token::Float(text) => format!(" but got {text}"),
-            Token::Text(_) => " but got a text".to_owned(),
+            Token::Text(_) => " but got a string".to_owned(),
             Token::Sign(sign) => format!(" but got `{sign}`"),
             Token::Newline | Token::Indent | Token::Dedent | Token::End => String::new(),
         }
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
                 let names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 handle";
                 let hint =
                     nearest(name, names.split(' ')).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-                self.fail("TypeError", at, &format!("`{name}` is no data type{hint}"))
+                self.fail("TypeError", at, &format!("`{name}` is not a data type{hint}"))
             }
         }
     }
@@ -175,7 +175,11 @@ impl<'a> Parser<'a> {
     /// Runs a step one nesting level deeper. Returns an error if the depth exceeds [`DEEPEST`].
     pub(crate) fn deeper<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= DEEPEST {
-            return self.fail("ValueError", self.start(), &format!("this is nested more than {DEEPEST} deep"));
+            return self.fail(
+                "ValueError",
+                self.start(),
+                &format!("this is nested more than {DEEPEST} levels deep"),
+            );
         }
         self.depth += 1;
         let result = on_enough_stack(|| step(self));
@@ -201,7 +205,11 @@ impl<'a> Parser<'a> {
         loop {
             let Some(op) = operator(self.next()).filter(|op| op.precedence() >= least) else {
                 if self.is_sign(0, "**") {
-                    return self.fail("SyntaxError", self.start(), "there is no `**`; write `pow(x, y)`");
+                    return self.fail(
+                        "SyntaxError",
+                        self.start(),
+                        "the operator `**` is not supported; write `pow(x, y)`",
+                    );
                 }
                 return Ok(left);
             };
@@ -213,7 +221,7 @@ impl<'a> Parser<'a> {
                 return self.fail(
                     "SyntaxError",
                     self.start(),
-                    "comparisons do not chain: combine them with `and`, or use brackets",
+                    "comparisons cannot be chained; combine them with `and`, or use parentheses",
                 );
             }
         }
@@ -223,7 +231,7 @@ impl<'a> Parser<'a> {
         let at = self.start();
         if self.is_name(0, "not") {
             if least > BinaryOp::And.precedence() {
-                return self.fail("SyntaxError", at, "`not` needs brackets here");
+                return self.fail("SyntaxError", at, "`not` requires parentheses here");
             }
             self.at += 1;
             let value = match self.is_name(0, "not") {
@@ -304,7 +312,7 @@ impl<'a> Parser<'a> {
         }
         match self.scope.find(name).cloned() {
             Some(Named::Var(var)) if self.is_sign(0, "[") => {
-                self.fail("TypeError", at, &format!("`{}` is no buffer but a variable", var.name))
+                self.fail("TypeError", at, &format!("`{}` is a variable, not a buffer", var.name))
             }
             Some(Named::Var(var)) => Ok(var.into_parent()),
             Some(Named::Buffer(buffer, _)) if self.is_sign(0, "[") => {
@@ -314,7 +322,7 @@ impl<'a> Parser<'a> {
             Some(Named::Buffer(..)) => self.fail(
                 "TypeError",
                 at,
-                &format!("`{name}` is a buffer, not a value: write which element, as in `{name}[i]`"),
+                &format!("`{name}` is a buffer, not a value; specify an element, as in `{name}[i]`"),
             ),
             None if self.defining => Ok(self.new_extent(name, DType::INT32).into_parent()),
             None => self.unknown(name, at),
@@ -344,12 +352,13 @@ impl<'a> Parser<'a> {
             return match (part, handle) {
                 ("data", _) => Ok(buffer.data.clone().into_parent()),
                 ("handle", Some(handle)) => Ok(handle.into_parent()),
-                _ => self.fail("NameError", at, &format!("buffer `{name}` has no `{part}`")),
+                _ => self.fail("NameError", at, &format!("buffer `{name}` has no attribute `{part}`")),
             };
         }
         let object = self.keyed(name, at)?;
-        Expr::try_from_object(object)
-            .or_else(|object| self.fail("TypeError", at, &format!("`{}` is no expression", object.type_key())))
+        Expr::try_from_object(object).or_else(|object| {
+            self.fail("TypeError", at, &format!("`{}` is not an expression", object.type_key()))
+        })
     }
 
     /// Parses the indices of an element, including the brackets.
@@ -432,7 +441,7 @@ impl<'a> Parser<'a> {
             }
             "call" => {
                 self.at += 1;
-                let op = self.text("the name of the function, as a text")?;
+                let op = self.text("the name of the function, as a string")?;
                 if !self.is_sign(0, ")") {
                     self.expect(",", "after the name")?;
                 }
@@ -441,13 +450,13 @@ impl<'a> Parser<'a> {
             "text" => {
                 self.at += 1;
                 let text = self.text("a text")?;
-                self.expect(")", "after the text")?;
+                self.expect(")", "after the string")?;
                 Ok(ops::string(&text))
             }
             "node" => {
                 let object = self.node(at)?;
                 Expr::try_from_object(object).or_else(|object| {
-                    self.fail("TypeError", at, &format!("`{}` is no expression", object.type_key()))
+                    self.fail("TypeError", at, &format!("`{}` is not an expression", object.type_key()))
                 })
             }
             "sum" | "reduce" => self.reduction(at),
@@ -460,7 +469,7 @@ impl<'a> Parser<'a> {
                 self.located(at, node::binary(op, a, b))
             }
             _ if FORMS.contains(&name) => {
-                self.fail("SyntaxError", at, &format!("`{name}` is no expression: it cannot stand here"))
+                self.fail("SyntaxError", at, &format!("`{name}` is not an expression and cannot be used here"))
             }
             _ => {
                 self.at += 1;
@@ -473,7 +482,8 @@ impl<'a> Parser<'a> {
         self.fail(
             "SyntaxError",
             at,
-            "a reduction of a tensor expression has no text; write a block with a reduce axis and `with init():`",
+            "a reduction of a tensor expression cannot be parsed; write a block with a reduce axis and \
+             `with init():`",
         )
     }
 
@@ -549,7 +559,7 @@ impl<'a> Parser<'a> {
         let result = match value {
             Some(Number::Int(value)) => ops::int(value, dtype),
             Some(Number::Float(value)) => ops::float(value, dtype),
-            None => return self.fail("ValueError", at, &format!("this is no value of {dtype}")),
+            None => return self.fail("ValueError", at, &format!("this is not a value of {dtype}")),
         };
         self.at += minus + 2;
         self.located(at, result)
@@ -598,7 +608,7 @@ impl<'a> Parser<'a> {
                 self.expect(")", "after the value")?;
                 return match value.into_object() {
                     Some(object) => Ok(object),
-                    None => self.fail("TypeError", at, "this value is no object"),
+                    None => self.fail("TypeError", at, "this value is not an object"),
                 };
             }
         }
@@ -666,7 +676,7 @@ impl<'a> Parser<'a> {
     pub(crate) fn buffer_named(&self, name: &str, at: usize) -> Result<Ref<Buffer>> {
         match self.scope.find(name) {
             Some(Named::Buffer(buffer, _)) => Ok(buffer.clone()),
-            Some(Named::Var(_)) => self.fail("TypeError", at, &format!("`{name}` is no buffer but a variable")),
+            Some(Named::Var(_)) => self.fail("TypeError", at, &format!("`{name}` is a variable, not a buffer")),
             None => self.unknown(name, at),
         }
     }

@@ -42,7 +42,7 @@ impl Program {
     pub(crate) fn read(text: &str) -> Result<Program> {
         let source = Source { text };
         if text.len() > LARGEST {
-            return Err(source.error("ValueError", 0, &format!("the text is larger than {LARGEST} bytes")));
+            return Err(source.error("ValueError", 0, &format!("the source is larger than {LARGEST} bytes")));
         }
         let mut parser = Parser {
             source: &source,
@@ -67,14 +67,14 @@ impl<'a> Parser<'a> {
         }
         let attrs = self.attributes()?;
         if !is_module && !attrs.is_empty() {
-            return self.expected("`def`: remarks on a module need `module()` in front of them");
+            return self.expected("`def`: attributes of a module require `module()` before them");
         }
         let mut functions: Functions = Vec::new();
         while *self.next() != Token::End {
             let at = self.start();
             let (key, func) = self.keyed_func()?;
             if functions.iter().any(|(known, _)| *known == key) {
-                return self.fail("ValueError", at, &format!("there are two functions `{key}`"));
+                return self.fail("ValueError", at, &format!("duplicate function `{key}`"));
             }
             functions.push((key, func));
         }
@@ -91,8 +91,8 @@ impl<'a> Parser<'a> {
         let mut attrs = Vec::new();
         while self.is_name(0, "attr") && self.is_sign(1, "(") {
             self.at += 2;
-            let key = self.text("the name of the remark, as a text")?;
-            self.expect(",", "after the name of the remark")?;
+            let key = self.text("the name of the attribute, as a string")?;
+            self.expect(",", "after the name of the attribute")?;
             let value = self.value()?;
             self.expect(")", "after the value")?;
             self.newline()?;
@@ -109,7 +109,7 @@ impl<'a> Parser<'a> {
                 return self.expected("`@key(\"name\")`");
             }
             self.expect("(", "after `@key`")?;
-            key = Some(self.text("a name, as a text")?);
+            key = Some(self.text("a name, as a string")?);
             self.expect(")", "after the name")?;
             self.newline()?;
         }
@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
             let at = p.start();
             let name = p.word("a parameter, as in `A: Buffer((4, 4), \"float32\")` or `n: int32`")?;
             if names.contains(&name) {
-                return p.fail("ValueError", at, &format!("there are two parameters `{name}`"));
+                return p.fail("ValueError", at, &format!("duplicate parameter `{name}`"));
             }
             names.push(name);
             p.expect(":", "after the parameter")?;
@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
                 return self.fail(
                     "ValueError",
                     at,
-                    &format!("`{name}` is the extent of a parameter before it"),
+                    &format!("`{name}` is already the extent of an earlier parameter"),
                 );
             }
             let handle = ops::var(&format!("{name}_handle"), HANDLE);
@@ -194,7 +194,8 @@ impl<'a> Parser<'a> {
             // The parameter is an extent that is also passed as a number.
             Some(Named::Var(var)) if var.dtype == dtype => Ok((var, None)),
             Some(_) => {
-                let text = format!("`{name}` is the extent of a parameter before it, of another data type");
+                let text =
+                    format!("`{name}` is already the extent of an earlier parameter, with another data type");
                 self.fail("TypeError", at, &text)
             }
             None => {

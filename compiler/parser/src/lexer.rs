@@ -159,7 +159,7 @@ impl<'a> Lexer<'a> {
                 self.push(Token::Dedent, at);
             }
             if self.indents.last() != Some(&spaces) {
-                return self.error(at, "this line is indented as none before it that it could belong to");
+                return self.error(at, "the indentation of this line matches no enclosing block");
             }
             return Ok(());
         }
@@ -199,7 +199,8 @@ impl<'a> Lexer<'a> {
         loop {
             let at = self.at();
             let Some(c) = self.rest.chars().next().filter(|c| *c != '\n') else {
-                return self.error(start, "this text does not end in its line");
+                return self
+                    .error(start, "unterminated string: expected its closing quotation mark on the same line");
             };
             self.take(c.len_utf8());
             match c {
@@ -237,14 +238,14 @@ impl<'a> Lexer<'a> {
                 self.take(digits + usize::from(is_braced));
                 Ok(value)
             }
-            None => self.error(at, "this is no character"),
+            None => self.error(at, "this escape sequence is not a valid character"),
         }
     }
 
     fn sign(&mut self, first: char) -> Result<()> {
         let start = self.at();
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
-            return self.error(start, &format!("expected a program but got {first:?}"));
+            return self.error(start, &format!("unexpected character {first:?}"));
         };
         match first {
             '(' | '[' | '{' => self.open.push((first, start)),
@@ -253,7 +254,7 @@ impl<'a> Lexer<'a> {
                     Some(('(', _)) => ')',
                     Some(('[', _)) => ']',
                     Some((_, _)) => '}',
-                    None => return self.error(start, &format!("`{first}` closes nothing")),
+                    None => return self.error(start, &format!("`{first}` has no matching opening bracket")),
                 };
                 if expected != first {
                     return self.error(start, &format!("expected `{expected}` before `{first}`"));

@@ -48,12 +48,12 @@ pub fn parse_func(text: &str) -> Result<Ref<PrimFunc>> {
     match Program::read(text)? {
         Program::Func(func) => Ok(func),
         Program::Module(module) if module.functions.len() == 1 => module.functions.iter().next().map_or_else(
-            || Err(anyfn::Error::new("ValueError", "the text holds no function")),
+            || Err(anyfn::Error::new("ValueError", "the source contains no function")),
             |(_, func)| Ok(func),
         ),
         Program::Module(module) => Err(anyfn::Error::new(
             "ValueError",
-            &format!("expected one function but the text holds {}", module.functions.len()),
+            &format!("expected one function but the source contains {}", module.functions.len()),
         )),
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
                 return self.fail(
                     "SyntaxError",
                     self.start(),
-                    "this line is indented more than those before it",
+                    "this line is indented more than the lines before it",
                 );
             }
             if self.eat_name("pass") {
@@ -148,9 +148,9 @@ impl<'a> Parser<'a> {
             let at = self.start();
             let text = match (self.ahead(2), self.ahead(3)) {
                 (Token::Name("axis"), Token::Sign(".")) => {
-                    "the axes of a block come first in it, before everything else".to_owned()
+                    "the axes of a block must come before all other statements in it".to_owned()
                 }
-                _ => format!("to name a value, say its data type: `{name}: float32 = ..`"),
+                _ => format!("declare the data type to name a value, as in `{name}: float32 = ..`"),
             };
             return self.fail("SyntaxError", at, &text);
         }
@@ -221,7 +221,9 @@ impl<'a> Parser<'a> {
                     data = Some(match self.scope.find(owner).cloned() {
                         Some(Named::Buffer(owner, _)) => owner.data.clone(),
                         Some(Named::Var(var)) if var.dtype == HANDLE => var,
-                        Some(_) => return self.fail("TypeError", data_at, &format!("`{owner}` is no buffer")),
+                        Some(_) => {
+                            return self.fail("TypeError", data_at, &format!("`{owner}` is not a buffer"));
+                        }
                         None => return self.unknown(owner, data_at),
                     });
                 }
@@ -231,7 +233,7 @@ impl<'a> Parser<'a> {
                 }
             }
         }
-        self.expect(")", "after what the buffer is")?;
+        self.expect(")", "after the arguments of the buffer")?;
         if !strides.is_empty() && strides.len() != shape.len() {
             let text = format!("`{name}` has {} dimensions but {} strides", shape.len(), strides.len());
             return self.fail("ValueError", at, &text);
@@ -287,7 +289,11 @@ impl<'a> Parser<'a> {
             && self.is_sign(1, "(")
         {
             let place = if name == "attr" { "function" } else { "block" };
-            return self.fail("SyntaxError", at, &format!("`{name}(..)` comes first in a {place}"));
+            return self.fail(
+                "SyntaxError",
+                at,
+                &format!("`{name}(..)` must come before all other statements in a {place}"),
+            );
         }
         if let Token::Name(name) = *self.next()
             && self.is_sign(1, ".")
@@ -301,7 +307,11 @@ impl<'a> Parser<'a> {
                 Err(object) => match Stmt::try_from_object(object) {
                     Ok(stmt) => stmt,
                     Err(object) => {
-                        return self.fail("TypeError", at, &format!("`{}` is no statement", object.type_key()));
+                        return self.fail(
+                            "TypeError",
+                            at,
+                            &format!("`{}` is not a statement", object.type_key()),
+                        );
                     }
                 },
             });
@@ -313,7 +323,7 @@ impl<'a> Parser<'a> {
             return match Stmt::try_from_object(object) {
                 Ok(stmt) => Ok(stmt),
                 Err(object) => Expr::try_from_object(object).map(make::evaluate).or_else(|object| {
-                    self.fail("TypeError", at, &format!("`{}` is no statement", object.type_key()))
+                    self.fail("TypeError", at, &format!("`{}` is not a statement", object.type_key()))
                 }),
             };
         }
@@ -418,7 +428,7 @@ impl<'a> Parser<'a> {
                 None => self.located(form_at, ops::int(0, dtype))?,
             };
             if !extent.dtype.is_integer() || !min.dtype.is_integer() || extent.dtype.lanes() != 1 {
-                return self.fail("TypeError", form_at, "the bounds of a loop are integers");
+                return self.fail("TypeError", form_at, "the bounds of a loop must be integers");
             }
             let var = ops::var(name, dtype);
             self.scope.define(name, Named::Var(var.clone()));
@@ -442,7 +452,7 @@ impl<'a> Parser<'a> {
             Some(kind) => Ok(kind),
             None => {
                 let known = ForKind::BOUND.map(ForKind::text).join("`, `");
-                self.fail("ValueError", at, &format!("`{axis}` is no thread axis; there are `{known}`"))
+                self.fail("ValueError", at, &format!("`{axis}` is not a thread axis; known axes are `{known}`"))
             }
         }
     }
@@ -514,7 +524,9 @@ impl<'a> Parser<'a> {
                 self.close_suite()?;
                 Ok(node::seq(items))
             }
-            "init" => self.fail("SyntaxError", at, "`with init()` comes before what a block computes"),
+            "init" => {
+                self.fail("SyntaxError", at, "`with init()` must come before the other statements of a block")
+            }
             _ => self.fail(
                 "SyntaxError",
                 at,
@@ -549,7 +561,7 @@ impl<'a> Parser<'a> {
     /// block.
     fn block(&mut self, is_placed: bool) -> Result<Stmt> {
         self.expect("(", "after `block`")?;
-        let name = self.text("the name of the block, as a text")?;
+        let name = self.text("the name of the block, as a string")?;
         let annotations = self.annotations(|_, _| Ok(false))?;
         self.expect(")", "after the name of the block")?;
         self.open_suite("after the block")?;
@@ -650,7 +662,7 @@ impl<'a> Parser<'a> {
             return self.fail(
                 "TypeError",
                 at,
-                &format!("an extent is an integer but this is {}", extent.dtype),
+                &format!("an extent must be an integer but this is {}", extent.dtype),
             );
         }
         let min = match min {

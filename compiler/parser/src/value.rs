@@ -81,11 +81,11 @@ impl<'a> Parser<'a> {
         match name {
             "float" => {
                 self.at += 2;
-                let text = self.text("a number as a text")?;
+                let text = self.text("a number as a string")?;
                 self.expect(")", "after the number")?;
                 match text.parse::<f64>() {
                     Ok(value) => Any::new(value),
-                    Err(_) => self.fail("ValueError", at, &format!("{text:?} is no number")),
+                    Err(_) => self.fail("ValueError", at, &format!("{text:?} is not a number")),
                 }
             }
             "dtype" => {
@@ -111,7 +111,7 @@ impl<'a> Parser<'a> {
     /// Parses `node("key", field=value)`, beginning at the opening bracket.
     pub(crate) fn node(&mut self, at: usize) -> Result<ObjectRef> {
         self.expect("(", "")?;
-        let key = self.text("the key of a type, as a text")?;
+        let key = self.text("the key of a type, as a string")?;
         if !self.is_sign(0, ")") {
             self.expect(",", "after the key")?;
         }
@@ -136,8 +136,7 @@ impl<'a> Parser<'a> {
     /// registered under the type key `key`.
     fn fields(&mut self, key: &str, at: usize) -> Result<ObjectRef> {
         if TypeInfo::from_key(key).is_none() {
-            let text =
-                format!("there is no type `{key}`; what defines it must be loaded before the text is read");
+            let text = format!("unknown type `{key}`; load the library that defines it before parsing");
             return self.fail("NameError", at, &text);
         }
         let mut args = vec![Any::new(key)?];
@@ -172,14 +171,14 @@ impl<'a> Parser<'a> {
                     return self.fail(
                         "TypeError",
                         at,
-                        "expected remarks by their names, as in **{\"name\": 1}",
+                        "expected annotations by their names, as in **{\"name\": 1}",
                     );
                 };
                 found.extend(map.iter());
                 continue;
             }
-            let key = self.word("a remark, as in `name=value`")?;
-            self.expect("=", "after the name of the remark")?;
+            let key = self.word("an annotation, as in `name=value`")?;
+            self.expect("=", "after the name of the annotation")?;
             if !other(self, key)? {
                 found.push((key.into(), self.value()?));
             }

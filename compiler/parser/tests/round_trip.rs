@@ -186,11 +186,11 @@ fn hostile_nesting_is_refused() {
         [("(", ")"), ("-", ""), ("not ", ""), ("exp(", ")"), ("n + (", ")"), ("let(x, ", ", x)")]
     {
         let error = parse(&deep(open, close)).unwrap_err();
-        assert!(error.message().contains("nested more than 5000 deep"), "{open}: {}", error.message());
+        assert!(error.message().contains("nested more than 5000 levels deep"), "{open}: {}", error.message());
     }
     let loops: String = (0..6000).map(|n| format!("{}if n > 0:\n", " ".repeat(n + 1))).collect();
     let error = parse(&format!("def f(n: int32):\n{loops}{}n\n", " ".repeat(6001))).unwrap_err();
-    assert!(error.message().contains("nested more than 5000 deep"), "{}", error.message());
+    assert!(error.message().contains("nested more than 5000 levels deep"), "{}", error.message());
     // A long sum is not deeply nested.
     let sum = format!("def f(n: int32):\n    n{}\n", " + n".repeat(100_000));
     assert!(parse(&sum).is_ok());
@@ -247,28 +247,31 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ("A[i, 0] = 0.0", "line 2, column 7: `i` is not defined here"),
         ("A[0] = 0.0", "line 2, column 5: `A` has 2 dimensions but got 1 indices"),
         ("A[0, 0] = n", "line 2, column 5: an element of `A` is float32 but the value is int32"),
-        ("x = 3", "line 2, column 5: to name a value, say its data type: `x: float32 = ..`"),
-        ("x: flaot32 = 3", "line 2, column 8: `flaot32` is no data type; did you mean `float32`?"),
+        ("x = 3", "line 2, column 5: declare the data type to name a value, as in `x: float32 = ..`"),
+        ("x: flaot32 = 3", "line 2, column 8: `flaot32` is not a data type; did you mean `float32`?"),
         (
             "for i in rnge(n):\n        pass",
             "expected `range`, `grid`, `parallel`, `vectorized`, `unrolled` or `bind` but got `rnge`",
         ),
-        ("0 < n < 3", "line 2, column 11: comparisons do not chain"),
-        ("n ** 2", "there is no `**`; write `pow(x, y)`"),
-        ("A + 1", "`A` is a buffer, not a value: write which element, as in `A[i]`"),
-        ("n[0]", "`n` is no buffer but a variable"),
+        ("0 < n < 3", "line 2, column 11: comparisons cannot be chained"),
+        ("n ** 2", "the operator `**` is not supported; write `pow(x, y)`"),
+        ("A + 1", "`A` is a buffer, not a value; specify an element, as in `A[i]`"),
+        ("n[0]", "`n` is a variable, not a buffer"),
         ("(n", "line 2, column 5: `(` is never closed"),
         ("select(n > 0, 1)", "`select` takes 3 values but got 2"),
         (
             "with block(\"B\"):\n        n\n        v = axis.spatial(4, n)",
-            "the axes of a block come first in it",
+            "the axes of a block must come before all other statements",
         ),
         ("if n > 0:\n    n", "line 3, column 5: expected indented statements after the condition"),
-        ("\"text", "line 2, column 5: this text does not end in its line"),
+        (
+            "\"text",
+            "line 2, column 5: unterminated string: expected its closing quotation mark on the same line",
+        ),
         ("int8(500)", "line 2, column 5: 500 does not fit into int8"),
-        ("my.Node(x=1)", "there is no type `my.Node`; what defines it must be loaded"),
-        ("sum(n, axis=[n])", "a reduction of a tensor expression has no text"),
-        ("n\n  n", "line 3, column 3: this line is indented as none before it that it could belong to"),
+        ("my.Node(x=1)", "unknown type `my.Node`; load the library that defines it"),
+        ("sum(n, axis=[n])", "a reduction of a tensor expression cannot be parsed"),
+        ("n\n  n", "line 3, column 3: the indentation of this line matches no enclosing block"),
         ("A[n, 0] = 0.0 0", "line 2, column 19: expected the end of the line but got 0"),
         (
             "with launch(A):\n        A[0, 0] = 0.0",
@@ -276,7 +279,7 @@ fn errors_show_where_they_are_and_what_was_expected() {
         ),
         (
             "for i in bind(\"threadIdx.w\", n):\n        pass",
-            "line 2, column 19: `threadIdx.w` is no thread axis; there are `blockIdx.x`, `blockIdx.y`",
+            "line 2, column 19: `threadIdx.w` is not a thread axis; known axes are `blockIdx.x`, `blockIdx.y`",
         ),
         ("for i in bind(n):\n        pass", "line 2, column 19: expected a thread axis, as in \"threadIdx.x\""),
         (
@@ -289,7 +292,7 @@ fn errors_show_where_they_are_and_what_was_expected() {
         assert!(error.message().contains(expected), "{line}\nexpected: {expected}\ngot: {}", error.message());
     }
     assert!(parse("").unwrap_err().message().contains("expected `def`, the beginning of a function"));
-    assert!(parse_func("module()\n").err().unwrap().message().contains("holds 0"));
+    assert!(parse_func("module()\n").err().unwrap().message().contains("contains 0"));
 }
 
 #[test]

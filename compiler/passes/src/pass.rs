@@ -113,7 +113,7 @@ impl Pass {
         let module = self.apply(&Ref::new(IRModule { functions, attrs: Map::new() }))?;
         match module.functions.get(&*name)? {
             Some(func) => Ok(func),
-            None => bail!("ValueError", "pass `{}` has left no function `{name}`", self.name),
+            None => bail!("ValueError", "pass `{}` has removed function `{name}`", self.name),
         }
     }
 

@@ -218,7 +218,7 @@ impl Pipeline {
                 state.steps.remove(at);
                 state.insert(at, pass);
             }
-            (Place::Instead, None) => bail!("ValueError", "the pass that is to be replaced needs a name"),
+            (Place::Instead, None) => bail!("ValueError", "replacing a pass requires the name of that pass"),
         }
         Ok(())
     }

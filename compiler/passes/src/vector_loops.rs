@@ -180,7 +180,8 @@ fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let body = replaced(&stored(&select.false_value)?, &node.loop_var, &at)?;
     let second =
         make::for_of_kind(var, ops::int(0, dtype)?, ops::sub(node.extent.clone(), count)?, node.kind, body);
-    let second = second.cast().map_err(|_| anyfn::Error::new("InternalError", "a loop is no loop"))?;
+    let second =
+        second.cast().map_err(|_| anyfn::Error::new("InternalError", "the rebuilt loop is not a `tir.For`"))?;
     Ok(Some((first, second)))
 }
 
@@ -384,7 +385,7 @@ fn serial(node: &Ref<For>) -> Result<Stmt> {
 
 fn with(node: &For, extent: Expr, kind: ForKind, body: Stmt) -> Result<Ref<For>> {
     let new = make::for_of_kind(node.loop_var.clone(), node.min.clone(), extent, kind, body);
-    new.cast().map_err(|_| anyfn::Error::new("InternalError", "a loop is no loop"))
+    new.cast().map_err(|_| anyfn::Error::new("InternalError", "the rebuilt loop is not a `tir.For`"))
 }
 
 /// Copies a statement and replaces the variable `var` by `value`. The copy defines new variables instead of

@@ -343,7 +343,7 @@ impl Widen<'_> {
         let mut args = Vec::new();
         for arg in node.args.iter() {
             let Ok(arg) = Expr::try_from_object(arg) else {
-                bail!("TypeError", "`{}` takes numbers", node.op);
+                bail!("TypeError", "the arguments of `{}` must be numbers", node.op);
             };
             let Some(arg) = self.expr(&arg)? else { return Ok(None) };
             args.push(arg);

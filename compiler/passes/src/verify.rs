@@ -134,20 +134,20 @@ impl Verifier {
     fn func(&mut self, func: &PrimFunc) -> Result<()> {
         for param in func.params.iter() {
             let is_new = self.defined.insert(address(&param));
-            self.expect(is_new, "ValueError", || format!("parameter `{}` comes twice", param.name));
+            self.expect(is_new, "ValueError", || format!("duplicate parameter `{}`", param.name));
         }
         let mut params = HashSet::new();
         for (param, buffer) in func.buffer_map.iter() {
             let is_param = func.params.iter().any(|known| known.ptr_eq(&param));
             self.expect(is_param, "NameError", || {
-                format!("buffer `{}` is that of `{}`, which is no parameter", buffer.name, param.name)
+                format!("buffer `{}` belongs to `{}`, which is not a parameter", buffer.name, param.name)
             });
             self.expect(param.dtype == HANDLE, "TypeError", || {
-                format!("parameter `{}` stands for a buffer but is {}", param.name, param.dtype)
+                format!("parameter `{}` represents a buffer but is {}, not a handle", param.name, param.dtype)
             });
             let is_new = self.defined.insert(address(&buffer.data)) && params.insert(address(&buffer.data));
             self.expect(is_new, "ValueError", || {
-                format!("the memory of buffer `{}` is that of another parameter", buffer.name)
+                format!("buffer `{}` uses the memory of another parameter", buffer.name)
             });
             // An extent that is a variable gets its value from the argument.
             for extent in buffer.shape.iter().chain(buffer.strides.iter()) {
@@ -168,7 +168,11 @@ impl Verifier {
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
         self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
-            format!("buffer `{name}` lies in `{}`; there are {}", buffer.scope, SCOPES.join(", "))
+            format!(
+                "buffer `{name}` has unknown memory scope `{}`; known scopes are {}",
+                buffer.scope,
+                SCOPES.join(", ")
+            )
         });
         self.expect(buffer.data.dtype == HANDLE, "TypeError", || {
             format!("the address of buffer `{name}` is {}, not a handle", buffer.data.dtype)
@@ -211,7 +215,8 @@ impl Verifier {
         let is_defined = self.defined.contains(&address(&buffer.data));
         self.expect(is_defined, "NameError", || {
             format!(
-                "buffer `{}` is used where it is not: it is neither a parameter nor allocated around",
+                "buffer `{}` is not defined where it is used: it is neither a parameter nor allocated by an \
+                 enclosing statement",
                 buffer.name
             )
         })
@@ -220,7 +225,9 @@ impl Verifier {
     /// Runs `inner` with a variable defined. `what` describes the variable in messages.
     fn with_var(&mut self, var: &Ref<Var>, what: &str, inner: impl FnOnce(&mut Verifier)) {
         let is_new = self.defined.insert(address(var));
-        self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
+        self.expect(is_new, "ValueError", || {
+            format!("{what} `{}` is defined again inside of its own scope", var.name)
+        });
         let mark = self.analyzer.mark();
         inner(self);
         self.analyzer.restore(mark);
@@ -385,7 +392,10 @@ impl Verifier {
             StmtKind::LetStmt(node) => {
                 self.expr(&node.value);
                 self.expect(node.var.dtype == node.value.dtype, "TypeError", || {
-                    format!("`{}` is {} but its value is {}", node.var.name, node.var.dtype, node.value.dtype)
+                    format!(
+                        "variable `{}` is {} but its value is {}",
+                        node.var.name, node.var.dtype, node.value.dtype
+                    )
                 });
                 let changes = self.changes(&node.value);
                 self.within.extend(changes.then(|| node.var.clone()));
@@ -402,7 +412,13 @@ impl Verifier {
             StmtKind::AssertStmt(node) => self.assert(node),
             StmtKind::BlockRealize(node) => self.realize(node),
             StmtKind::Block(node) => {
-                self.problem("ValueError", format!("block `{}` stands without values of its axes", node.name));
+                self.problem(
+                    "ValueError",
+                    format!(
+                        "block `{}` has no values for its axes; it must be part of a BlockRealize",
+                        node.name
+                    ),
+                );
             }
             StmtKind::Other => Below(self).below_stmt(stmt),
         }
@@ -427,7 +443,7 @@ impl Verifier {
                 let name = &node.buffer.name;
                 let fits = self.expect(node.value.dtype == dtype, "TypeError", || {
                     format!(
-                        "an element of `{name}` is {dtype} but what is stored is {}: {}",
+                        "an element of `{name}` is {dtype} but the stored value is {}: {}",
                         node.value.dtype,
                         text(&node.value)
                     )
@@ -449,19 +465,19 @@ impl Verifier {
             "TypeError",
             || {
                 format!(
-                    "loop `{name}` counts in {}, but begins with {} and repeats {}",
+                    "the variable of loop `{name}` is {}, but its minimum is {} and its extent is {}",
                     var.dtype, node.min.dtype, node.extent.dtype
                 )
             },
         );
         for limit in [&node.min, &node.extent] {
-            self.in_int64(limit, || format!("a limit of loop `{name}`"));
+            self.in_int64(limit, || format!("a bound of loop `{name}`"));
         }
         if let (true, Some(min), Some(extent @ 1..)) = (fits, as_int(&node.min), as_int(&node.extent)) {
             // The end is the limit with which compiled code compares the variable.
             let end = i128::from(min) + i128::from(extent);
             self.expect(end <= largest(var.dtype), "ValueError", || {
-                format!("loop `{name}` ends at {end}, which {} cannot hold", var.dtype)
+                format!("loop `{name}` ends at {end}, which {} cannot represent", var.dtype)
             });
         }
         let around = self.loops.contains(&ForKind::Vectorized);
@@ -561,11 +577,11 @@ impl Verifier {
     }
 
     fn assert(&mut self, node: &AssertStmt) {
-        self.condition(&node.condition, "what is asserted");
+        self.condition(&node.condition, "an asserted condition");
         for part in node.message.iter() {
             let fits = matches!(ExprKind::of(&part), ExprKind::StringImm(_)) || types::is_index(part.dtype);
             self.expect(fits, "TypeError", || {
-                format!("a message is of texts and integers, not {}: {}", part.dtype, text(&part))
+                format!("a message must consist of strings and integers, not {}: {}", part.dtype, text(&part))
             });
             self.expr(&part);
         }
@@ -586,14 +602,14 @@ impl Verifier {
         for (axis, value) in block.iter_vars.iter().zip(node.iter_values.iter()) {
             self.exprs([axis.dom.min.clone(), axis.dom.extent.clone()]);
             for limit in [&axis.dom.min, &axis.dom.extent, &value] {
-                self.in_int64(limit, || format!("a limit or value of axis `{}`", axis.var.name));
+                self.in_int64(limit, || format!("a bound or value of axis `{}`", axis.var.name));
             }
             let dtypes = [value.dtype, axis.dom.min.dtype, axis.dom.extent.dtype];
             let fits = types::is_index(axis.var.dtype) && dtypes.iter().all(|dtype| *dtype == axis.var.dtype);
             self.expect(fits, "TypeError", || {
                 let (name, dtype) = (&axis.var.name, axis.var.dtype);
                 format!(
-                    "axis `{name}` of block `{}` is {dtype}, but its value is {} and its limits are {} and {}",
+                    "axis `{name}` of block `{}` is {dtype}, but its value is {} and its bounds are {} and {}",
                     block.name, dtypes[0], dtypes[1], dtypes[2]
                 )
             });
@@ -617,7 +633,7 @@ impl Verifier {
         for axis in reduced.filter(|_| block.init.is_some()) {
             self.expect(!self.changes(&axis.dom.min), "ValueError", || {
                 format!(
-                    "reduction axis `{}` of block `{}` begins with {}, which changes around the block",
+                    "reduction axis `{}` of block `{}` begins at {}, which changes during the reduction",
                     axis.var.name,
                     block.name,
                     text(&axis.dom.min)
@@ -693,7 +709,7 @@ impl Verifier {
                 let fits = types::is_index(range.min.dtype) && types::is_index(range.extent.dtype);
                 self.expect(fits, "TypeError", || {
                     format!(
-                        "a region of `{}` is of {} and {}, not of integers",
+                        "a region of `{}` has a minimum of {} and an extent of {}, which must be integers",
                         buffer.name, range.min.dtype, range.extent.dtype
                     )
                 });
@@ -758,7 +774,7 @@ impl Verifier {
         self.expect(may_have, "ValueError", || {
             let places: Vec<String> = indices.iter().map(|index| text(&index)).collect();
             format!(
-                "block `{}` does not say that it {verb}s {}[{}]",
+                "block `{}` does not declare that it {verb}s {}[{}]",
                 block.name,
                 buffer.name,
                 places.join(", ")

@@ -40,7 +40,7 @@ pub(crate) fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<DTy
             return wrong(format!("index {place} of `{name}` must be an integer but is {}", index.dtype));
         }
         if index.dtype.lanes() != 1 && place + 1 != ndim {
-            return wrong(format!("index {place} of `{name}` is a vector, which only the last one can be"));
+            return wrong(format!("index {place} of `{name}` is a vector, but only the last index may be one"));
         }
         lanes = index.dtype.lanes();
     }
@@ -54,7 +54,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         if dtype == expected {
             Ok(())
         } else {
-            wrong(format!("the value is {expected} but the expression says {dtype}"))
+            wrong(format!("expected an expression of data type {expected}, got {dtype}"))
         }
     };
     match ExprKind::of(expr) {
@@ -62,12 +62,12 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         ExprKind::IntImm(node) => {
             let is_integer = (dtype.is_integer() || dtype.is_bool()) && dtype.lanes() == 1;
             if !is_integer || anyfn_ir::ops::int(node.value, dtype).is_err() {
-                return wrong(format!("{} is no value of {dtype}", node.value));
+                return wrong(format!("{} is not a value of {dtype}", node.value));
             }
             Ok(())
         }
         ExprKind::FloatImm(node) if !dtype.is_float() || dtype.lanes() != 1 => {
-            wrong(format!("{} is no value of {dtype}", node.value))
+            wrong(format!("{} is not a value of {dtype}", node.value))
         }
         ExprKind::FloatImm(_) => Ok(()),
         ExprKind::StringImm(_) => must_be(HANDLE),
@@ -79,7 +79,10 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         ExprKind::Binary(op, node) => {
             let (a, b) = (node.a.dtype, node.b.dtype);
             if a != b {
-                return wrong(format!("the operands of `{}` are {a} and {b}", op.text()));
+                return wrong(format!(
+                    "the operands of `{}` have different data types: {a} and {b}",
+                    op.text()
+                ));
             }
             let fits = match op {
                 BinaryOp::And | BinaryOp::Or => a.is_bool(),
@@ -102,20 +105,23 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         ExprKind::Select(node) => {
             let (condition, a, b) = (node.condition.dtype, node.true_value.dtype, node.false_value.dtype);
             if !condition.is_bool() || (condition.lanes() != 1 && condition.lanes() != a.lanes()) {
-                return wrong(format!("a condition of {condition} cannot choose {a}"));
+                return wrong(format!("a condition of {condition} cannot select between values of {a}"));
             }
             if a != b {
-                return wrong(format!("the values of a choice are {a} and {b}"));
+                return wrong(format!("the values of `select` have different data types: {a} and {b}"));
             }
             must_be(a)
         }
         ExprKind::BufferLoad(node) => must_be(element(&node.buffer, &node.indices)?),
-        ExprKind::ProducerLoad(_) => {
-            Err(("ValueError", "a tensor of a computation is no memory; use `te.create_prim_func`".to_owned()))
-        }
-        ExprKind::Reduce(_) => {
-            Err(("ValueError", "a reduction is no statement; use `te.create_prim_func`".to_owned()))
-        }
+        ExprKind::ProducerLoad(_) => Err((
+            "ValueError",
+            "a tensor expression cannot be part of a function; use `te.create_prim_func`".to_owned(),
+        )),
+        ExprKind::Reduce(_) => Err((
+            "ValueError",
+            "a reduction of a tensor expression cannot be part of a function; use `te.create_prim_func`"
+                .to_owned(),
+        )),
         ExprKind::Ramp(node) => {
             let (start, stride) = (node.start.dtype, node.stride.dtype);
             if start != stride || !is_index(start) {
@@ -133,7 +139,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
         ExprKind::Let(node) => {
             if node.var.dtype != node.value.dtype {
                 let (var, value) = (node.var.dtype, node.value.dtype);
-                return wrong(format!("`{}` is {var} but its value is {value}", node.var.name));
+                return wrong(format!("variable `{}` is {var} but its value is {value}", node.var.name));
             }
             must_be(node.body.dtype)
         }

@@ -62,7 +62,7 @@ impl<'a> Arguments<'a> {
             Some(loops) => Ok(loops),
             None => bail!(
                 "ValueError",
-                "step `{}` uses a loop that no step has given (argument `{parameter}`)",
+                "step `{}` uses a loop that no earlier step returned (argument `{parameter}`)",
                 self.step.name
             ),
         }
@@ -134,7 +134,7 @@ impl<'a> Arguments<'a> {
             ("more arguments", self.values_read < step.args.len()),
         ];
         match surplus.iter().find(|(_, is_there)| *is_there) {
-            Some((what, _)) => bail!("ValueError", "step `{}` has {what}, which it does not take", step.name),
+            Some((what, _)) => bail!("ValueError", "step `{}` got {what}, which it does not take", step.name),
             None => Ok(()),
         }
     }

@@ -27,7 +27,10 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
     let place = find_block(func, name)?;
     let block = place.block().clone();
     let Some(init) = &block.init else {
-        bail!("ValueError", "block `{name}` has no init: it is no reduction, or decomposed already");
+        bail!(
+            "ValueError",
+            "block `{name}` has no init statement: it is not a reduction, or is already decomposed"
+        );
     };
     let node = find_loop(func, var)?;
     let Some(depth) = place.loops.iter().position(|outer| outer.ptr_eq(&node)) else {
@@ -43,7 +46,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
         if let Some((axis, _)) = uses(&outer.loop_var, IterKind::Reduce) {
             bail!(
                 "ValueError",
-                "block `{name}` cannot be decomposed at loop `{}`: loop `{}` outside of it is one of axis `{}`, which reduces",
+                "block `{name}` cannot be decomposed at loop `{}`: outer loop `{}` belongs to reduction \
+                 axis `{}`",
                 var.name,
                 outer.loop_var.name,
                 axis.var.name
@@ -61,8 +65,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
         if let Some(region) = block.writes.iter().find(|region| uses(&region.buffer)) {
             bail!(
                 "ValueError",
-                "block `{name}` cannot be decomposed at loop `{}`: block `{}` in that loop uses `{}`, too; take a loop of the \
-                 block's own",
+                "block `{name}` cannot be decomposed at loop `{}`: block `{}` in that loop also uses `{}`; \
+                 choose a loop that contains no other block",
                 var.name,
                 other.block().name,
                 region.buffer.name
@@ -91,19 +95,19 @@ pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
         return refuse("it is a reduction");
     }
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else {
-        return refuse("it does more than to set an element");
+        return refuse("it does more than write one element");
     };
     let indices: Vec<Ref<Var>> = store.indices.iter().filter_map(|index| index.cast::<Var>().ok()).collect();
     let is_own = |var: &Ref<Var>| block.iter_vars.iter().any(|axis| axis.var.ptr_eq(var));
     let distinct: std::collections::HashSet<usize> = indices.iter().map(address).collect();
     if indices.len() != store.indices.len() || distinct.len() != indices.len() || !indices.iter().all(is_own) {
-        return refuse("the place of an element is not just the values of its axes");
+        return refuse("the indices of its result are not distinct axes");
     }
     if indices.len() != block.iter_vars.len() {
-        return refuse("an axis does not tell the place of an element");
+        return refuse("one of its axes does not index its result");
     }
     if func.buffer_map.iter().any(|(_, buffer)| buffer.data.ptr_eq(&store.buffer.data)) {
-        return refuse("what it computes is a result of the function");
+        return refuse("it computes a result of the function");
     }
     let mine = Uses::of(block);
     for other in tree::blocks(&func.body) {
@@ -114,14 +118,14 @@ pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
         let (other, uses) = (other.block(), Uses::of(other.block()));
         if uses.writes(&store.buffer) {
             return refuse(&format!(
-                "block `{}` uses `{}` for more than to read it",
+                "block `{}` writes `{}`, or passes it to a function",
                 other.name, store.buffer.name
             ));
         }
         let read = mine.loads.iter().find(|(buffer, _)| uses.writes(buffer));
         if let (true, Some((buffer, _))) = (is_partial(other), read) {
             return refuse(&format!(
-                "it reads `{}`, of which block `{}` computes only what is needed where it is",
+                "it reads `{}`, of which block `{}` computes only the elements that are needed at its location",
                 buffer.name, other.name
             ));
         }

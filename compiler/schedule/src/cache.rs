@@ -58,7 +58,7 @@ pub(crate) fn fill(
 
 fn check_scope(scope: &str) -> Result<()> {
     if !SCOPES.contains(&scope) {
-        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(", "));
+        bail!("ValueError", "unknown memory scope `{scope}`; known scopes are {}", SCOPES.join(", "));
     }
     Ok(())
 }
@@ -79,18 +79,23 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
     if leaf.uses.passes(&buffer) {
         bail!(
             "ValueError",
-            "block `{name}` gives buffer `{}` to a function, which may need it as it is",
+            "block `{name}` cannot read a copy of `{}`: it passes the buffer to a function, which may \
+             require the original",
             buffer.name
         );
     }
     if leaf.uses.writes(&buffer) {
-        bail!("ValueError", "block `{name}` cannot read a copy of `{}`: it writes it", buffer.name);
+        bail!(
+            "ValueError",
+            "block `{name}` cannot read a copy of `{}`: it also writes the buffer",
+            buffer.name
+        );
     }
     for other in scope.leaves.iter().filter(|other| other.child == leaf.child) {
         if other.uses.writes(&buffer) {
             bail!(
                 "ValueError",
-                "block `{name}` cannot read a copy of `{}`: block `{}`, in a loop around both, writes it",
+                "block `{name}` cannot read a copy of `{}`: block `{}` in the same loop nest writes the buffer",
                 buffer.name,
                 other.name()
             );
@@ -101,8 +106,8 @@ pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) ->
     if scope.is_local(&buffer) && !is_set {
         bail!(
             "ValueError",
-            "block `{name}` cannot read a copy of `{}`: no block is seen to set each of its elements; make the copy before its \
-             layout is transformed, or transform it with pad",
+            "block `{name}` cannot read a copy of `{}`: no block is proven to write each of its elements; \
+             make the copy before its layout is transformed, or transform it with pad",
             buffer.name
         );
     }
@@ -135,11 +140,13 @@ pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -
         bail!("ValueError", "block `{name}` cannot write a copy of `{}`: {why}", buffer.name)
     };
     if crate::annotate::is_partial(leaf.block()) {
-        return refuse("it computes only what is needed where it is (compute_at); make the copy before");
+        return refuse(
+            "it was moved by compute_at and computes only the elements needed there; make the copy before",
+        );
     }
     for other in scope.leaves.iter().filter(|other| other.uses.writes(&buffer)) {
         if other.child != leaf.child {
-            return refuse(&format!("block `{}` writes it, too", other.name()));
+            return refuse(&format!("block `{}` also writes it", other.name()));
         }
     }
     // The first block that writes the buffer must set all of it, without reading its previous content.
@@ -154,7 +161,7 @@ pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -
         .take_while(|other| !other.uses.writes(&buffer))
         .any(|other| other.uses.reads(&buffer));
     if !sets_all || is_read_before {
-        return refuse("it does not set each of its elements");
+        return refuse("the block does not write each element of the buffer");
     }
     let cache_name = scope.free_name(func, &format!("{}_{memory}", buffer.name));
     let cache = like(&buffer, &cache_name, memory);

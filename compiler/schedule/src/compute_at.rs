@@ -46,7 +46,7 @@ impl<'a> Move<'a> {
             let depth = other.place.loops.iter().position(|node| node.loop_var.ptr_eq(var))?;
             Some((other.child, other.place.loops[..=depth].to_vec()))
         });
-        let Some((child, path)) = to else { return Err(refuse("there is no block in that loop")) };
+        let Some((child, path)) = to else { return Err(refuse("the loop contains no block")) };
         if is_below(leaf, var) {
             return Err(refuse("it is in that loop already"));
         }
@@ -70,28 +70,28 @@ pub(crate) fn check_movable(
         return Err(refuse(&format!("it {effect}")));
     }
     if let Some(buffer) = leaf.uses.passed.first() {
-        return Err(refuse(&format!("it gives buffer `{}` to a function", buffer.name)));
+        return Err(refuse(&format!("it passes buffer `{}` to a function", buffer.name)));
     }
     let own = own_loops(&leaf.place);
     let shared = &leaf.place.loops[..leaf.place.loops.len() - own.len()];
     for (place, node) in shared.iter().enumerate() {
         if !path.get(place).is_some_and(|other| other.loop_var.ptr_eq(&node.loop_var)) {
             return Err(refuse(&format!(
-                "loop `{}` around it repeats other blocks, too, and is not around the new place",
+                "loop `{}` around it also contains other blocks, and does not enclose the new location",
                 node.loop_var.name
             )));
         }
     }
     if let Some(node) = own.iter().find(|node| node.kind != ForKind::Serial || !node.annotations.is_empty()) {
         return Err(refuse(&format!(
-            "its loop `{}` is scheduled already ({}); it gets new loops, so do this before",
+            "its loop `{}` is already scheduled ({}) and would be replaced by new loops; move the block first",
             node.loop_var.name,
             node.kind.text()
         )));
     }
     // The block gets new loops, which run over all values of its axes.
     if !is_told_by_axes(&leaf.place) {
-        return Err(refuse("it has a condition that leaves out some of the values of its axes"));
+        return Err(refuse("it has a condition that excludes some values of its axes"));
     }
     if let Some(node) = path.iter().find(|node| node.kind == ForKind::Vectorized) {
         return Err(refuse(&format!("loop `{}` is vectorized", node.loop_var.name)));
@@ -126,7 +126,7 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
         .collect();
     if let Some(reader) = readers.iter().find(|reader| !is_below(reader, var)) {
         return Err(refuse(&format!(
-            "block `{}` reads `{}` and is not below that loop",
+            "block `{}` reads `{}` and is not inside of that loop",
             reader.name(),
             buffers.iter().find(|buffer| reader.uses.reads(buffer)).map_or("it", |buffer| &buffer.name)
         )));
@@ -141,14 +141,15 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
             }
             if is_partial(writer.block()) {
                 return Err(refuse(&format!(
-                    "it reads `{}`, of which block `{}` computes only what is needed where it is now; move that block later",
+                    "it reads `{}`, of which block `{}` computes only the elements that are needed at its \
+                     present location; move that block later",
                     buffer.name,
                     writer.name()
                 )));
             }
             if other > number && writer.child <= child {
                 return Err(refuse(&format!(
-                    "it reads `{}`, which block `{}` sets before",
+                    "it reads `{}`, which block `{}` writes before the new location",
                     buffer.name,
                     writer.name()
                 )));
@@ -195,29 +196,29 @@ fn results_of(
             |other: &&Leaf| !other.place.realize.ptr_eq(&leaf.place.realize) && other.uses.writes(buffer);
         if let Some(other) = scope.leaves.iter().find(is_other) {
             return Err(refuse(&format!(
-                "block `{}` sets `{}`, too; move the block before it is decomposed",
+                "block `{}` also writes `{}`; move the block before it is decomposed",
                 other.name(),
                 buffer.name
             )));
         }
         if leaf.block().init.is_none() && leaf.uses.reads(buffer) {
-            return Err(refuse(&format!("it adds to what is in `{}` before", buffer.name)));
+            return Err(refuse(&format!("it updates the previous content of `{}`", buffer.name)));
         }
         let Some(found) = covering_axes(leaf, buffer) else {
             return Err(refuse(&format!(
-                "it does not set each element of `{}` by its own values of the axes",
+                "its indices into `{}` are not distinct axes that cover the whole buffer",
                 buffer.name
             )));
         };
         if axes.as_ref().is_some_and(|axes| *axes != found) {
-            return Err(refuse("the buffers that it sets have other indices"));
+            return Err(refuse("the buffers that it writes have different indices"));
         }
         axes = Some(found);
         buffers.push(buffer.clone());
     }
     match axes {
         Some(axes) => Ok((buffers, axes)),
-        None => Err(refuse("it sets no buffer")),
+        None => Err(refuse("it writes no buffer")),
     }
 }
 

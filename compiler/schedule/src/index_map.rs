@@ -73,13 +73,13 @@ impl IndexMap {
             if !ops::DTypeExt::is_integer(&index.dtype) || ops::DTypeExt::lanes(&index.dtype) != 1 {
                 bail!(
                     "TypeError",
-                    "an index is an integer, but the index map gives one that is {}",
+                    "an index map must return integers, but one of its indices is {}",
                     index.dtype
                 );
             }
         }
         if indices.is_empty() {
-            bail!("ValueError", "the index map gives no indices");
+            bail!("ValueError", "the index map returns no indices");
         }
         Ok(IndexMap { vars: vars.into_iter().collect(), indices })
     }
@@ -102,7 +102,12 @@ impl IndexMap {
     pub(crate) fn layout(&self, shape: &Array<Expr>) -> Result<Layout> {
         let vars: Vec<Ref<Var>> = self.vars.iter().collect();
         if vars.len() != shape.len() {
-            bail!("ValueError", "the index map takes {} indices but there are {}", vars.len(), shape.len());
+            bail!(
+                "ValueError",
+                "the index map takes {} indices but the buffer has {} dimensions",
+                vars.len(),
+                shape.len()
+            );
         }
         let mut dims = Vec::new();
         for index in self.indices.iter() {
@@ -112,7 +117,8 @@ impl IndexMap {
             if !terms_of(&index, 1, &vars, &mut terms) {
                 bail!(
                     "ValueError",
-                    "the index map must be made of `+`, `*`, `//` and `%` with positive numbers, but gives `{}`",
+                    "the index map must be made of `+`, `*`, `//` and `%` with positive numbers, but \
+                     returns `{}`",
                     printer::brief(index.as_object())
                 );
             }
@@ -220,8 +226,8 @@ impl Layout {
                 if digit.lower != told || (tells_all && extent != Some(1)) {
                     bail!(
                         "ValueError",
-                        "the index map `{text}` is not seen to be one to one: the parts of index `{}` overlap, or one between \
-                         them is missing",
+                        "cannot prove that the index map `{text}` is one-to-one: the parts of index `{}` \
+                         overlap, or a part between them is missing",
                         var.name
                     );
                 }
@@ -233,7 +239,7 @@ impl Layout {
             if !tells_all && extent.is_none_or(|extent| told < extent) {
                 bail!(
                     "ValueError",
-                    "the index map `{text}` is not one to one: it tells index `{}` only modulo {told}",
+                    "the index map `{text}` is not one-to-one: it determines index `{}` only modulo {told}",
                     var.name
                 );
             }
@@ -246,7 +252,7 @@ impl Layout {
                 if term.coefficient <= largest {
                     bail!(
                         "ValueError",
-                        "the index map `{text}` is not seen to be one to one: parts of a sum overlap"
+                        "cannot prove that the index map `{text}` is one-to-one: the terms of a sum overlap"
                     );
                 }
                 match as_int(&extent) {
@@ -257,7 +263,8 @@ impl Layout {
                     None if place + 1 == terms.len() => {}
                     None => bail!(
                         "ValueError",
-                        "the index map `{text}` is not seen to be one to one: how large a part of a sum gets is not known"
+                        "cannot prove that the index map `{text}` is one-to-one: the range of a term of a \
+                         sum is unknown"
                     ),
                 }
             }

@@ -146,11 +146,7 @@ impl Buffer {
 impl IndexMap {
     pub(crate) fn record(given: Any, schedule: &Schedule, step: &mut Step) -> Result<()> {
         let (Some(block), Some(buffer)) = (&step.block, step.args.as_slice().last()) else {
-            bail!(
-                "InternalError",
-                "the index map of step `{}` does not follow a block and a buffer",
-                step.name
-            );
+            bail!("InternalError", "the index map of step `{}` must follow a block and a buffer", step.name);
         };
         let map = schedule.index_map(block, buffer, &given)?;
         step.args.push(Any::new(map)?)

@@ -31,13 +31,13 @@ pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Resu
     if !scope.is_local(buffer) {
         bail!(
             "ValueError",
-            "{what} of `{}` cannot be changed: it belongs to whoever calls the function; make a copy of it by cache_read or \
-             cache_write",
+            "{what} of `{}` cannot be changed: the caller of the function owns the buffer; create a copy of \
+             it with cache_read or cache_write",
             buffer.name
         );
     }
     if !buffer.strides.is_empty() {
-        bail!("ValueError", "{what} of `{}` cannot be changed: it has strides", buffer.name);
+        bail!("ValueError", "{what} of `{}` cannot be changed: the buffer has strides", buffer.name);
     }
     scope.check_replaceable(buffer)
 }
@@ -64,7 +64,7 @@ pub(crate) fn transform_layout(
     let buffer = buffer_of(leaf, wanted)?;
     check_own(&scope, &buffer, "the layout")?;
     let Ok(dtype) = buffer.shape.first().map(|extent| extent.dtype) else {
-        bail!("ValueError", "the layout of `{}` cannot be changed: it has no dimension", buffer.name);
+        bail!("ValueError", "the layout of `{}` cannot be changed: the buffer has no dimensions", buffer.name);
     };
     if let Some(var) = map.vars.iter().find(|var| var.dtype != dtype) {
         bail!(
@@ -78,7 +78,7 @@ pub(crate) fn transform_layout(
     if let Some(pad) = pad
         && !matches!(ExprKind::of(pad), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
     {
-        bail!("TypeError", "padding is a number, not `{}`", printer::brief(pad.as_object()));
+        bail!("TypeError", "padding must be a number, not `{}`", printer::brief(pad.as_object()));
     }
     let layout = map.layout(&buffer.shape)?;
     let new = Ref::new(Buffer {
@@ -130,12 +130,16 @@ pub(crate) fn transform_layout(
 fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
     let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
     let (Some(writer), None) = (writers.next(), writers.next()) else {
-        bail!("ValueError", "buffer `{}` cannot be padded: it is not set by one block alone", buffer.name);
+        bail!(
+            "ValueError",
+            "buffer `{}` cannot be padded: it is not written by exactly one block",
+            buffer.name
+        );
     };
     let refuse = |why: &str| -> Result<(&'a Leaf, Vec<usize>)> {
         bail!(
             "ValueError",
-            "buffer `{}` cannot be padded: block `{}`, which sets it, {why}",
+            "buffer `{}` cannot be padded: block `{}`, which writes it, {why}",
             buffer.name,
             writer.name()
         )
@@ -145,20 +149,22 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
         return refuse("is a reduction");
     }
     if !matches!(StmtKind::of(&block.body), StmtKind::BufferStore(_)) {
-        return refuse("does more than to set an element");
+        return refuse("does more than write one element");
     }
     if crate::annotate::is_partial(block) {
-        return refuse("computes only what is needed where it is (compute_at); pad it before");
+        return refuse(
+            "was moved by compute_at and computes only the elements needed there; pad the buffer before",
+        );
     }
     let Some(axes) = covering_axes(writer, buffer).filter(|axes| axes.len() == block.iter_vars.len()) else {
-        return refuse("does not set each element by its own values of the axes");
+        return refuse("does not index the buffer by distinct axes that cover all of it");
     };
     let own = own_loops(&writer.place);
     if own.len() != writer.place.loops.len() {
-        return refuse("shares a loop with others");
+        return refuse("shares a loop with other blocks");
     }
     if own.iter().any(|node| node.kind != ForKind::Serial || !node.annotations.is_empty()) {
-        return refuse("has loops that are scheduled already; pad it before");
+        return refuse("has loops that are already scheduled; pad the buffer before");
     }
     Ok((writer, axes))
 }
@@ -168,7 +174,7 @@ fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf
 fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
     let block = leaf.block();
     let Some(store) = block.body.cast_ref::<BufferStore>() else {
-        bail!("InternalError", "block `{}` sets no element", leaf.name());
+        bail!("InternalError", "block `{}` writes no element", leaf.name());
     };
     let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
     let values: Vec<(&Ref<Var>, Expr)> =

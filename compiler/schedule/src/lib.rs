@@ -83,7 +83,7 @@ impl Schedule {
         if let Some(name) = blocks::repeated_names(&func).first() {
             bail!(
                 "ValueError",
-                "block `{name}` is there more than once; blocks of a schedule need names of their own"
+                "several blocks have the name `{name}`; the blocks of a schedule must have unique names"
             );
         }
         Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
@@ -98,7 +98,7 @@ impl Schedule {
         let Ok(function) = given.get::<PackedFunc>() else {
             bail!(
                 "TypeError",
-                "an index map is a function of indices or a tir.IndexMap, not a `{}`",
+                "an index map must be a function of indices or a tir.IndexMap, not a `{}`",
                 given.type_key()
             );
         };
@@ -114,7 +114,11 @@ impl Schedule {
         match self.state().loops.iter().position(|known| known.ptr_eq(wanted)) {
             Some(number) => Ok(number as i64),
             None => {
-                bail!("ValueError", "`{}` is no loop of this schedule; take it from get_loops", wanted.name)
+                bail!(
+                    "ValueError",
+                    "`{}` is not a loop of this schedule; obtain its loops from get_loops",
+                    wanted.name
+                )
             }
         }
     }
@@ -171,7 +175,7 @@ impl Schedule {
             if applied.loops.len() as i64 != step.results {
                 bail!(
                     "ValueError",
-                    "step `{}` gives {} loops here but gave {}",
+                    "step `{}` returned {} loops, but the trace records {}",
                     step.name,
                     applied.loops.len(),
                     step.results

@@ -54,7 +54,8 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     if open == 0 && known.is_none_or(|extent| extent > product) {
         bail!(
             "ValueError",
-            "split of loop `{}` by {text} makes {product} repetitions, but it may have more: leave one factor out (None)",
+            "split of loop `{}` by {text} makes {product} iterations, but the loop may have more: pass None \
+             for one factor",
             var.name
         );
     }
@@ -63,7 +64,7 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     {
         bail!(
             "ValueError",
-            "split of loop `{}` by {text}: {dtype} cannot count all repetitions, rounded up",
+            "split of loop `{}` by {text}: {dtype} cannot count all iterations, rounded up",
             var.name
         );
     }
@@ -115,7 +116,7 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
         if !tree::only_loop(&pair[0]).is_some_and(|inner| inner.ptr_eq(&pair[1])) {
             bail!(
                 "ValueError",
-                "loops `{}` and `{}` cannot be fused: the second is not all that the first repeats",
+                "loops `{}` and `{}` cannot be fused: the body of the first contains more than the second",
                 pair[0].loop_var.name,
                 pair[1].loop_var.name
             );
@@ -123,7 +124,7 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
         if vars_of(&pair[1].extent).contains(&address(&pair[0].loop_var)) {
             bail!(
                 "ValueError",
-                "loops `{}` and `{}` cannot be fused: how often the second repeats depends on the first",
+                "loops `{}` and `{}` cannot be fused: the trip count of the second depends on the first",
                 pair[0].loop_var.name,
                 pair[1].loop_var.name
             );
@@ -138,7 +139,7 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
             bail!("ValueError", "loop `{}` cannot be fused: it does not begin at 0", node.loop_var.name);
         }
         if is_int(&node.extent, 0) {
-            bail!("ValueError", "loop `{}` cannot be fused: it repeats nothing", node.loop_var.name);
+            bail!("ValueError", "loop `{}` cannot be fused: it has no iterations", node.loop_var.name);
         }
         extent = ops::mul(extent, ops::cast(node.extent.clone(), dtype)?)?;
     }
@@ -172,7 +173,7 @@ fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
     let Some(product) = known.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent)) else {
         bail!(
             "ValueError",
-            "loops `{}` cannot be fused: together they repeat more than int64 can count",
+            "loops `{}` cannot be fused: together they have more iterations than int64 can count",
             names()
         );
     };
@@ -191,8 +192,9 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
         if let (Some(spatial), Some(reducing)) = (spatial, reducing) {
             bail!(
                 "ValueError",
-                "loops `{}` and `{}` cannot be fused: the second reduces and may repeat nothing, and the results of block \
-                 `{}` would not be set then; decompose the reduction before",
+                "loops `{}` and `{}` cannot be fused: the second belongs to a reduction and may have no \
+                 iterations, and the results of block `{}` would then not be initialised; decompose the \
+                 reduction before",
                 spatial.loop_var.name,
                 reducing.loop_var.name,
                 place.block().name
@@ -210,7 +212,7 @@ fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
 pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     let wanted: HashSet<usize> = vars.iter().map(address).collect();
     if wanted.len() != vars.len() {
-        bail!("ValueError", "reorder: a loop comes twice");
+        bail!("ValueError", "reorder: a loop occurs twice");
     }
     for var in vars {
         find_loop(func, var)?;
@@ -229,10 +231,7 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
         }
     }
     let Some(nest) = nest else {
-        bail!(
-            "ValueError",
-            "the loops cannot be reordered: they are not nested in each other with nothing beside them"
-        );
+        bail!("ValueError", "the loops cannot be reordered: they are not perfectly nested");
     };
     let body = nest[nest.len() - 1].body.clone();
     let inside = tree::blocks(&body);
@@ -240,7 +239,7 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
     if let [first, second, ..] = &top[..] {
         bail!(
             "ValueError",
-            "the loops cannot be reordered: they repeat blocks `{}` and `{}`, whose order would change",
+            "the loops cannot be reordered: they contain blocks `{}` and `{}`, whose order would change",
             first.block().name,
             second.block().name
         );
@@ -273,8 +272,8 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
         if let Some(axis) = loses_first(place, &nest, &order) {
             bail!(
                 "ValueError",
-                "the loops cannot be reordered: axis `{axis}` of block `{}`, which reduces, is a part of fused loops, and its \
-                 first value would not come first; decompose the reduction before",
+                "the loops cannot be reordered: reduction axis `{axis}` of block `{}` is part of fused \
+                 loops, and its first value would not come first; decompose the reduction before",
                 place.block().name
             );
         }
@@ -422,8 +421,37 @@ pub(crate) fn unroll(func: &Func, var: &Ref<Var>) -> Result<Func> {
 /// Returns the function with the kind of a loop replaced.
 ///
 /// # Errors
-/// Returns `ValueError` if a vectorized loop would contain a parallel one.
-fn set_kind(func: &Func, node: Ref<For>, kind: ForKind) -> Result<Func> {
+/// Returns `ValueError` if the kind would change the result, naming the block and its axis. Also returns it if the loop
+/// is already scheduled, if a loop to be unrolled has an unknown or too large trip count, or if a loop to be vectorized
+/// contains another loop.
+fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
+    let node = find_loop(func, var)?;
+    check_serial(&node)?;
+    let name = &node.loop_var.name;
+    match kind {
+        ForKind::Unrolled => match as_int(&node.extent) {
+            Some(extent) if extent <= MOST_UNROLLED => {}
+            Some(extent) => bail!(
+                "ValueError",
+                "loop `{name}` cannot be unrolled: {extent} iterations exceed the limit of {MOST_UNROLLED}"
+            ),
+            None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
+        },
+        ForKind::Vectorized => {
+            if tree::only_loop(&node).is_some() {
+                bail!("ValueError", "loop `{name}` cannot be vectorized: it contains other loops");
+            }
+            if !reduction::is_reassociable(&node) {
+                check_independent(&node, "vectorized", &[])?;
+            }
+        }
+        // A single iteration is independent.
+        ForKind::Parallel if is_int(&node.extent, 1) => {}
+        // Each task has its own memory for what is computed and used in one iteration.
+        ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
+        ForKind::Serial => {}
+        _ => bail!("ValueError", "no step binds loop `{name}` to {}", kind.text()),
+    }
     let new = make::for_like(&node, kind, node.body.clone(), node.annotations.clone());
     let func = tree::replace(func, &node.into_parent(), new)?;
     match parallel_in_vectorized(&func) {
@@ -500,8 +528,8 @@ fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) ->
             if axis.kind != IterKind::Spatial {
                 bail!(
                     "ValueError",
-                    "loop `{}` cannot be {what}: its repetitions add to the same elements, by axis `{}` of block `{}`, which \
-                     is one that reduces",
+                    "loop `{}` cannot be {what}: its iterations update the same elements, since axis `{}` \
+                     of block `{}` is not spatial",
                     node.loop_var.name,
                     axis.var.name,
                     block.name
@@ -512,8 +540,8 @@ fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) ->
         if let (false, Some(region)) = (is_used, shared) {
             bail!(
                 "ValueError",
-                "loop `{}` cannot be {what}: each repetition writes the same elements of `{}`, in block `{}`, whose axes do not \
-                 depend on it",
+                "loop `{}` cannot be {what}: each iteration writes the same elements of `{}`, in block \
+                 `{}`, whose axes do not depend on the loop",
                 node.loop_var.name,
                 region.buffer.name,
                 block.name
@@ -544,8 +572,8 @@ fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) ->
                     if !written.iter().zip(&used).all(|(a, b)| make::is_equal(a, b)) {
                         bail!(
                             "ValueError",
-                            "loop `{}` cannot be {what}: block `{}` reads elements of `{}` that block `{}` writes in other \
-                             repetitions",
+                            "loop `{}` cannot be {what}: block `{}` reads elements of `{}` that block `{}` \
+                             writes in other iterations",
                             node.loop_var.name,
                             reader.block().name,
                             write.buffer.name,

@@ -41,7 +41,7 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     for (place, axis) in block.iter_vars.iter().enumerate() {
         let multiple = multiples.get(place).copied().flatten().unwrap_or(1);
         if multiple < 1 || multiple > i64::from(i32::MAX) {
-            return refuse(&format!("{multiple} is no size of a tile"));
+            return refuse(&format!("expected a multiple between 1 and 2147483647, got {multiple}"));
         }
         let extent = rounded_up(&axis.dom.extent, multiple)?;
         if crate::scope::same(&extent, &axis.dom.extent) {
@@ -49,7 +49,7 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
             continue;
         }
         if axis.kind != IterKind::Spatial {
-            return refuse(&format!("axis `{}` is one that reduces", axis.var.name));
+            return refuse(&format!("axis `{}` is not spatial", axis.var.name));
         }
         doms.push(Some(extent));
     }
@@ -57,10 +57,12 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
         return Ok(func.clone());
     }
     if is_partial(block) {
-        return refuse("it computes only what is needed where it is (compute_at); pad it before");
+        return refuse(
+            "it was moved by compute_at and computes only the elements needed there; pad its axes before",
+        );
     }
     if let Some(what) = trap_of(leaf) {
-        return refuse(&format!("it {what}, which elements that nobody reads may not"));
+        return refuse(&format!("it {what}, which is not allowed for padding elements"));
     }
     let mut buffers: Vec<(Ref<Buffer>, Ref<Buffer>)> = Vec::new();
     for (buffer, _) in &leaf.uses.stores {
@@ -73,16 +75,16 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
             .iter()
             .find(|other| !other.place.realize.ptr_eq(&leaf.place.realize) && other.uses.writes(buffer))
         {
-            return refuse(&format!("block `{}` sets `{}`, too", other.name(), buffer.name));
+            return refuse(&format!("block `{}` also writes `{}`", other.name(), buffer.name));
         }
         let Some(axes) = covering_axes(leaf, buffer) else {
             return refuse(&format!(
-                "it does not set each element of `{}` by its own values of the axes",
+                "its indices into `{}` are not distinct axes that cover the whole buffer",
                 buffer.name
             ));
         };
         if block.init.is_none() && leaf.uses.reads(buffer) {
-            return refuse(&format!("it adds to what is in `{}` before", buffer.name));
+            return refuse(&format!("it updates the previous content of `{}`", buffer.name));
         }
         let shape: Array<Expr> = axes
             .iter()
@@ -117,7 +119,9 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     };
     let near = rewrite_block(&mut near, block)?;
     let Some(nest) = padded_nest(leaf, &near, &doms)? else {
-        return refuse("its loops are split, fused or scheduled already, or it shares them; pad it before");
+        return refuse(
+            "its loops are already split, fused or scheduled, or contain other blocks; pad its axes before",
+        );
     };
     let mut children = scope.children.clone();
     children[leaf.child] = tree::replace_stmt(&children[leaf.child], &own_nest(&leaf.place), nest)?;
@@ -159,8 +163,8 @@ impl Near<'_> {
         if !is_within(&mut self.exact, &index, extent, &axes)? {
             bail!(
                 "ValueError",
-                "the axes of block `{}` cannot be padded: it would read `{}` at index `{}`, which is not seen to be below {}; \
-                 pad what it reads first (cache_read, transform_layout with pad)",
+                "the axes of block `{}` cannot be padded: it would read `{}` at index `{}`, which is not \
+                 proven to be below {}; pad the input first (cache_read, transform_layout with pad)",
                 self.block.name,
                 buffer.name,
                 printer::brief(index.as_object()),
@@ -314,20 +318,20 @@ fn trap_of(leaf: &Leaf) -> Option<&'static str> {
                         self.0 = Some("calls a function");
                     }
                 }
-                ExprKind::Other => self.0 = Some("does something that is not known"),
+                ExprKind::Other => self.0 = Some("contains a node of unknown type"),
                 _ => {}
             }
             self.below_expr(expr);
         }
         fn stmt(&mut self, stmt: &Stmt) {
             if matches!(StmtKind::of(stmt), StmtKind::Other) {
-                self.0 = Some("does something that is not known");
+                self.0 = Some("contains a node of unknown type");
             }
             self.below_stmt(stmt);
         }
     }
     if leaf.uses.effect.is_some() || !leaf.uses.passed.is_empty() {
-        return leaf.uses.effect.or(Some("gives a buffer to a function"));
+        return leaf.uses.effect.or(Some("passes a buffer to a function"));
     }
     let mut find = Find(None);
     find.stmt(&leaf.block().body);

@@ -32,7 +32,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     let refuse = |why: &str| -> anyfn::Error {
         anyfn::Error::new(
             "ValueError",
-            &format!("block `{name}` cannot be computed behind what it reads in loop `{}`: {why}", var.name),
+            &format!("block `{name}` cannot be computed after its inputs in loop `{}`: {why}", var.name),
         )
     };
     let scope = Scope::of(func)?;
@@ -40,7 +40,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
     check_movable(leaf, &path, &refuse)?;
     let last = scope.leaves.iter().rposition(|other| is_below(other, var)).unwrap_or(0);
     if number < last {
-        return Err(refuse(&format!("block `{}` in that loop comes behind it", scope.leaves[last].name())));
+        return Err(refuse(&format!("block `{}` in that loop comes after it", scope.leaves[last].name())));
     }
     // Blocks between the loop and the moved block, or in the loop, must not use a buffer that the moved block
     // sets.
@@ -52,7 +52,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
             .find(|(buffer, _)| other.uses.buffers().any(|used| used.data.ptr_eq(&buffer.data)))
         {
             return Err(refuse(&format!(
-                "block `{}` before it uses `{}`, which it sets",
+                "the earlier block `{}` uses `{}`, which it writes",
                 other.name(),
                 buffer.name
             )));
@@ -71,7 +71,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
             }
             if !is_below(writer, var) {
                 return Err(refuse(&format!(
-                    "block `{}` sets `{}`, which it reads, and is not in that loop",
+                    "block `{}` writes `{}`, which it reads, and is not in that loop",
                     writer.name(),
                     buffer.name
                 )));
@@ -85,7 +85,7 @@ pub(crate) fn reverse_compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Res
         }
     }
     if sources.is_empty() {
-        return Err(refuse("it reads nothing that is computed there"));
+        return Err(refuse("it reads nothing that a block in that loop computes"));
     }
     let axes: Vec<usize> = (0..parts.len()).collect();
     let moved = block_for(leaf, &path, &axes, &parts, FOLLOWS)?;
@@ -105,12 +105,12 @@ fn done_in(
     refuse: Refuse<'_>,
 ) -> Result<Vec<(Expr, Expr)>> {
     let block = writer.block();
-    let of = |why: &str| refuse(&format!("block `{}`, which sets `{}`, {why}", writer.name(), buffer.name));
+    let of = |why: &str| refuse(&format!("block `{}`, which writes `{}`, {why}", writer.name(), buffer.name));
     if is_partial(block) {
-        return Err(of("computes only what is needed by others"));
+        return Err(of("computes only the elements that other blocks need"));
     }
     let Some(axes) = covering_axes(writer, buffer) else {
-        return Err(of("does not set each element by its own values of the axes"));
+        return Err(of("does not index the buffer by distinct axes that cover all of it"));
     };
     let values: Vec<Expr> = writer.place.realize.iter_values.iter().collect();
     let outer: HashSet<usize> = path.iter().map(|node| address(&node.loop_var)).collect();
@@ -119,7 +119,8 @@ fn done_in(
             && let Some(node) = path.iter().find(|node| vars_of(value).contains(&address(&node.loop_var)))
         {
             return Err(of(&format!(
-                "is not done at the end of a repetition: loop `{}` is one of axis `{}`, which reduces",
+                "is not complete at the end of an iteration: loop `{}` belongs to axis `{}`, which is not \
+                 spatial",
                 node.loop_var.name, axis.var.name
             )));
         }
@@ -127,13 +128,13 @@ fn done_in(
     for node in path.iter().filter(|node| !is_int(&node.extent, 1)) {
         if !axes.iter().any(|axis| vars_of(&values[*axis]).contains(&address(&node.loop_var))) {
             return Err(of(&format!(
-                "sets the same elements in each repetition of loop `{}`",
+                "writes the same elements in each iteration of loop `{}`",
                 node.loop_var.name
             )));
         }
     }
     if !is_told_by_axes(&writer.place) {
-        return Err(of("has a condition that leaves elements out"));
+        return Err(of("has a condition that excludes elements"));
     }
     let inner: Vec<&Ref<For>> =
         writer.place.loops.iter().filter(|node| !outer.contains(&address(&node.loop_var))).collect();
@@ -144,7 +145,7 @@ fn done_in(
         let value = &values[axis];
         let Some((terms, min)) = terms_of(value, &inner)? else {
             return Err(of(&format!(
-                "has axis `{}`, whose values are not a row of loops",
+                "has axis `{}`, whose value is not a linear combination of loop variables",
                 block.iter_vars.get(axis)?.var.name
             )));
         };
@@ -155,7 +156,7 @@ fn done_in(
             // The values of each loop must follow those of the previous loops without gaps.
             if as_int(&extent) != Some(coefficient) || !taken.insert(address(&node.loop_var)) {
                 return Err(of(&format!(
-                    "sets elements with others between them, by loop `{}`",
+                    "writes elements that are not consecutive, because of loop `{}`",
                     node.loop_var.name
                 )));
             }
@@ -227,7 +228,7 @@ fn restrict(
     let mut analyzer = knowing(path);
     for (_, indices) in leaf.uses.loads.iter().filter(|(used, _)| used.data.ptr_eq(&buffer.data)) {
         let Some(axes) = axes_of(block, indices) else {
-            return Err(refuse(&format!("it reads `{}` not just at the values of its axes", buffer.name)));
+            return Err(refuse(&format!("it reads `{}` at indices that are not its axes", buffer.name)));
         };
         for (axis, (min, extent)) in axes.into_iter().zip(spans) {
             let iter = block.iter_vars.get(axis)?;
@@ -243,7 +244,8 @@ fn restrict(
                 }
                 _ => {
                     return Err(refuse(&format!(
-                        "it needs all of `{}` along axis `{}`, which reduces, but a repetition computes a part",
+                        "it needs all of `{}` along axis `{}`, which is not spatial, but an iteration \
+                         computes only a part",
                         buffer.name, iter.var.name
                     )));
                 }

@@ -27,7 +27,7 @@ type Refuse<'a> = &'a dyn Fn(&str) -> anyfn::Error;
 /// block runs, its result is used or one of its other inputs is set too late for the other block.
 pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     let refuse = |why: &str| -> anyfn::Error {
-        let text = format!("block `{name}` cannot be put into the block that sets what it reads: {why}");
+        let text = format!("block `{name}` cannot be inlined into the block that computes its input: {why}");
         anyfn::Error::new("ValueError", &text)
     };
     let scope = Scope::of(func)?;
@@ -39,7 +39,7 @@ pub(crate) fn reverse_compute_inline(func: &Func, name: &str) -> Result<Func> {
     check_order(&scope, number, source.number, buffer, &store.buffer, &refuse)?;
 
     let set = only_store(setter, &|why| {
-        refuse(&format!("block `{}`, which sets `{}`: {why}", setter.name(), buffer.name))
+        refuse(&format!("block `{}`, which writes `{}`: {why}", setter.name(), buffer.name))
     })?;
     // The axes of the block are the indices of the element that the setter stores.
     let mut places: Vec<(Ref<Var>, Expr)> = Vec::new();
@@ -75,19 +75,19 @@ fn only_store<'a>(leaf: &'a Leaf, refuse: Refuse<'_>) -> Result<&'a BufferStore>
         return Err(refuse("it is a reduction"));
     }
     let StmtKind::BufferStore(store) = StmtKind::of(&block.body) else {
-        return Err(refuse("it does more than to set an element"));
+        return Err(refuse("it does more than write one element"));
     };
     if !leaf.uses.passed.is_empty() {
-        return Err(refuse("it gives a buffer to a function"));
+        return Err(refuse("it passes a buffer to a function"));
     }
     if leaf.uses.reads(&store.buffer) {
-        return Err(refuse(&format!("it adds to what is in `{}` before", store.buffer.name)));
+        return Err(refuse(&format!("it updates the previous content of `{}`", store.buffer.name)));
     }
     if is_partial(block) {
-        return Err(refuse("it computes only what is needed where it is"));
+        return Err(refuse("it computes only the elements that are needed at its location"));
     }
     if !is_told_by_axes(&leaf.place) {
-        return Err(refuse("it has a condition that leaves elements out"));
+        return Err(refuse("it has a condition that excludes elements"));
     }
     Ok(store)
 }
@@ -104,7 +104,7 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
     let leaf = &scope.leaves[number];
     let block = leaf.block();
     let mut found = None;
-    let mut why = "it reads nothing that another block computes for it alone".to_owned();
+    let mut why = "it reads no buffer that another block computes for it alone".to_owned();
     for (buffer, indices) in &leaf.uses.loads {
         if !scope.is_local(buffer) {
             continue;
@@ -120,7 +120,7 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
             .filter(|(other, _)| other.data.ptr_eq(&buffer.data))
             .all(|(_, other)| other.iter().zip(indices.iter()).all(|(a, b)| make::is_equal(&a, &b)));
         if !is_all || !is_only {
-            why = format!("it reads `{}` not just at the values of its axes", buffer.name);
+            why = format!("it reads `{}` at indices that are not its axes", buffer.name);
             continue;
         }
         let covers = axes.iter().zip(buffer.shape.iter()).all(|(var, extent)| {
@@ -144,11 +144,14 @@ fn source<'a>(scope: &'a Scope, number: usize, refuse: Refuse<'_>) -> Result<(So
                 }
             }
             (Some((_, setter)), None) => {
-                why =
-                    format!("block `{}` does not set each element of `{}` before", setter.name(), buffer.name);
+                why = format!(
+                    "block `{}` does not write each element of `{}` before it",
+                    setter.name(),
+                    buffer.name
+                );
             }
             (Some((_, first)), Some((_, second))) => {
-                why = format!("blocks `{}` and `{}` use `{}`, too", first.name(), second.name(), buffer.name);
+                why = format!("blocks `{}` and `{}` also use `{}`", first.name(), second.name(), buffer.name);
             }
             (None, _) => {}
         }
@@ -172,7 +175,7 @@ fn check_order(
             let is_between = other.child >= first.child && other.child <= leaf.child;
             if other.uses.writes(buffer) && is_between {
                 return Err(refuse(&format!(
-                    "it reads `{}`, which block `{}` sets, and that does not come before block `{}`",
+                    "it reads `{}`, which block `{}` writes, and that block does not come before block `{}`",
                     buffer.name,
                     other.name(),
                     first.name()
@@ -182,10 +185,7 @@ fn check_order(
         let is_between = other.child >= first.child && other.child <= leaf.child;
         if is_between && other.uses.buffers().any(|used| used.data.ptr_eq(&result.data)) {
             let of = if place == setter { "itself".to_owned() } else { format!("`{}`", other.name()) };
-            return Err(refuse(&format!(
-                "`{}`, which it sets, is used until then: by block {of}",
-                result.name
-            )));
+            return Err(refuse(&format!("`{}`, which it writes, is already used by block {of}", result.name)));
         }
     }
     Ok(())

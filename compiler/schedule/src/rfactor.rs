@@ -28,32 +28,36 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     let place = find_block(func, name)?;
     let node = find_loop(func, var)?;
     let refuse = |why: &str| -> Result<(Func, String)> {
-        bail!("ValueError", "loop `{}` cannot be taken out of the reduction of block `{name}`: {why}", var.name)
+        bail!(
+            "ValueError",
+            "loop `{}` cannot be factored out of the reduction of block `{name}`: {why}",
+            var.name
+        )
     };
     let block = place.block();
     let (Some(init), Some(step)) = (&block.init, reduction::step(block)) else {
-        return refuse("it is no sum, product, minimum or maximum, or it was decomposed");
+        return refuse("the block is not a sum, product, minimum or maximum, or is already decomposed");
     };
     if !place.loops.iter().any(|outer| outer.ptr_eq(&node)) {
-        return refuse("the loop is not around it");
+        return refuse("the loop does not enclose the block");
     }
     if !place.loops.windows(2).all(|pair| tree::only_loop(&pair[0]).is_some_and(|inner| inner.ptr_eq(&pair[1])))
         || !place.loops.last().is_some_and(|last| last.body.ptr_eq(&place.realize.clone().into_parent()))
     {
-        return refuse("there is something beside it in its loops");
+        return refuse("the loops around the block contain other statements");
     }
     if !is_int(&node.min, 0) {
-        return refuse("it does not begin at 0");
+        return refuse("the loop does not begin at 0");
     }
-    let Some(first) = place.loops.first() else { return refuse("there are no loops") };
+    let Some(first) = place.loops.first() else { return refuse("the block has no loops") };
     let loops = Loops::new(&place, &node)?;
     if loops.reducing.iter().all(|other| !other.ptr_eq(&node)) {
-        return refuse("it is not one of an axis that reduces");
+        return refuse("the loop does not belong to a reduction axis");
     }
     for condition in conjuncts(&place.realize.predicate) {
         let (spatial, reducing) = loops.uses(&condition);
         if reducing && (spatial || !loops.holds_at_first(&condition)?) {
-            return refuse("a condition may leave a repetition with nothing to combine");
+            return refuse("a condition may exclude all values of a partial result");
         }
     }
 
@@ -181,7 +185,7 @@ struct Stage<'a> {
 impl Stage<'_> {
     fn block(&self, name: &str, axes: Vec<Ref<IterVar>>, value: Expr) -> Result<Ref<Block>> {
         let anyfn_ir::StmtKind::BufferStore(first) = anyfn_ir::StmtKind::of(self.init) else {
-            bail!("ValueError", "block `{name}`: what comes before the reduction is more than a value");
+            bail!("ValueError", "block `{name}`: the initialisation of the reduction is more than one store");
         };
         let init = make::store(self.target, first.value.clone(), self.indices.clone())?;
         let so_far = ops::load(self.target, self.indices.clone())?;
@@ -219,7 +223,7 @@ impl<'a> Loops<'a> {
             if uses(IterKind::Ordered) || (uses(IterKind::Reduce) && uses(IterKind::Spatial)) {
                 bail!(
                     "ValueError",
-                    "loop `{}` is one of an ordered axis, or of one that reduces and one that does not",
+                    "loop `{}` belongs to an ordered axis, or to both a reduction axis and a spatial axis",
                     node.loop_var.name
                 );
             }

@@ -111,15 +111,15 @@ impl Visitor for Uses {
                 self.expr(&node.value);
             }
             StmtKind::Evaluate(_) => {
-                self.effect = Some("calls a function for what it does");
+                self.effect = Some("calls a function for its side effects");
                 self.below_stmt(stmt);
             }
             StmtKind::AssertStmt(_) => {
-                self.effect = Some("has an assertion");
+                self.effect = Some("contains an assertion");
                 self.below_stmt(stmt);
             }
             StmtKind::Other => {
-                self.effect = Some("has a statement that is not known");
+                self.effect = Some("contains a statement of unknown type");
                 self.below_stmt(stmt);
             }
             _ => self.below_stmt(stmt),
@@ -138,7 +138,10 @@ impl Scope {
     /// Returns `ValueError` if the body of the function is not a root block that contains only loops and blocks.
     pub(crate) fn of(func: &PrimFunc) -> Result<Scope> {
         let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else {
-            bail!("ValueError", "this step needs a function whose body is one block with all others in it");
+            bail!(
+                "ValueError",
+                "this step requires a function whose body is a root block that contains all other blocks"
+            );
         };
         let body = &root.block.body;
         let children: Vec<Stmt> = match body.cast_ref::<SeqStmt>() {
@@ -153,7 +156,7 @@ impl Scope {
                 if let Some(inner) = inner.first() {
                     bail!(
                         "ValueError",
-                        "this step needs blocks without others in them, but `{}` is in `{}`",
+                        "this step requires blocks that contain no other blocks, but `{}` is in `{}`",
                         inner.block().name,
                         place.block().name
                     );
@@ -172,9 +175,9 @@ impl Scope {
         }
         let known: Vec<&str> = self.leaves.iter().map(Leaf::name).collect();
         if &*self.root.block.name == name {
-            bail!("ValueError", "block `{name}` holds all others; take one of {}", known.join(", "));
+            bail!("ValueError", "block `{name}` contains all other blocks; choose one of {}", known.join(", "));
         }
-        bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
+        bail!("ValueError", "unknown block `{name}`; known blocks are {}", known.join(", "))
     }
 
     /// Returns true if the function allocates the buffer.
@@ -189,7 +192,7 @@ impl Scope {
             if leaf.uses.passes(buffer) {
                 bail!(
                     "ValueError",
-                    "buffer `{}` cannot be changed: block `{}` gives it to a function, not element by element",
+                    "buffer `{}` cannot be changed: block `{}` passes it to a function as a whole",
                     buffer.name,
                     leaf.name()
                 );
@@ -198,7 +201,7 @@ impl Scope {
             if let Some(other) = leaf.uses.buffers().find(|used| is_other_view(used)) {
                 bail!(
                     "ValueError",
-                    "buffer `{}` cannot be changed: buffer `{}` is in the same memory",
+                    "buffer `{}` cannot be changed: buffer `{}` uses the same memory",
                     buffer.name,
                     other.name
                 );
@@ -255,7 +258,7 @@ fn check_plain(stmt: &Stmt) -> Result<()> {
         StmtKind::BlockRealize(_) => Ok(()),
         _ => bail!(
             "ValueError",
-            "this step needs a function of loops and blocks, but there is something else:\n{}",
+            "this step requires a function that consists of loops and blocks, but it contains:\n{}",
             { anyfn_ir::printer::brief(stmt.as_object()) }
         ),
     })
@@ -424,7 +427,7 @@ pub(crate) fn choose(
         };
     }
     let Ok(name) = wanted.get::<anyfn::String>() else {
-        bail!("TypeError", "a buffer is known by its name or number, not by a `{}`", wanted.type_key());
+        bail!("TypeError", "expected the name or number of a buffer, got `{}`", wanted.type_key());
     };
     let mut found = known.iter().filter(|buffer| buffer.name == name);
     match (found.next(), found.next()) {
@@ -432,7 +435,7 @@ pub(crate) fn choose(
         (Some(_), Some(_)) => {
             bail!(
                 "ValueError",
-                "block `{block}` {what} several buffers `{name}`; take the number of one: {names}"
+                "block `{block}` {what} several buffers `{name}`; specify one by its number: {names}"
             )
         }
         _ => bail!("ValueError", "block `{block}` {what} no buffer `{name}`; {what}: {names}"),

@@ -90,7 +90,7 @@ impl Returned for () {
 
 impl Returned for Loop {
     fn of(mut applied: Applied) -> Result<Loop> {
-        applied.loops.pop().ok_or_else(|| Error::new("InternalError", "the step has given no loop"))
+        applied.loops.pop().ok_or_else(|| Error::new("InternalError", "the step returned no loop"))
     }
 }
 
@@ -103,7 +103,7 @@ impl Returned for Vec<Loop> {
 impl Returned for String {
     fn of(applied: Applied) -> Result<String> {
         let block = applied.block.map(String::from);
-        block.ok_or_else(|| Error::new("InternalError", "the step has given no block"))
+        block.ok_or_else(|| Error::new("InternalError", "the step returned no block"))
     }
 }
 
@@ -115,7 +115,7 @@ impl Returned for String {
 pub(crate) fn apply(func: &Func, step: &Step, known: &[Loop]) -> Result<Applied> {
     match STEPS.iter().find(|info| info.name == &*step.name) {
         Some(info) => (info.apply)(func, &mut Arguments::new(step, known)),
-        None => bail!("ValueError", "there is no step `{}`", step.name),
+        None => bail!("ValueError", "unknown schedule step `{}`", step.name),
     }
 }
 

@@ -73,14 +73,19 @@ impl Trace {
             // A loaded trace may contain any numbers.
             let end = known.checked_add(step.results).filter(|end| (known..=MOST_LOOPS).contains(end));
             let Some(end) = end else {
-                bail!("ValueError", "step `{}` cannot have given {} loops", step.name, step.results)
+                bail!(
+                    "ValueError",
+                    "invalid trace: step `{}` cannot have returned {} loops",
+                    step.name,
+                    step.results
+                )
             };
             let results: Vec<_> = (known..end).map(|number| format!("l{number}")).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             let line = format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", "));
             bytes += line.len();
             if bytes > printer::MOST_BYTES {
-                bail!("ValueError", "the text of the trace has more than {} bytes", printer::MOST_BYTES);
+                bail!("ValueError", "cannot print the trace: it has more than {} bytes", printer::MOST_BYTES);
             }
             lines.push(line);
             known = end;

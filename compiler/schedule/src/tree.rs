@@ -71,7 +71,7 @@ pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
         }
         known.push(place.block().name.to_string());
     }
-    bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
+    bail!("ValueError", "unknown block `{name}`; known blocks are {}", known.join(", "))
 }
 
 /// Returns the variables of the loops around the block `name`, outermost first, together with the unchanged
@@ -104,7 +104,7 @@ pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
     find.stmt(&func.body);
     match find.1 {
         Some(node) => Ok(node),
-        None => bail!("ValueError", "loop `{}` is no longer there: it was split, fused or removed", var.name),
+        None => bail!("ValueError", "loop `{}` no longer exists: it was split, fused or removed", var.name),
     }
 }
 

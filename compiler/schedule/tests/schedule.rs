@@ -105,35 +105,32 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
     let before = printer::text(func(&schedule).as_object());
     assert_eq!(
         error(schedule.parallel(k.clone())),
-        "loop `k` cannot be parallel: its repetitions add to the same elements, by axis `v_k` of block `C`, which is one that \
-         reduces"
+        "loop `k` cannot be parallel: its iterations update the same elements, since axis `v_k` of block `C` is \
+         not spatial"
     );
-    assert_eq!(
-        error(schedule.vectorize(i.clone())),
-        "loop `i0` cannot be vectorized: there are loops inside of it"
-    );
+    assert_eq!(error(schedule.vectorize(i.clone())), "loop `i0` cannot be vectorized: it contains other loops");
     assert_eq!(
         error(schedule.split(i.clone(), vec![Some(2), Some(3)]).map(drop)),
-        "split of loop `i0` by [2, 3] makes 6 repetitions, but it may have more: leave one factor out (None)"
+        "split of loop `i0` by [2, 3] makes 6 iterations, but the loop may have more: pass None for one factor"
     );
     assert_eq!(
         error(schedule.fuse(vec![i.clone(), k.clone()]).map(drop)),
-        "loops `i0` and `k` cannot be fused: the second is not all that the first repeats"
+        "loops `i0` and `k` cannot be fused: the body of the first contains more than the second"
     );
     assert_eq!(error(schedule.compute_inline("C")), "block `C` cannot be inlined: it is a reduction");
     assert_eq!(
         error(schedule.compute_inline("D")),
-        "block `D` cannot be inlined: what it computes is a result of the function"
+        "block `D` cannot be inlined: it computes a result of the function"
     );
     assert_eq!(
         error(schedule.reverse_compute_inline("D")),
-        "block `D` cannot be put into the block that sets what it reads: block `C`, which sets `C`: it is a reduction"
+        "block `D` cannot be inlined into the block that computes its input: block `C`, which writes `C`: it is a reduction"
     );
-    assert_eq!(error(schedule.get_loops("E").map(drop)), "there is no block `E`; there are root, C, D");
+    assert_eq!(error(schedule.get_loops("E").map(drop)), "unknown block `E`; known blocks are root, C, D");
     schedule.reorder(vec![k.clone(), i.clone()])?;
     assert_eq!(
         error(schedule.decompose_reduction("C", i.clone()).map(drop)),
-        "block `C` cannot be decomposed at loop `i0`: loop `k` outside of it is one of axis `v_k`, which reduces"
+        "block `C` cannot be decomposed at loop `i0`: outer loop `k` belongs to reduction axis `v_k`"
     );
     schedule.reorder(vec![i.clone(), k.clone()])?;
     // Steps that failed have changed nothing.
@@ -158,7 +155,7 @@ fn a_split_that_does_not_fit_gets_a_condition() -> Result<()> {
     );
     assert_eq!(
         schedule.unroll(fused).unwrap_err().message(),
-        "loop `i0_i1_fused` is no longer there: it was split, fused or removed"
+        "loop `i0_i1_fused` no longer exists: it was split, fused or removed"
     );
     Ok(())
 }
@@ -175,8 +172,8 @@ fn a_reduction_of_perhaps_nothing_sets_its_results() -> Result<()> {
     let loops = schedule.get_loops("B")?;
     assert_eq!(
         schedule.fuse(loops.clone()).map(drop).unwrap_err().message(),
-        "loops `i0` and `k` cannot be fused: the second reduces and may repeat nothing, and the results of block `B` would not \
-         be set then; decompose the reduction before"
+        "loops `i0` and `k` cannot be fused: the second belongs to a reduction and may have no iterations, and the results of \
+         block `B` would then not be initialised; decompose the reduction before"
     );
     let i = schedule.split(loops[0].clone(), vec![None, Some(4)])?;
     let k = schedule.split(loops[1].clone(), vec![None, Some(8)])?;

@@ -23,7 +23,7 @@ pub fn external(
     body: impl FnOnce(&[Ref<Buffer>], &[Ref<Buffer>]) -> Result<Stmt>,
 ) -> Result<Vec<Ref<Tensor>>> {
     if results.is_empty() {
-        bail!("ValueError", "`{name}` computes nothing: it needs the shape of a result");
+        bail!("ValueError", "`{name}` computes nothing: expected the shape of at least one result");
     }
     for (shape, _) in &results {
         check_shape(name, shape)?;

@@ -37,14 +37,14 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
                 }
                 Err(object) => bail!(
                     "TypeError",
-                    "the arguments of a function are tensors and variables, but one is `{}`",
+                    "expected tensors and variables as arguments of the function, got `{}`",
                     object.type_key()
                 ),
             },
         };
         let buffer = buffer_of(&tensor);
         if builder.buffers.insert(key(&tensor), buffer.clone()).is_some() {
-            bail!("ValueError", "tensor `{}` comes twice among the arguments", tensor.name());
+            bail!("ValueError", "tensor `{}` occurs twice among the arguments", tensor.name());
         }
         let param = ops::var(&format!("{}_handle", tensor.name()), HANDLE);
         params.push(param.clone());
@@ -94,7 +94,7 @@ fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Re
             if let Some(var) = vars.0.iter().find(|var| !known.iter().any(|known| known.ptr_eq(var))) {
                 bail!(
                     "ValueError",
-                    "extent {place} of `{}` is `{}`, but nothing tells what `{}` is: add it to the arguments",
+                    "extent {place} of `{}` is `{}`, but the value of `{}` is unknown: add it to the arguments",
                     buffer.name,
                     printer::brief(extent.as_object()),
                     var.name
@@ -212,7 +212,7 @@ impl Builder {
         } else {
             bail!(
                 "TypeError",
-                "operation `{}` is of type `{}`, which makes no loops",
+                "cannot create loops for operation `{}` of type `{}`",
                 op.name,
                 op.as_object().type_key()
             )

@@ -73,7 +73,7 @@ pub fn reducer(
     for (what, values) in [("the combination", &result), ("the identity", &identity)] {
         let got: Vec<DType> = values.iter().map(|value| value.dtype).collect();
         if got != dtypes {
-            bail!("TypeError", "{what} must give {dtypes:?} but gives {got:?}");
+            bail!("TypeError", "{what} must return {dtypes:?} but returns {got:?}");
         }
     }
     Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
@@ -97,10 +97,10 @@ pub fn reduce(
     }
     for (place, iter) in axis.iter().enumerate() {
         if axis.iter().take(place).any(|known| known.ptr_eq(&iter)) {
-            bail!("ValueError", "axis `{}` comes twice in a reduction", iter.var.name);
+            bail!("ValueError", "axis `{}` occurs twice in a reduction", iter.var.name);
         }
         if iter.kind != IterKind::Reduce {
-            bail!("TypeError", "`{}` is no axis of `reduce_axis`", iter.var.name);
+            bail!("TypeError", "`{}` is not a reduction axis; create one with `reduce_axis`", iter.var.name);
         }
     }
     let expected: Vec<DType> = reducer.identity.iter().map(|value| value.dtype).collect();
@@ -129,7 +129,7 @@ pub fn reduce(
 /// Returns `TypeError` if the expression is not a reduction or the condition is not Boolean.
 pub fn only_where(reduction: &Expr, condition: Expr) -> Result<Expr> {
     let ExprKind::Reduce(node) = ExprKind::of(reduction) else {
-        bail!("TypeError", "`{}` is no reduction", printer::brief(reduction.as_object()));
+        bail!("TypeError", "`{}` is not a reduction", printer::brief(reduction.as_object()));
     };
     reduce(&node.combiner, node.source.clone(), node.axis.clone(), condition)?.get(node.value_index as usize)
 }

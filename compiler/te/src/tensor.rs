@@ -146,7 +146,7 @@ pub fn compute_several(
     let indices = axis.iter().map(|axis| axis.var.clone().into_parent()).collect();
     let body = elements(indices)?;
     if body.is_empty() {
-        bail!("ValueError", "`{name}` computes nothing: its function gives no value");
+        bail!("ValueError", "`{name}` computes nothing: its function returns no value");
     }
     for value in body.iter() {
         size::check_acyclic(&value, &format!("the element of `{name}`"))?;
@@ -231,7 +231,7 @@ fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
         if inner.0 {
             bail!(
                 "TypeError",
-                "`{name}`: a reduction inside of another expression; compute it as a tensor of its own"
+                "`{name}`: a reduction is part of another expression; compute it as a separate tensor"
             );
         }
         let reduce = value.cast::<Reduce>().ok();
@@ -244,7 +244,10 @@ fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
             (first, other) => first.is_none() && other.is_none(),
         };
         if !fits {
-            bail!("TypeError", "`{name}`: all results must be those of one reduction, or none of a reduction");
+            bail!(
+                "TypeError",
+                "`{name}`: either all results or none must come from a reduction, and from the same one"
+            );
         }
         first = first.or(reduce);
     }

@@ -117,7 +117,7 @@ fn the_notation_refuses_what_python_does() -> Result<()> {
     assert!(product(x.at((&k,)), &[&k]).expr().is_ok());
     for (refused, kind, message) in [
         (call("exp", &k), "TypeError", "`exp` does not take int32"),
-        (product(x.at((&k,)), &[&k, &k]), "ValueError", "axis `k` comes twice in a reduction"),
+        (product(x.at((&k,)), &[&k, &k]), "ValueError", "axis `k` occurs twice in a reduction"),
     ] {
         let error = refused.expr().err().ok_or_else(|| anyfn::Error::new("ValueError", "was not refused"))?;
         assert_eq!(error.kind(), kind);

@@ -175,7 +175,7 @@ impl<'a, D: Dialect> Body<'a, D> {
             StmtKind::Other => {
                 bail!(
                     "TypeError",
-                    "`{}` has no {} code; a pass must lower it first",
+                    "cannot generate {1} code for a `{0}`; a pass must lower it first",
                     stmt.as_object().type_key(),
                     D::NAME
                 );

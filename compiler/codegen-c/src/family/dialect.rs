@@ -111,7 +111,7 @@ pub(crate) trait Dialect: Sized {
 
     /// Returns the literal of a string constant, which is an argument of a call.
     fn string(text: &str) -> Result<String> {
-        bail!("ValueError", "{} has no strings, such as {text:?}", Self::NAME)
+        bail!("ValueError", "{} code cannot contain strings, got {text:?}", Self::NAME)
     }
 
     /// Returns an expression that converts a scalar to another data type. Numbers of lanes in `from` and `to`
@@ -158,7 +158,12 @@ pub(crate) trait Dialect: Sized {
 
     /// Returns an expression that calls a C function.
     fn call_extern(_body: &mut Body<'_, Self>, call: &Call) -> Result<String> {
-        bail!("ValueError", "the call of the C function `{}` has no {} code", name_of(call), Self::NAME)
+        bail!(
+            "ValueError",
+            "cannot generate {1} code for a call of the C function `{0}`",
+            name_of(call),
+            Self::NAME
+        )
     }
 
     // Statements.
@@ -185,7 +190,7 @@ pub(crate) trait Dialect: Sized {
             let name = &node.body.loop_var.name;
             bail!(
                 "ValueError",
-                "the number of tasks of loop `{name}` is given, but {} code cannot set it",
+                "loop `{name}` requests a number of tasks, but {} code cannot set it",
                 Self::NAME
             );
         }
@@ -204,7 +209,7 @@ pub(crate) trait Dialect: Sized {
     fn store_vector(_body: &mut Body<'_, Self>, node: &BufferStore) -> Result<()> {
         bail!(
             "ValueError",
-            "{} has no vectors, such as `{}`",
+            "{} has no vector types, which `{}` requires",
             Self::NAME,
             printer::brief(node.value.as_object())
         )
@@ -213,13 +218,18 @@ pub(crate) trait Dialect: Sized {
     /// Generates the definition of a variable whose value is a vector. [`Body::lane`] indexes the variable
     /// like an array. Called only if the dialect has vectors.
     fn bind_vector(_body: &mut Body<'_, Self>, var: &Ref<Var>, _value: &Expr) -> Result<()> {
-        bail!("ValueError", "{} has no vectors, such as `{}`", Self::NAME, var.name)
+        bail!("ValueError", "{} has no vector types, which `{}` requires", Self::NAME, var.name)
     }
 
     /// Generates a call of a packed function as a statement. `result` is the name and data type of the variable that
     /// the call defines, or `None` if the result is discarded.
     fn call_packed(_body: &mut Body<'_, Self>, call: &Call, _result: Option<(&str, DType)>) -> Result<()> {
-        bail!("ValueError", "the call of the packed function `{}` has no {} code", name_of(call), Self::NAME)
+        bail!(
+            "ValueError",
+            "cannot generate {1} code for a call of the packed function `{0}`",
+            name_of(call),
+            Self::NAME
+        )
     }
 
     /// Returns a line that ends the function with an error of the given kind and message unless a condition

@@ -109,7 +109,7 @@ impl<D: Dialect> Body<'_, D> {
             ExprKind::Let(_) | ExprKind::ProducerLoad(_) | ExprKind::Reduce(_) => {
                 bail!(
                     "ValueError",
-                    "must be lowered before {} code is generated: {}",
+                    "cannot generate {} code before this expression is lowered: {}",
                     D::NAME,
                     printer::brief(expr.as_object())
                 );
@@ -117,7 +117,7 @@ impl<D: Dialect> Body<'_, D> {
             ExprKind::Other => {
                 bail!(
                     "TypeError",
-                    "`{}` has no {} code; a pass must lower it first",
+                    "cannot generate {1} code for a `{0}`; a pass must lower it first",
                     expr.as_object().type_key(),
                     D::NAME
                 );
@@ -149,8 +149,11 @@ impl<D: Dialect> Body<'_, D> {
             return Ok(true);
         }
         if self.maybe == 0 {
-            let what =
-                format!("{}: `{}` in an index is 0, and divides", self.symbol, printer::brief(by.as_object()));
+            let what = format!(
+                "{}: division by zero in an index: `{}` is 0",
+                self.symbol,
+                printer::brief(by.as_object())
+            );
             let check = D::check(self, &format!("{text} != 0"), "ZeroDivisionError", &Message::text(&what))?;
             if !self.checks.contains(&check) {
                 self.checks.push(check);
@@ -204,22 +207,25 @@ impl<D: Dialect> Body<'_, D> {
             packed::CALL_EXTERN => return D::call_extern(self, node),
             packed::CALL_PACKED => bail!(
                 "ValueError",
-                "a call of `{}` is a part of an expression; the pass `lower_packed_calls` takes it out",
+                "the call of the packed function `{}` is part of an expression; run the pass \
+                 `lower_packed_calls` first",
                 packed::name_of(node)
             ),
             _ => {}
         }
         let dtype = expr.dtype.element();
         if !matches!(dtype, DType::FLOAT32 | DType::FLOAT64) {
-            bail!("TypeError", "`{}` of {dtype} has no {} code", node.op, D::NAME);
+            bail!("TypeError", "cannot generate {1} code for `{0}` of {dtype}", node.op, D::NAME);
         }
         let name = &*node.op;
         if arity(name).is_none() {
-            bail!("ValueError", "function `{name}` has no {} code", D::NAME);
+            bail!("ValueError", "cannot generate {} code for a call of function `{name}`", D::NAME);
         }
         let mut args = Vec::new();
         for arg in node.args.iter() {
-            let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
+            let Ok(arg) = Expr::try_from_object(arg) else {
+                bail!("TypeError", "the arguments of `{name}` must be numbers")
+            };
             args.push(self.lane(&arg, lane)?);
         }
         Ok(D::math(name, dtype, &args))

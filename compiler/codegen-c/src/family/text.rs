@@ -46,7 +46,7 @@ impl Literal {
     /// Returns `ValueError` for a string that contains NUL.
     pub(crate) fn c_str(what: &str, text: &str) -> Result<Literal> {
         if text.contains('\0') {
-            bail!("ValueError", "{what} contains NUL: {text:?}");
+            bail!("ValueError", "{what} contains a NUL character: {text:?}");
         }
         Ok(Literal::of(text))
     }

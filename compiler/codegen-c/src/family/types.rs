@@ -21,7 +21,11 @@ use crate::family::math::arity;
 /// Returns `ValueError` for a data type without a type in the dialect.
 pub(crate) fn type_name<D: Dialect>(dtype: DType) -> Result<&'static str> {
     if dtype.0.lanes != 1 {
-        bail!("ValueError", "a vector of {dtype} has no {} code here", D::NAME);
+        bail!(
+            "ValueError",
+            "cannot generate {} code for a value of {dtype}: vectors are not supported here",
+            D::NAME
+        );
     }
     match D::type_of(dtype) {
         Some(name) => Ok(name),
@@ -89,7 +93,7 @@ pub(crate) fn check_types<D: Dialect>(func: &PrimFunc) -> Result<()> {
     match check.missing {
         Some((what, dtype)) if D::has_type(dtype.element()) => bail!(
             "ValueError",
-            "{what} is {dtype}, and {name} has no vectors; the pass `vectorize` must be left out of the pipeline"
+            "{what} is {dtype}, but {name} has no vector types; remove the pass `vectorize` from the pipeline"
         ),
         Some((what, dtype)) => {
             let dtype = dtype.element();
@@ -110,7 +114,9 @@ fn check_call(node: &Call) -> Result<()> {
         bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
     }
     for arg in node.args.iter() {
-        let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
+        let Ok(arg) = Expr::try_from_object(arg) else {
+            bail!("TypeError", "the arguments of `{name}` must be numbers")
+        };
         if arg.dtype != node.dtype {
             bail!("TypeError", "`{name}` of {} takes {}, not {}", node.dtype, node.dtype, arg.dtype);
         }
@@ -134,7 +140,8 @@ pub(crate) fn check_wide<D: Dialect>(what: &str, dtype: DType) -> Result<()> {
     if dtype.is_half() {
         bail!(
             "ValueError",
-            "`{what}` of {} has no {} code; the pass `widen_floats` lets it be computed as float32",
+            "cannot generate {1} code for `{what}` of {0}; run the pass `widen_floats` to compute it as \
+             float32",
             dtype.element(),
             D::NAME
         );

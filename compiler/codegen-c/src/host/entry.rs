@@ -37,7 +37,8 @@ pub(super) fn function(
         if !reserved::is_free(symbol.as_str()) {
             bail!(
                 "ValueError",
-                "no C function can have the name `{symbol}`; the pass `make_packed_api` needs none"
+                "`{symbol}` is a reserved name in C; rename the function, or run the pass \
+                 `make_packed_api`, which does not use the name"
             );
         }
         let head = format!("ANYFN_EXPORT int32_t {symbol}");
@@ -195,7 +196,9 @@ impl Entry<'_> {
                 format!("({c_type})args[{place}].value.v_int64"),
                 "int",
             ),
-            _ => bail!("ValueError", "parameter `{}` of {} cannot be passed", var.name, var.dtype),
+            _ => {
+                bail!("ValueError", "cannot pass parameter `{}`: unsupported data type {}", var.name, var.dtype)
+            }
         };
         self.line(&format!(
             "if (ANYFN_UNLIKELY({condition})) return anyfn_fail(\"TypeError\", \"%s: expected {word} but got %s\", {place_text}, \
@@ -272,10 +275,10 @@ impl Entry<'_> {
     fn loop_counted(&mut self, node: &For) -> Result<()> {
         let (repeats, dtype) = (self.size(&node.extent)?, node.loop_var.dtype);
         let most = if dtype.0.bits == 64 { "INT64_MAX - 1" } else { "INT32_MAX" };
-        let text = format!("{}: loop `{}` would repeat", self.symbol, node.loop_var.name);
+        let text = format!("{}: loop `{}` would run", self.symbol, node.loop_var.name);
         self.line(&format!(
-            "if (ANYFN_UNLIKELY({repeats} > {most})) return anyfn_fail(\"OverflowError\", \"%s %lld times, more than {dtype} can \
-             count\", {}, (long long){repeats});",
+            "if (ANYFN_UNLIKELY({repeats} > {most})) return anyfn_fail(\"OverflowError\", \"%s %lld iterations, more than {dtype} \
+             can count\", {}, (long long){repeats});",
             Literal::message(&text)
         ));
         Ok(())

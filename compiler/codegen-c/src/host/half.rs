@@ -51,7 +51,8 @@ impl Body<'_, Host> {
             (from, to) => {
                 bail!(
                     "ValueError",
-                    "a conversion of {from} to {to} has no C code; the pass `widen_floats` makes two of it"
+                    "cannot generate C code for a conversion of {from} to {to}; run the pass \
+                     `widen_floats`, which converts in two steps"
                 )
             }
         })

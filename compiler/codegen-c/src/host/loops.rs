@@ -17,12 +17,12 @@ impl Body<'_, Host> {
         let name = &node.loop_var.name;
         if node.kind.is_bound() {
             let axis = node.kind.text();
-            bail!("ValueError", "loop `{name}` is bound to {axis}, and C code of the host has no thread axes");
+            bail!("ValueError", "loop `{name}` is bound to {axis}, but C code for the host has no thread axes");
         }
         if node.kind == ForKind::Parallel {
             bail!(
                 "ValueError",
-                "parallel loop `{name}` must be lowered before C code is generated, by the pass `lower_parallel`"
+                "cannot generate C code for parallel loop `{name}`; run the pass `lower_parallel` first"
             );
         }
         self.streamed(node, |body| body.loop_in_caches(node))

@@ -6,7 +6,7 @@ static const char* anyfn_missing = 0;
 #define ANYFN_NEEDS(present, name)                                                                               \
   if (!(present))                                                                                                \
   anyfn_missing = "this code was compiled for processors with " name                                             \
-                  ", which this one has not; build it for another target, or on this machine"
+                  ", which this processor lacks; build it for another target, or on this machine"
 
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 #include <cpuid.h>

@@ -25,7 +25,7 @@ impl Body<'_, Host> {
         }
         let name = self.names.fresh(&format!("{}_size", buffer.name));
         self.line(&format!("const int64_t {name} = {size};"));
-        let what = printf_text(&format!("`{}` would have a negative extent", buffer.name));
+        let what = printf_text(&format!("cannot allocate buffer `{}`: an extent is negative", buffer.name));
         let fail = self.fail(&format!("anyfn_fail(\"ValueError\", {what})"));
         self.line(&format!("if ({name} < 0) {fail}"));
         Ok(format!("(uint64_t){name}"))
@@ -52,7 +52,7 @@ impl Body<'_, Host> {
                     None => self.checked_size(buffer, c_type)?,
                 };
                 self.line(&format!("{c_type}* restrict {name} = ({c_type}*)anyfn_alloc({size});"));
-                let what = printf_text(&format!("no memory for `{}`", buffer.name));
+                let what = printf_text(&format!("cannot allocate buffer `{}`: out of memory", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));
                 self.line(&format!("if (!{name}) {fail}"));
                 self.dialect.allocated.push(name.clone());

@@ -208,7 +208,7 @@ impl Dialect for Host {
         if &*buffer.scope == "shared" {
             bail!(
                 "ValueError",
-                "buffer `{}` is shared by the threads of a block, and C code of the host has no blocks",
+                "buffer `{}` is shared by the threads of a block, but C code for the host has no thread blocks",
                 buffer.name
             );
         }

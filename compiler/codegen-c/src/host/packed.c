@@ -25,7 +25,7 @@ extern int TVMFFIHandleInitOnce(void** slot, int (*init)(void** out)) __attribut
 ANYFN_COLD static int anyfn_find(const char* name, void** out) {
   int (*find)(void*, const char*, void**) = ANYFN_OR(__TVMFFIEnvModLookupFromImports, TVMFFIEnvModLookupFromImports);
   if (find) return find(__tvm_ffi__library_ctx, name, out);
-  return anyfn_fail("RuntimeError", "`%s` cannot be called: there is no runtime that knows functions by name", name);
+  return anyfn_fail("RuntimeError", "cannot call `%s`: no runtime is loaded that can look up functions by name", name);
 }
 
 /* Whether a task of a parallel loop has failed: the others end before their next call. */
@@ -73,7 +73,7 @@ static int32_t anyfn_call(void** slot, int (*find)(void** out), const anyfn_valu
       ANYFN_OR(__TVMFFIFunctionCall, TVMFFIFunctionCall);
   if (ANYFN_UNLIKELY(!init || !call)) {
     void* none = 0;
-    return find(&none) == 0 ? anyfn_fail("RuntimeError", "this runtime cannot call functions") : -1;
+    return find(&none) == 0 ? anyfn_fail("RuntimeError", "the loaded runtime cannot call packed functions") : -1;
   }
   if (ANYFN_UNLIKELY(init(slot, find) != 0)) return -1;
   return call(*slot, args, num_args, result) == 0 ? 0 : -1;
@@ -82,7 +82,7 @@ static int32_t anyfn_call(void** slot, int (*find)(void** out), const anyfn_valu
 ANYFN_COLD static int32_t anyfn_fail_result(const char* where, const char* expected, const anyfn_value* got) {
   const int32_t index = got->type_index;
   anyfn_release(got);
-  return anyfn_fail("TypeError", "%s: expected the result %s but got %s", where, expected, anyfn_type_name(index));
+  return anyfn_fail("TypeError", "%s: expected a result of type %s but got %s", where, expected, anyfn_type_name(index));
 }
 
 /* An integer between two bounds. */

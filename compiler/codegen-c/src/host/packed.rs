@@ -121,7 +121,11 @@ impl Body<'_, Host> {
             kDLInt | kDLUInt => (kTVMFFIInt, "v_int64", format!("(int64_t)({text})")),
             kDLFloat if dtype.bits >= 32 => (kTVMFFIFloat, "v_float64", format!("(double)({text})")),
             _ if value.dtype == ops::HANDLE => (kTVMFFIOpaquePtr, "v_ptr", format!("(void*)({text})")),
-            _ => bail!("ValueError", "argument {place} of `{name}` is {}, which cannot be passed", value.dtype),
+            _ => bail!(
+                "ValueError",
+                "cannot pass argument {place} of `{name}`: unsupported data type {}",
+                value.dtype
+            ),
         })
     }
 
@@ -204,7 +208,7 @@ impl Body<'_, Host> {
     pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
         let Some(name) = Symbol::of(&name) else {
-            bail!("ValueError", "`{}` is no name of a function of C", name.escape_debug())
+            bail!("ValueError", "`{}` is not a valid name of a C function", name.escape_debug())
         };
         let (mut types, mut args) = (Vec::new(), Vec::new());
         for arg in call.args.iter().skip(1) {
@@ -212,7 +216,7 @@ impl Body<'_, Host> {
                 Arg::Value(value) => match ExprKind::of(&value) {
                     ExprKind::StringImm(text) => {
                         types.push("const char*".to_owned());
-                        args.push(Literal::c_str("an argument of a function of C", &text.value)?.to_string());
+                        args.push(Literal::c_str("an argument of a C function", &text.value)?.to_string());
                     }
                     _ => {
                         types.push(c_type(value.dtype)?.to_owned());

@@ -68,7 +68,7 @@ impl Body<'_, Host> {
             let lane = place % usize::from(registers.width);
             return Ok(if registers.width == 1 { name.clone() } else { format!("{name}[{lane}]") });
         }
-        bail!("InternalError", "a place in `{}` is not known", buffer.name)
+        bail!("InternalError", "cannot determine the register of an element of `{}`", buffer.name)
     }
 
     /// Generates the declarations of variables that replace a buffer, each with `width` lanes, around `body`.

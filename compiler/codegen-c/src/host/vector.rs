@@ -365,7 +365,7 @@ impl Body<'_, Host> {
                 let mut args = Vec::new();
                 for arg in node.args.iter() {
                     let Ok(arg) = Expr::try_from_object(arg) else {
-                        bail!("TypeError", "`{}` takes numbers", node.op);
+                        bail!("TypeError", "the arguments of `{}` must be numbers", node.op);
                     };
                     args.push(self.lanes(&arg, lanes)?);
                 }

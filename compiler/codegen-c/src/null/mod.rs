@@ -124,7 +124,7 @@ impl Body<'_, Null> {
             Some(_) => {
                 bail!(
                     "ValueError",
-                    "loops of different extents are bound to {}, one over `{}`",
+                    "loops of different extents are bound to {}, among them loop `{}`",
                     axis.text(),
                     var.name
                 )
@@ -358,7 +358,11 @@ impl Dialect for Null {
 
     fn allocate(body: &mut Body<'_, Null>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
         let Some(count) = known_size(buffer) else {
-            bail!("ValueError", "the size of `{}` is not constant, which null memory requires", buffer.name);
+            bail!(
+                "ValueError",
+                "cannot allocate buffer `{}` in null code: its size must be constant",
+                buffer.name
+            );
         };
         let (name, of) = (body.names.buffer(buffer), type_name::<Null>(buffer.dtype)?);
         let dialect = &body.dialect;
@@ -377,7 +381,7 @@ impl Dialect for Null {
         if dialect.axes.iter().any(|axis| axis.is_over_blocks() && !dialect.open.contains(axis)) {
             bail!(
                 "ValueError",
-                "buffer `{}` is memory of a block of threads, but allocated around the loops over blocks",
+                "buffer `{}` belongs to a block of threads, but is allocated outside of the loops over blocks",
                 buffer.name
             );
         }

@@ -10,7 +10,7 @@ static ANYFN_APART int checked_task0_part(int task, anyfn_group* group, int32_t 
   const int32_t end = (int32_t)((int64_t)i_count * (task + 1) / group->num_task);
   for (int32_t at = (int32_t)((int64_t)i_count * task / group->num_task); at < end; ++at) {
     const int32_t i = i_begin + at;
-    if (!(k != 0)) return anyfn_fail("ZeroDivisionError", "checked: `k` in an index is 0, and divides");
+    if (!(k != 0)) return anyfn_fail("ZeroDivisionError", "checked: division by zero in an index: `k` is 0");
     B[i] = A[((int32_t)anyfn_safe_floordiv(i, k))];
   }
   return 0;

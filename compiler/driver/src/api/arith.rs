@@ -67,7 +67,9 @@ impl Analyzer {
     /// Leaves a scope: removes all declarations and assumptions made since the matching call of `enter`.
     fn leave(&self) -> Result<()> {
         let mut state = self.state();
-        let Some(mark) = state.marks.pop() else { bail!("RuntimeError", "`leave` without `enter`") };
+        let Some(mark) = state.marks.pop() else {
+            bail!("RuntimeError", "`leave` was called without a matching `enter`")
+        };
         state.analyzer.restore(mark);
         Ok(())
     }

@@ -18,7 +18,7 @@ fn decl_buffer(
     #[default("global")] scope: &str,
 ) -> Result<Ref<Buffer>> {
     if !SCOPES.contains(&scope) {
-        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(", "));
+        bail!("ValueError", "unknown memory scope `{scope}`; known scopes are {}", SCOPES.join(", "));
     }
     Ok(make::buffer_in(scope, name, exprs(shape), dtype))
 }
@@ -71,7 +71,7 @@ fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
             Ok(stmt) => stmt,
             Err(object) => match Expr::try_from_object(object) {
                 Ok(value) => make::evaluate(value),
-                Err(object) => bail!("TypeError", "`{}` is no statement", object.type_key()),
+                Err(object) => bail!("TypeError", "`{}` is not a statement", object.type_key()),
             },
         });
     }

@@ -25,7 +25,11 @@ fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
         anyfn_ir::ExprKind::IntImm(node) if dtype.is_float() => ops::float(node.whole() as f64, dtype),
         anyfn_ir::ExprKind::IntImm(node) => ops::whole(node.whole(), dtype),
         anyfn_ir::ExprKind::FloatImm(node) => ops::float(node.value, dtype),
-        _ => bail!("TypeError", "a constant is an int, float or bool, not `{}`", value.as_object().type_key()),
+        _ => bail!(
+            "TypeError",
+            "expected an int, float or bool as constant, got `{}`",
+            value.as_object().type_key()
+        ),
     }
 }
 
@@ -40,7 +44,7 @@ fn string(text: &str) -> Expr {
 fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
     match BinaryOp::ALL.iter().find(|known| known.text() == op) {
         Some(op) => ops::binary(*op, a.0, b.0),
-        None => bail!("ValueError", "there is no operation `{op}`"),
+        None => bail!("ValueError", "unknown binary operator `{op}`"),
     }
 }
 

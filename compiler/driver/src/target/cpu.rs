@@ -60,7 +60,7 @@ pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(St
     if let Some(bad) =
         mcpu.as_ref().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c)))
     {
-        bail!("ValueError", "`mcpu` is the name of a processor, not `{bad}`");
+        bail!("ValueError", "option `mcpu` of a target: expected the name of a processor, got `{bad}`");
     }
     let is_here = compiles_for_this_machine(&words(cc)?);
     let mcpu =
@@ -147,7 +147,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     let cpu = match macros(cc, &options(&arch, mcpu), extra) {
         Ok(text) => read(&text),
         Err(error) if mcpu.is_empty() => return Err(error),
-        Err(error) => bail!("ValueError", "no processor `{mcpu}` is known: {}", error.message()),
+        Err(error) => bail!("ValueError", "unknown processor `{mcpu}`: {}", error.message()),
     };
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, cpu.clone());
     Ok(cpu)
@@ -161,7 +161,7 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     match output(&mut command)? {
         Ok((status, output, _)) if status.success() => Ok(output),
-        Ok((_, _, text)) => bail!("RuntimeError", "`{cc}` says:\n{}", text.trim_end()),
+        Ok((_, _, text)) => bail!("RuntimeError", "`{cc}` failed:\n{}", text.trim_end()),
         Err(error) => Err(no_compiler(cc, &error.to_string())),
     }
 }
@@ -217,8 +217,8 @@ fn name(words: &[String]) -> &str {
 #[cold]
 pub(crate) fn no_compiler(cc: &str, reason: &str) -> Error {
     let text = format!(
-        "the C compiler `{cc}` cannot be started: {reason}; install one (`apt-get install {}`), or name another by the option \
-         `cc` of the target or the environment variable CC",
+        "cannot start the C compiler `{cc}`: {reason}; install one (`apt-get install {}`), or select \
+         another with the option `cc` of the target or the environment variable CC",
         package(cc)
     );
     Error::new("RuntimeError", &text)

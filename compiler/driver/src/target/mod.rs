@@ -45,7 +45,10 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         return without_compiler(kind, &options);
     }
     if options.cc.as_ref().is_some_and(|cc| cc.trim().is_empty()) {
-        bail!("ValueError", "option `cc` of a target is the command of a C compiler, not an empty text");
+        bail!(
+            "ValueError",
+            "option `cc` of a target: expected the command of a C compiler, got an empty string"
+        );
     }
     let cc = options.cc.or_else(|| std::env::var("CC").ok()).filter(|cc| !cc.trim().is_empty());
     let cc = cc.unwrap_or_else(|| "cc".to_owned());
@@ -55,7 +58,10 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
     Target::check_cores(num_cores)?;
     let vector_bytes = options.vector_bytes.unwrap_or(cpu.vector_bytes);
     if options.vector_bytes.is_some() && !matches!(vector_bytes, 0 | 16 | 32 | 64) {
-        bail!("ValueError", "vectors have 16, 32 or 64 bytes, or 0 for none, not {vector_bytes}");
+        bail!(
+            "ValueError",
+            "option `vector_bytes` of a target: expected 16, 32 or 64, or 0 for no vectors, got {vector_bytes}"
+        );
     }
     Ok(Target {
         kind: kind.into(),
@@ -172,7 +178,8 @@ fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
             "vector_bytes" => options.vector_bytes = option(&name, &value)?,
             other => bail!(
                 "ValueError",
-                "a target has no option `{other}`; known are `kind`, `mcpu`, `cc`, `options`, `num_cores`, `vector_bytes`"
+                "a target has no option `{other}`; known options are `kind`, `mcpu`, `cc`, `options`, \
+                 `num_cores`, `vector_bytes`"
             ),
         }
     }

@@ -78,7 +78,7 @@ pub fn var(name: &str, dtype: DType) -> Ref<Var> {
 pub fn int(value: i64, dtype: DType) -> Result<Expr> {
     let scalar = dtype.element();
     if !(scalar.is_integer() || scalar.is_bool()) {
-        bail!("TypeError", "{value} is an integer, which {scalar} is not");
+        bail!("TypeError", "expected an integer type for the constant {value}, got {scalar}");
     }
     if !fold::fits(value, scalar) {
         bail!("ValueError", "{value} does not fit into {scalar}");
@@ -118,7 +118,7 @@ pub fn bool(value: bool) -> Expr {
 /// Returns `TypeError` if the data type is not a floating-point type.
 pub fn float(value: f64, dtype: DType) -> Result<Expr> {
     if !dtype.is_float() {
-        bail!("TypeError", "{value} is a floating-point number, which {dtype} is not");
+        bail!("TypeError", "expected a floating-point type for the constant {value}, got {dtype}");
     }
     let scalar = dtype.element();
     splat(Ref::new(FloatImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
@@ -233,7 +233,7 @@ pub fn splat(value: Expr, lanes: u16) -> Result<Expr> {
         return Ok(value);
     }
     if value.dtype.lanes() != 1 {
-        bail!("TypeError", "a vector of {} cannot be an element of a vector", value.dtype);
+        bail!("TypeError", "expected a scalar as element of a vector, got {}", value.dtype);
     }
     let dtype = value.dtype.with_lanes(lanes);
     Ok(Ref::new(Broadcast { base: PrimExpr { dtype }, value, lanes: lanes.into() }).into_parent())
@@ -277,7 +277,7 @@ pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
         (x, y) if x == y => x,
         (1, y) => y,
         (x, 1) => x,
-        _ => bail!("TypeError", "vectors of {left} and {right} cannot be combined"),
+        _ => bail!("TypeError", "cannot combine vectors of {left} and {right}: their numbers of lanes differ"),
     };
     if left.element() == right.element() {
         return Ok((splat_if_one(a, lanes)?, splat_if_one(b, lanes)?));
@@ -364,13 +364,19 @@ pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     };
     let (dtype, a, b) = checked(op, a, b)?;
     if is_division(op, b.dtype) && fold::constant(&b) == Some(0) {
-        bail!("ZeroDivisionError", "`{}` by zero", op.text());
+        bail!("ZeroDivisionError", "division by zero in `{}`", op.text());
     }
     if op.is_shift()
         && let Some(by) = fold::constant(&b)
         && !fold::is_shift_of(by, dtype)
     {
-        bail!("ValueError", "`{}` by {by}: {} has {} bits", op.text(), dtype.element(), dtype.0.bits);
+        bail!(
+            "ValueError",
+            "invalid shift `{}` by {by}: {} has {} bits",
+            op.text(),
+            dtype.element(),
+            dtype.0.bits
+        );
     }
     Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
 }
@@ -550,7 +556,12 @@ pub fn power(a: Expr, b: Expr) -> Result<Expr> {
     }
     let (a, b) = unify(a, b)?;
     if !a.dtype.is_float() {
-        bail!("TypeError", "`**` of {} needs a constant of 0 to 64 as power; convert both to floats", a.dtype);
+        bail!(
+            "TypeError",
+            "`**` of {} requires a constant exponent from 0 to 64; for other exponents, convert both \
+             operands to floats",
+            a.dtype
+        );
     }
     Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
@@ -568,7 +579,11 @@ pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Ex
     let (true_value, false_value) = unify(true_value, false_value)?;
     let dtype = true_value.dtype;
     if condition.dtype.lanes() != 1 && condition.dtype.lanes() != dtype.lanes() {
-        bail!("TypeError", "a condition of {} lanes cannot choose {dtype}", condition.dtype.lanes());
+        bail!(
+            "TypeError",
+            "a condition of {} lanes cannot select between values of {dtype}",
+            condition.dtype.lanes()
+        );
     }
     match as_int(&condition) {
         Some(0) => Ok(false_value),
@@ -610,7 +625,7 @@ pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> R
             bail!("TypeError", "index {place} of `{name}` must be an integer but is {}", index.dtype);
         }
         if index.dtype.lanes() != 1 && place + 1 != ndim {
-            bail!("TypeError", "index {place} of `{name}` is a vector, which only the last one can be");
+            bail!("TypeError", "index {place} of `{name}` is a vector, but only the last index may be one");
         }
         lanes = index.dtype.lanes();
     }
@@ -633,7 +648,7 @@ pub const MATH: &[&str] = &[
 pub fn math(op: &str, args: impl IntoIterator<Item = Expr>) -> Result<Expr> {
     let args: Vec<Expr> = args.into_iter().collect();
     let Some(dtype) = args.first().map(|arg| arg.dtype) else {
-        bail!("TypeError", "the data type of `{op}()` is not known");
+        bail!("TypeError", "cannot determine the data type of `{op}()`: expected at least one argument");
     };
     if MATH.contains(&op)
         && let Some(wrong) = args.iter().find(|arg| !arg.dtype.is_float())
@@ -656,7 +671,7 @@ pub fn call(dtype: DType, op: &str, args: impl IntoIterator<Item = ObjectRef>) -
 /// Returns `TypeError` if the data types of the variable and the value differ.
 pub fn bind(var: Ref<Var>, value: Expr, body: Expr) -> Result<Expr> {
     if var.dtype != value.dtype {
-        bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
+        bail!("TypeError", "variable `{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
     }
     let dtype = body.dtype;
     Ok(Ref::new(Let { base: PrimExpr { dtype }, var, value, body }).into_parent())
