@@ -19,7 +19,7 @@ static void wrong_pointers(void) {
   CHECK_ERROR(TVMFFIFunctionGetGlobal(&endless, &found), "ValueError", "at most 65536");
   CHECK_ERROR(TVMFFIFunctionSetGlobal(&endless, f, 0), "ValueError", "at most 65536");
   CHECK_ERROR(TVMFFIFunctionSetGlobal(&broken, f, 0), "ValueError", "not UTF-8");
-  CHECK_ERROR(TVMFFIFunctionSetGlobal(&empty, f, 0), "ValueError", "needs a name");
+  CHECK_ERROR(TVMFFIFunctionSetGlobal(&empty, f, 0), "ValueError", "its name is empty");
   argument.type_index = kTVMFFIRawStr; /* and NULL */
   CHECK_ERROR(anyfn_call(f, &argument, 1, &result), "TypeError", "Expected `str` but got `str that is NULL`");
   CHECK(anyfn_get_global("ffi.GetGlobalFuncMetadata", &found) == 0 && found != NULL);

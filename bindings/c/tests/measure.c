@@ -28,7 +28,7 @@ static void profile(void) {
     CHECK(result.v_int64 == 2 * i);
   }
   CALL_ERROR("test.times_two", "TypeError", "takes an int", anyfn_none());
-  CALL_ERROR("anyfn.profile.start", "RuntimeError", "running already", anyfn_int(1));
+  CALL_ERROR("anyfn.profile.start", "RuntimeError", "already running", anyfn_int(1));
   CHECK(anyfn_call_global("anyfn.profile.stop", NULL, 0, &recorded) == 0);
 
   CALL("anyfn.profile.functions", &rows, recorded, anyfn_str("calls"));

@@ -44,7 +44,7 @@ int main(void) {
   CHECK(result.type_index == kTVMFFIFloat && result.v_float64 == 12);
   CALL_ERROR("ffi.FunctionCallNamed", "TypeError", "scale() missing 1 required positional argument: 'x'", scale, empty,
              named);
-  CALL_ERROR("ffi.FunctionCallNamed", "TypeError", "made without a signature", bare, one, named);
+  CALL_ERROR("ffi.FunctionCallNamed", "TypeError", "created without a signature", bare, one, named);
   anyfn_release(&named);
 
   CALL("ffi.Map", &named, anyfn_str("ofset"), anyfn_float(10));

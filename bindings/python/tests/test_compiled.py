@@ -237,7 +237,7 @@ def test_unaligned_memory_that_overlaps_in_part_is_refused(load):
     a, b = filled(2048, offset=4), filled(1024)
     for x, y, z in ((a[:1024], b, a[512:1536]), (b, a[1:1025], a[:1024]), (b[:], a[:1024], a[1023:2047])):
         before = a.copy()
-        with pytest.raises(ValueError, match="overlaps that of argument #"):
+        with pytest.raises(ValueError, match="overlaps the memory of argument #"):
             load("wide").main(x, y, z)
         assert np.array_equal(a, before)
 

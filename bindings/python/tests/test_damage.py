@@ -73,7 +73,7 @@ DAMAGES = {
     "empty": (lambda e: b"", "the file is empty"),
     "one byte": (lambda e: b"\x7f", "a file of another format"),
     "zeros": (lambda e: bytes(100_000), "a file of another format"),
-    "archive": (lambda e: b"!<arch>\n" + e.content, "it is no ELF shared library but"),
+    "archive": (lambda e: b"!<arch>\n" + e.content, "it is not an ELF shared library but"),
     "class": (lambda e: e.patched(4, 1, "B"), "32-bit"),
     "byte order": (lambda e: e.patched(5, 2, "B"), "big-endian"),
     "version": (lambda e: e.patched(6, 9, "B"), "of version 9"),
@@ -88,25 +88,25 @@ DAMAGES = {
     "headers overflow": (lambda e: e.patched(32, 2**64 - 8), "the size of its program headers overflows"),
     "section headers outside": (lambda e: e.patched(40, HUGE), "its section headers end at byte"),
     "huge segment": (lambda e: e.patched(e.header(LOAD) + 32, HUGE), "segments end at byte"),
-    "huge memory": (lambda e: e.patched(e.header(LOAD, 3) + 40, 1 << 50), "asks for more memory than any machine has"),
+    "huge memory": (lambda e: e.patched(e.header(LOAD, 3) + 40, 1 << 50), "requires more memory than the address space has"),
     "overflowing memory": (lambda e: e.patched(e.header(LOAD, 3) + 40, 2**64 - 1), "has a size that overflows"),
-    "overlapping segments": (lambda e: e.patched(e.header(LOAD, 1) + 16, 0), "overlaps the one before it"),
-    "alignment": (lambda e: e.patched(e.header(LOAD) + 48, 0x1001), "does not keep to its own alignment"),
+    "overlapping segments": (lambda e: e.patched(e.header(LOAD, 1) + 16, 0), "overlaps the previous one in memory"),
+    "alignment": (lambda e: e.patched(e.header(LOAD) + 48, 0x1001), "violates its own alignment"),
     "no dynamic section": (lambda e: e.patched(e.header(DYNAMIC), 0, "<I"), "it has no dynamic section"),
     "two dynamic sections": (lambda e: e.patched(e.header(TLS), DYNAMIC, "<I"), "a second dynamic section"),
-    "dynamic section outside": (lambda e: e.patched(e.header(DYNAMIC) + 16, HUGE), "its dynamic section is not in"),
+    "dynamic section outside": (lambda e: e.patched(e.header(DYNAMIC) + 16, HUGE), "its dynamic section is outside of"),
     "endless dynamic section": (lambda e: e.patched(e.header(DYNAMIC) + 32, 16), "its dynamic section has no end"),
     "names outside": (lambda e: e.patched(e.dynamic[5], HUGE), "its names lie outside"),
     "huge names": (lambda e: e.patched(e.dynamic[10], 2**64 - 1), "its names lie outside"),
     "symbols outside": (lambda e: e.patched(e.dynamic[6], HUGE), "its symbols lie outside"),
-    "size of symbols": (lambda e: e.patched(e.dynamic[11], 16), "its symbols have 16 bytes, not 24"),
-    "index outside": (lambda e: e.patched(e.dynamic[0x6FFFFEF5], HUGE), "its index of symbols lie outside"),
+    "size of symbols": (lambda e: e.patched(e.dynamic[11], 16), "expected 24 as the size of a symbol, got 16"),
+    "index outside": (lambda e: e.patched(e.dynamic[0x6FFFFEF5], HUGE), "its symbol hash tables lie outside"),
     "relocations outside": (lambda e: e.patched(e.dynamic[7], HUGE), "its relocations lie outside"),
     "huge relocations": (lambda e: e.patched(e.dynamic[8], 24 << 40), "its relocations lie outside"),
-    "half a relocation": (lambda e: e.patched(e.dynamic[8], 25), "end in the middle of one"),
-    "start function": (lambda e: e.patched(e.dynamic[12], 0x10), "its start function is not in its code"),
-    "start functions": (lambda e: e.patched(e.dynamic[25], HUGE), "lists of start and end functions"),
-    "needed library": (lambda e: e.patched(e.dynamic[1], HUGE), "a needed library has no name"),
+    "half a relocation": (lambda e: e.patched(e.dynamic[8], 25), "its last relocation is incomplete"),
+    "start function": (lambda e: e.patched(e.dynamic[12], 0x10), "its initialization function is not in its code"),
+    "start functions": (lambda e: e.patched(e.dynamic[25], HUGE), "lists of initialization and termination functions"),
+    "needed library": (lambda e: e.patched(e.dynamic[1], HUGE), "the name of a needed library is not in the dynamic string table"),
 }
 
 # The files are loaded in a separate process, so that a crash counts as one failure.
@@ -162,7 +162,7 @@ def test_each_damage_is_an_error_of_its_own(whole, tmp_path, load_all, compile_s
         expected[str(path)] = reason
     for name, more, reason in [
         ("future", FUTURE, "it was built for version 0.99.0 of the ABI"),
-        ("undefined", UNDEFINED, "nothing in the process has nobody_has_that"),
+        ("undefined", UNDEFINED, "no library in the process defines nobody_has_that"),
         ("unknown", UNKNOWN, "it needs TVMFFINoSuchThing from the runtime"),
     ]:
         path = compile_source(SOURCE + more, tmp_path / f"{name}.so")
@@ -172,7 +172,7 @@ def test_each_damage_is_an_error_of_its_own(whole, tmp_path, load_all, compile_s
     (tmp_path / "loop.so").symlink_to(tmp_path / "loop.so")
     (tmp_path / "dangling.so").symlink_to(tmp_path / "absent.so")
     expected[str(tmp_path / "directory.so")] = "it is a directory"
-    expected[str(tmp_path / "pipe.so")] = "it is no regular file"
+    expected[str(tmp_path / "pipe.so")] = "it is not a regular file"
     expected["/dev/null.so"] = "there is no such file"
     expected[str(tmp_path / "loop.so")] = "symbolic link"
     expected[str(tmp_path / "dangling.so")] = "there is no such file"
@@ -198,7 +198,7 @@ def test_a_library_that_is_cut_off_at_any_section(whole, tmp_path, load_all):
         path.write_bytes(elf.content[:end])
         paths[str(path)] = end
     said = load_all(paths)
-    wrong = [(end, said[path]) for path, end in paths.items() if "the file is cut off" not in said[path][1]]
+    wrong = [(end, said[path]) for path, end in paths.items() if "the file is truncated" not in said[path][1]]
     assert not wrong, "\n".join(map(str, wrong))
     assert len(paths) > 60
 

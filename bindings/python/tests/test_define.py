@@ -76,19 +76,19 @@ def test_python_extends_what_another_language_has_defined():
 @pytest.mark.parametrize(
     "args, text",
     [
-        (("rt.Bad", "no.such.key", [], {}), "the parent 'no.such.key' of type 'rt.Bad' is not known"),
+        (("rt.Bad", "no.such.key", [], {}), "the parent 'no.such.key' of type 'rt.Bad' is not registered"),
         (("rt.Bad", "ffi.Array", [], {}), "cannot derive from the built-in type 'ffi.Array'"),
         (("testing.Point", None, [], {}), "type 'testing.Point' is defined by native code"),
-        (("rt.Bad", None, [{"type": "int"}], {}), "a field needs a name"),
-        (("rt.Bad", None, [1], {}), "a field is told by a Map"),
-        (("rt.Bad", None, [{"name": "a", "type": "no.such.key"}], {}), "field 'a' of rt.Bad: no type `no.such.key`"),
-        (("rt.Bad", None, [{"name": "a", "type": "{"}], {}), "is no JSON"),
-        (("rt.Bad", None, [{"name": "a"}, {"name": "a"}], {}), "field 'a' of rt.Bad is there already"),
-        (("rt.Bad", None, [{"name": "a", "typ": "int"}], {}), "a field has no `typ`"),
+        (("rt.Bad", None, [{"type": "int"}], {}), "the name of a field is missing or too long"),
+        (("rt.Bad", None, [1], {}), "expected each field as a Map"),
+        (("rt.Bad", None, [{"name": "a", "type": "no.such.key"}], {}), "field 'a' of rt.Bad: unknown type `no.such.key`"),
+        (("rt.Bad", None, [{"name": "a", "type": "{"}], {}), "is not valid JSON"),
+        (("rt.Bad", None, [{"name": "a"}, {"name": "a"}], {}), "field 'a' of rt.Bad is already defined"),
+        (("rt.Bad", None, [{"name": "a", "typ": "int"}], {}), "unknown or repeated field option `typ`"),
         (("rt.Bad", None, [{"name": "a", "flags": 1 << 40}], {}), "unknown flags"),
         (("rt.Bad", None, [{"name": "a", "default_factory": 3}], {}), "Function"),
         (("rt.Bad", None, [], {"dco": ""}), "unknown option `dco`"),
-        (("rt.Bad", None, [], {"structural": 77}), "no structural kind 77"),
+        (("rt.Bad", None, [], {"structural": 77}), "unknown structural kind 77"),
     ],
 )
 def test_definitions_that_cannot_be(args, text):
@@ -200,7 +200,7 @@ def test_flags_reach_the_table():
         anyfn.object("rt.Leaf", structural="leaf")
     # The flags cannot change in a second definition.
     again = type("Flags", (anyfn.Object,), {"__annotations__": {"a": int}})
-    assert "is defined already" in message(TypeError, anyfn.object("rt.Flags"), again)
+    assert "is already defined" in message(TypeError, anyfn.object("rt.Flags"), again)
 
 
 def test_documentation_in_the_annotation():

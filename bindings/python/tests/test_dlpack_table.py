@@ -93,11 +93,11 @@ CASES = {
     "no elements, no memory, old": Case(dict(shape=(2, 0), null=True, versioned=False), [[], []]),
     "no elements, any strides": Case(dict(shape=(0, 3), strides=(-5, 2**40), null=True), []),
     "ten dimensions": Case(dict(data=SIX, shape=(1,) * 9 + (6,)), np.arange(6.0).reshape((1,) * 9 + (6,)).tolist()),
-    "no shape": Case(dict(data=SIX, ndim=2, no_shape=True), refused(ValueError, "has no shape")),
+    "no shape": Case(dict(data=SIX, ndim=2, no_shape=True), refused(ValueError, "its shape is NULL")),
     "negative extent": Case(dict(data=SIX, shape=(2, -1)), refused(ValueError, "an extent is negative")),
-    "negative number of dimensions": Case(dict(data=SIX, ndim=-1), refused(ValueError, "-1 dimensions is none")),
+    "negative number of dimensions": Case(dict(data=SIX, ndim=-1), refused(ValueError, "0 or more dimensions, got -1")),
     "too many elements": Case(dict(data=SIX, shape=(2**62, 2**62)), refused(ValueError, "is too large")),
-    "no memory": Case(dict(shape=(3,), null=True), refused(ValueError, "in main memory has no data")),
+    "no memory": Case(dict(shape=(3,), null=True), refused(ValueError, "in main memory: its data pointer is NULL")),
     # Types.
     "bool": dtype_case(6, 8, 1, b"\1\0\1", [True, False, True]),
     "int8": dtype_case(0, 8, 1, b"\1\xff", [1, -1]),
@@ -118,7 +118,7 @@ CASES = {
     "int4": dtype_case(0, 4, 1, b"\xf1\x07", [1, -1, 7], numpy=NO_DTYPE, method=PACKED),
     "uint1": dtype_case(1, 1, 1, b"\5", [1, 0, 1], numpy=NO_DTYPE, method=PACKED),
     "int4 padded": Case(
-        dict(data=b"\1\2", dtype=(0, 4, 1), shape=(2,), flags=PADDED), refused(ValueError, "have a whole byte each")
+        dict(data=b"\1\2", dtype=(0, 4, 1), shape=(2,), flags=PADDED), refused(ValueError, "padded to a byte each")
     ),
     "int8, padded flag": Case(dict(data=b"\1\2", dtype=(0, 8, 1), shape=(2,), flags=PADDED), [1, 2]),
     "lanes": dtype_case(2, 32, 2, floats(1, 2, 3, 4), [[1, 2], [3, 4]], numpy=NO_DTYPE, method=NO_ML_DTYPES),
@@ -129,7 +129,7 @@ CASES = {
         None,
         numpy=NO_DTYPE,
         method=NO_ML_DTYPES,
-        use=refused(TypeError, "elements of type int128 are not known as numbers"),
+        use=refused(TypeError, "elements of type int128 cannot be converted to numbers"),
     ),
     "unknown type": Case(
         dict(data=bytes(8), dtype=(200, 8, 1), shape=(1,)),
@@ -143,7 +143,7 @@ CASES = {
         None,
         numpy=NO_DTYPE,
         method=NO_ML_DTYPES,
-        use=refused(TypeError, "a type without size"),
+        use=refused(TypeError, "a data type with a fixed size"),
     ),
     # Devices.
     "pinned for cuda": Case(dict(data=SIX, shape=(6,), device=(3, 0)), [0, 1, 2, 3, 4, 5]),
@@ -159,7 +159,7 @@ CASES = {
         None,
         numpy=NO_DEVICE,
         method=ELSEWHERE,
-        use=refused(RuntimeError, "99 is no device type that DLPack knows"),
+        use=refused(RuntimeError, "99 is not a device type of DLPack"),
     ),
 }
 TAKEN = {name: case for name, case in CASES.items() if not isinstance(case.elements, tuple)}

@@ -56,7 +56,7 @@ def test_what_is_not_there_is_off_and_says_why(tmp_path):
     code, found = run(PATH=str(tmp_path), CC="")
     assert code == 0
     assert found["compiler"]["status"] == found["linker"]["status"] == "off"
-    assert "there is none" in found["compiler"]["why"] and "gcc" in found["compiler"]["to_do"]
+    assert "no C compiler was found" in found["compiler"]["why"] and "gcc" in found["compiler"]["to_do"]
     for kind in ("cuda", "rocm", "opencl", "vulkan"):
         checks = [check for name, check in found.items() if name.startswith(f"device.{kind}")]
         assert checks
@@ -89,7 +89,7 @@ def test_the_cache_folder(tmp_path):
     cache.mkdir()
     cache.chmod(0o777)
     code, found = run(ANYFN_CACHE_DIR=str(cache))
-    assert code == 1 and "others can write" in found["storage.cache"]["why"]
+    assert code == 1 and "other users can write" in found["storage.cache"]["why"]
     (tmp_path / "file").write_text("")
     code, found = run(ANYFN_CACHE_DIR=str(tmp_path / "file" / "below"))
     assert code == 0 and found["storage.cache"]["status"] == "off"

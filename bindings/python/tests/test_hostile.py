@@ -431,7 +431,7 @@ def test_native_types_do_not_become_classes_of_plain_memory():
         try:
             register(index, 64)
         except TypeError as error:
-            print("getters of `ffi.MakeFieldGetter`" in str(error))
+            print("field getters were created by `ffi.MakeFieldGetter`" in str(error))
         else:
             make(index)()
     """)

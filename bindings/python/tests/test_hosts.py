@@ -81,7 +81,7 @@ caught IndexError: of the host
 array 3 2 1
 """ + OBJECTS.format(field=7) + """
 registered 42
-pinned it is C++ code, which makes objects that nobody counts
+pinned it is C++ code, whose objects are not counted
 """ + KEPT + """
 field 7
 error kept, and long enough
@@ -91,9 +91,9 @@ leases none
 mapped yes
 """,
 }  # fmt: skip
-SECOND_RUNTIME = "*: it needs libtvm_ffi.so, which would bring a second runtime beside *; link it without libtvm_ffi.so*"
-NOT_SHOWN = "*: it needs TVMFFI* from the runtime, which this program contains but does not show to libraries; link the program with -rdynamic *, or with libanyfn.so"
-NOT_OURS = "*: it needs TVMFFI* from the runtime and would get them from *libtvm_ffi.so instead of *libanyfn.so: *; load the library before that runtime is loaded (in Python: before importing tvm_ffi), or with that one"
+SECOND_RUNTIME = "*: it needs libtvm_ffi.so, which would load a second runtime beside *; link it without libtvm_ffi.so*"
+NOT_SHOWN = "*: it needs TVMFFI* from the runtime, which this program contains but does not export to libraries; link the program with -rdynamic *, or with libanyfn.so"
+NOT_OURS = "*: it needs TVMFFI* from the runtime and would get them from *libtvm_ffi.so instead of *libanyfn.so: *; load the library before that runtime is loaded (in Python: before importing tvm_ffi), or with that runtime"
 OF_THE_PEER = "*: it uses the runtime *libtvm_ffi.so, but this is *libanyfn.so; load it with that runtime, or link it without libtvm_ffi.so"
 
 # Error that a host reports for a plugin; None if the plugin works there.
@@ -304,7 +304,7 @@ for _ in range(2):
     try:
         load(other)
     except RuntimeError as error:
-        assert "the type hosts.cpp.Cell is registered already, with another layout" in str(error), error
+        assert "the type hosts.cpp.Cell is already registered, with another layout" in str(error), error
     else:
         raise AssertionError
 assert anyfn.get_global_func("hosts.answer")() == 43

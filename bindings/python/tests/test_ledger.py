@@ -105,7 +105,7 @@ def test_who_holds_a_library(library, run_with_ledger):
     ]
     assert text.startswith(f"6 live handles of {library}\n")
     assert f"ffi.Function made_by_library+0x0 (maker.so), references: 1, functions of {library}\n" in text
-    assert "\n  made at <string>:7 in step\n    __tvm_ffi_maker+0x" in text
+    assert "\n  created at <string>:7 in step\n    __tvm_ffi_maker+0x" in text
 
 
 def test_objects_of_a_plugin_and_of_python(run_with_ledger):
@@ -148,8 +148,8 @@ assert module.leases() == {{"modules": 1}}
 """
     said = run_python(program.format(path=library)).splitlines()
     assert len(said) == 3 and set(said) == {
-        "nobody has written down who makes objects; set ANYFN_LEDGER=1, or call ffi.LedgerStart "
-        "(in Python: anyfn.start_ledger()) before the objects are made"
+        "the ledger is not running, so the creators of objects are unknown; set ANYFN_LEDGER=1, or call ffi.LedgerStart "
+        "(in Python: anyfn.start_ledger()) before the objects are created"
     }
 
 

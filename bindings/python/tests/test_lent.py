@@ -553,7 +553,7 @@ def test_greenlets_use_what_a_hook_got():
     greenlet = pytest.importorskip("greenlet")
     assert repr(Shown(Shown([1, 2]))) == "<<(1, 2), (1, 2)>, <(1, 2), (1, 2)>>"
     for show in Shown.kept:
-        with pytest.raises(RuntimeError, match="during the call of that function only"):
+        with pytest.raises(RuntimeError, match="can only be called during the call of the hook"):
             show(5)
 
     # One greenlet is in a hook when the callback of its operation continues in the main greenlet.
@@ -574,8 +574,8 @@ def test_greenlets_use_what_a_hook_got():
     assert Shown.kept[0](3) == "3"
     outer = Shown.kept[0]
     worker.switch()
-    # The operation of the outer hook is in use by the inner one.
-    with pytest.raises(RuntimeError, match="in one thread at a time"):
+    # The outer hook's operation is with the inner one.
+    with pytest.raises(RuntimeError, match="by one thread at a time"):
         outer(3)
     assert Shown.kept[0]([4]) == "(4,)"
     worker.switch()

@@ -158,7 +158,7 @@ def test_workspaces_of_tasks(tasks):
     for size in (0, 1, 63, 64, 4096, 100_000, 3_000_000):
         tasks.fill(8, size)
     for size in (2**62, 2**50, -1):
-        with pytest.raises(MemoryError, match=f"{size % 2**64} bytes of workspace cannot be allocated"):
+        with pytest.raises(MemoryError, match=f"cannot allocate {size % 2**64} bytes of workspace"):
             tasks.fill(2, size)
 
 

@@ -100,7 +100,7 @@ def test_what_cannot_be_extended(plugin):
             pass
 
         try:
-            with pytest.raises(TypeError, match="does not tell how its objects are made"):
+            with pytest.raises(TypeError, match="that type has registered no object size or no creator"):
                 anyfn.object("rt.Point3")(type("Point3", (Point,), {"__annotations__": {"z": float}}))
         finally:
             core.register_class(core.type_index("testing.Point"), anyfn.Object)

@@ -335,7 +335,7 @@ def test_one_at_a_time():
         p.stop()
     p.start()
     assert repr(p) == str(p) == "<anyfn.Profile, running>" and anyfn.get_global_func("anyfn.profile.is_on")()
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         anyfn.profile().start()
     with pytest.raises(RuntimeError, match="still running"):
         p.functions()

@@ -539,7 +539,7 @@ def test_the_same_class_again():
     assert type(ECHO(old)) is second and type(ECHO(second(1))) is second
     assert second(1).type_index == old.type_index and old.a == 1
     text = message(TypeError, define, "1", kind=float)
-    assert "type 'tests.Again' is defined already, with the fields (a: int, b: str)" in text and "(a: float" in text
+    assert "type 'tests.Again' is already defined, with the fields (a: int, b: str)" in text and "(a: float" in text
     assert "frozen" in message(TypeError, define, "1", frozen=True)
     # The previous class is unchanged.
     assert type(ECHO(old)) is second

@@ -342,7 +342,7 @@ def test_callbacks_that_are_kept_do_nothing():
 
     assert print_native([Keeping(Keeping(1))]) == "(K(K(1)),)"
     for show in kept:
-        with pytest.raises(RuntimeError, match="during the call of that function only"):
+        with pytest.raises(RuntimeError, match="can only be called during the call of the hook"):
             show(1)
     kept.clear()
 

@@ -48,7 +48,7 @@ def test_arguments_by_name_behind_the_sentinel():
         INIT("Ada", kwargs, "noot", "n")
     with pytest.raises(TypeError, match="even number"):
         INIT("Ada", kwargs, "note")
-    with pytest.raises(TypeError, match="names that are str, not int"):
+    with pytest.raises(TypeError, match="expected the name of an argument as str, got int"):
         INIT("Ada", kwargs, 1, 2)
 
 

@@ -190,11 +190,11 @@ BAD = [
     (nodes_text({"type": "ffi.Array", "data": [5]}), ValueError, r"invalid node index 5, at nodes\[0\].data\[0\]"),
     (nodes_text({"type": "ffi.Array", "data": [-1]}), ValueError, "invalid node index -1"),
     (nodes_text({"type": "ffi.Array", "data": ["a"]}), TypeError, r"to `int`, at nodes\[0\].data\[0\]"),
-    (nodes_text({"type": "ffi.Array", "data": [0]}), ValueError, "node 0 holds itself by values that cannot change"),
+    (nodes_text({"type": "ffi.Array", "data": [0]}), ValueError, "node 0 contains itself through immutable values"),
     (
         nodes_text({"type": "ffi.Array", "data": [1]}, {"type": "ffi.Map", "data": [1, 0]}),
         ValueError,
-        "holds itself by values that cannot change",
+        "contains itself through immutable values",
     ),
     (nodes_text(INT, {"type": "ffi.Map", "data": [0]}), ValueError, "must contain an even number .* got 1"),
     (nodes_text({"type": "ffi.Shape", "data": ["a"]}), TypeError, "to `int`"),
@@ -203,20 +203,20 @@ BAD = [
     (
         nodes_text({"type": "ffi.Tensor", "data": {"shape": [2**40, 2**40], "dtype": "int8", "data": ""}}),
         ValueError,
-        "0 bytes are no tensor of int8 with the shape",
+        "0 bytes do not match a tensor of int8 with the shape",
     ),
     (
         nodes_text({"type": "ffi.Tensor", "data": {"shape": [2**30], "dtype": "int8", "data": "AAAA"}}),
         ValueError,
-        "3 bytes are no tensor",
+        "3 bytes do not match a tensor",
     ),
     (nodes_text({"type": "ffi.Function", "data": {}}), RuntimeError, "does not support reflection creation"),
     (nodes_text({"type": "void*", "data": 0}), (RuntimeError, TypeError), "."),
-    ('{"root_index":0,"nodes":[{"type":"int","type":"int","data":1}]}', ValueError, "the same key twice"),
+    ('{"root_index":0,"nodes":[{"type":"int","type":"int","data":1}]}', ValueError, "duplicate key"),
     ('{"root_index":0,\n "nodes":[{"type":"int", "data":1},]}', ValueError, r"Expecting value: line 2 column 36 \(char 52\)"),
     ("", ValueError, r"Expecting value: line 1 column 1 \(char 0\)"),
     ('{"root_index":0,"nodes":[],"metadata":{"anyfn":{"format":9,"version":"7.1"}}}', ValueError, "format 9, written by anyfn 7.1"),
-    ('{"root_index":0,"nodes":[],"metadata":{"anyfn":{"format":"x"}}}', ValueError, "expected the number of a format"),
+    ('{"root_index":0,"nodes":[],"metadata":{"anyfn":{"format":"x"}}}', ValueError, "expected a format number"),
 ]
 
 

@@ -122,8 +122,8 @@ def test_functions_without_a_signature(register):
     with pytest.raises(TypeError) as caught:
         f(1, b=2)
     assert str(caught.value) == (
-        "test.unsigned() takes no keyword arguments: it was made without a signature, so the names of its arguments "
-        "are not known"
+        "test.unsigned() takes no keyword arguments: it was created without a signature, so the names of its arguments "
+        "are unknown"
     )
     assert f.signature is None and f.__doc__ is None and f.__annotations__ == {}
     assert repr(f) == "<anyfn.PackedFunc test.unsigned>"
@@ -311,7 +311,7 @@ def test_named_calls_of_any_language(register):
         call(packed, [1], {"bb": 2})
     hole = register("test.sig_hole", lambda a, b=object(), c=1: c)
     assert call(hole, [1], {}) == 1
-    with pytest.raises(TypeError, match="needs argument 'b' where a later one is given"):
+    with pytest.raises(TypeError, match="requires argument 'b' if a later one is given"):
         call(hole, [1], {"c": 2})
 
 

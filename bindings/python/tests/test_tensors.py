@@ -90,7 +90,7 @@ def test_the_suite_of_devices(null):
     for device in (null, anyfn.device(null.type, 1)):
         again = suite(device, [("scopes", "it has one"), ("elapsed", "it has no clock")])
         assert set(again) == set(passed) - {"elapsed"}
-    with pytest.raises(AssertionError, match="sizes passes: take it out of the list"):
+    with pytest.raises(AssertionError, match="sizes passes: remove it from the list"):
         suite(anyfn.cpu(), [("scopes", ""), ("sizes", "")])
 
 
@@ -124,7 +124,7 @@ def test_streams(null):
     anyfn.get_global_func("runtime.Device_SetStream")(null, 0)
     # Numbers of streams that were destroyed or never existed.
     for name in ("StreamFree", "SetStream", "StreamSync"):
-        with pytest.raises(ValueError, match="is no stream of cpu:0 that is alive"):
+        with pytest.raises(ValueError, match="is not a live stream of cpu:0"):
             anyfn.get_global_func("runtime.Device_" + name)(anyfn.cpu(), 12345)
 
 
@@ -140,7 +140,7 @@ def test_events():
     assert of["elapsed_ns"](cpu, start, start) == 0
     of["free"](cpu, start)
     for use in (lambda: of["free"](cpu, start), lambda: of["record"](cpu, start), lambda: of["elapsed_ns"](cpu, start, end)):
-        with pytest.raises(ValueError, match="is no event of cpu:0 that is alive"):
+        with pytest.raises(ValueError, match="is not a live event of cpu:0"):
             use()
     of["free"](cpu, end)
 
@@ -164,14 +164,14 @@ def test_empty(dtype, shape, device):
 @pytest.mark.parametrize(
     ("shape", "dtype", "kind", "text"),
     [
-        ([-1], "float32", ValueError, "an extent is not negative but got -1"),
+        ([-1], "float32", ValueError, "expected extents of 0 or more but got -1"),
         ([2, -3, 4], "int8", ValueError, r"got -3 in shape \[2, -3, 4\]"),
-        ([2**62], "float32", MemoryError, "no machine has memory"),
-        ([2**40, 2**40], "int8", MemoryError, "no machine has memory"),
-        ([2**63 - 1], "int4", MemoryError, "are more than any machine has|not available"),
-        ([2**46], "float32", MemoryError, "not available"),
-        ([2], "void", TypeError, "a type without size"),
-        ([2], "float32xvscalex4", TypeError, "a type without size"),
+        ([2**62], "float32", MemoryError, "exceeds the address space"),
+        ([2**40, 2**40], "int8", MemoryError, "exceeds the address space"),
+        ([2**63 - 1], "int4", MemoryError, "cannot allocate"),
+        ([2**46], "float32", MemoryError, "cannot allocate"),
+        ([2], "void", TypeError, "a data type with a fixed size"),
+        ([2], "float32xvscalex4", TypeError, "a data type with a fixed size"),
         ([2], "no_such", ValueError, "unknown|dtype|DataType"),
         (["a"], "float32", TypeError, "Expected `Shape` but got"),
         ([1.5], "float32", TypeError, "Expected `Shape` but got"),
@@ -272,13 +272,13 @@ def test_tensor_copies():
         (object(), None, TypeError, "expected numbers but got object"),
         ({1: 2}, None, TypeError, "expected numbers but got dict"),
         ([2**64], None, OverflowError, "do not fit into int64, nor into uint64"),
-        ([300], "int8", ValueError, r"300 at \[0\] is no int8"),
-        ([0, -1], "uint32", ValueError, r"-1 at \[1\] is no uint32"),
-        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] is no int32"),
-        ([math.nan], "int64", ValueError, "nan at .0. is no int64"),
-        ([2], "bool", ValueError, "2 at .0. is no bool"),
-        ([8], "int4", ValueError, "8 at .0. is no int4"),
-        ([1j], "float32", TypeError, "do not become float32 one by one"),
+        ([300], "int8", ValueError, r"300 at \[0\] cannot be represented as int8"),
+        ([0, -1], "uint32", ValueError, r"-1 at \[1\] cannot be represented as uint32"),
+        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] cannot be represented as int32"),
+        ([math.nan], "int64", ValueError, "nan at .0. cannot be represented as int64"),
+        ([2], "bool", ValueError, "2 at .0. cannot be represented as bool"),
+        ([8], "int4", ValueError, "8 at .0. cannot be represented as int4"),
+        ([1j], "float32", TypeError, "cannot be converted to float32 one by one"),
         (b"abc", "int32", ValueError, "3 bytes are no whole number of elements of int32"),
         (np.zeros(2, ">f4"), None, TypeError, "in the other order"),
     ],
@@ -304,7 +304,7 @@ def test_full(device):
     assert anyfn.full((), 2**64 - 1, "uint64", device).item() == 2**64 - 1
     assert anyfn.full((2, 0), 1, device=device).tolist() == [[], []]
     assert anyfn.full(2, 3, "int8x4", device).tolist() == [[3] * 4] * 2
-    with pytest.raises(ValueError, match="300 is no int8"):
+    with pytest.raises(ValueError, match="300 cannot be represented as int8"):
         anyfn.full(2, 300, "int8", device)
     with pytest.raises(TypeError, match="expected a number"):
         anyfn.full(2, "x", "int8", device)
@@ -575,7 +575,7 @@ def test_bytes_by_address(null):
     assert out.tolist() == [0, 0, 2, 3, 1, 5]
     with pytest.raises(ValueError, match="has 12 bytes but got 11"):
         to_bytes(tensor, ctypes.c_void_p(out.ctypes.data), 11)
-    with pytest.raises(ValueError, match="at address 0"):
+    with pytest.raises(ValueError, match="the address of 12 bytes but got NULL"):
         to_bytes(tensor, None, 12)
 
 
@@ -595,7 +595,7 @@ def test_functions_of_other_runtimes():
     with pytest.raises(ValueError, match="contiguous"):
         view(tensor.T, (2, 2), "float32", 0)
     assert attribute(1, 0, 0) == 1 and attribute(2, 0, 0) == 0
-    with pytest.raises(ValueError, match="an attribute is a number up to 16 but got 99"):
+    with pytest.raises(ValueError, match="expected a device attribute from 0 to 16 but got 99"):
         attribute(1, 0, 99)
 
 
@@ -627,7 +627,7 @@ def test_astype():
     assert tensor.astype("float16").tolist() == [0, 1, 2.5]
     assert tensor[:2].astype("bool").tolist() == [False, True]
     assert tensor.astype("complex64").tolist() == [0, 1, 2.5]
-    with pytest.raises(ValueError, match="2.5 at .2. is no int8"):
+    with pytest.raises(ValueError, match="2.5 at .2. cannot be represented as int8"):
         tensor.astype("int8")
     assert anyfn.tensor([7, -8]).astype("int4").astype("float64").tolist() == [7, -8]
 

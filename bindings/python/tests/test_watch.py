@@ -181,7 +181,7 @@ def test_a_file_that_is_being_written_is_tried_again(build, tmp_path, no_warning
     with open(path, "wb", buffering=0) as file:
         for start in range(0, len(whole), 4096):
             assert lib.version() == 1
-            assert "the file is empty" in lib.problem if start == 0 else "the file is cut off" in lib.problem
+            assert "the file is empty" in lib.problem if start == 0 else "the file is truncated" in lib.problem
             file.write(whole[start : start + 4096])
     assert lib.version() == 2 and lib.problem is None
 
@@ -191,7 +191,7 @@ def test_a_file_that_is_written_over_in_place_is_told_of(build):
     lib = anyfn.watch(path)
     # Only the modification time changes, because writing to the file would change running code.
     settle(path)
-    with pytest.warns(RuntimeWarning, match="has changed in place since it was loaded, and with it perhaps the code that runs"):
+    with pytest.warns(RuntimeWarning, match="has been modified in place since it was loaded, which may have changed the running code"):
         assert lib.version() == 1
     with pytest.raises(RuntimeError, match="rename it to this name"):
         anyfn.load_module(path)
@@ -223,7 +223,7 @@ def test_there_must_be_a_build_to_begin_with(build, tmp_path):
     with pytest.raises(RuntimeError, match="there is no such file"):
         anyfn.watch(tmp_path / "absent.so")
     module = anyfn.load_module(build(1))
-    with pytest.raises(TypeError, match="expected a module that ffi.ModuleWatch has made, but got one of kind `library`"):
+    with pytest.raises(TypeError, match="expected a module that ffi.ModuleWatch returned, but got one of kind `library`"):
         anyfn.get_global_func("ffi.ModuleWatchPoll")(module)
 
 

@@ -55,7 +55,7 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
     pub fn new(value: T) -> Cell<T> {
         match value.into_any() {
             Ok(value) => Cell::of(value),
-            Err(error) => panic!("a cell cannot be made: {error}"),
+            Err(error) => panic!("cannot create a Cell: {error}"),
         }
     }
 
@@ -90,7 +90,7 @@ impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
     fn read(value: &Any) -> T {
         match T::from_arg(value.view_ref()) {
             Ok(value) => value,
-            Err(mismatch) => panic!("a cell holds what its type does not read: {mismatch}"),
+            Err(mismatch) => panic!("the value in a Cell does not have the type of the Cell: {mismatch}"),
         }
     }
 }

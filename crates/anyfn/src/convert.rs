@@ -438,7 +438,11 @@ impl FromArg for &str {
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<&'a str, Mismatch> {
         match borrowed_bytes(view, kTVMFFIRawStr, kTVMFFISmallStr, kTVMFFIStr) {
             Some(bytes) => core::str::from_utf8(bytes).map_err(|error| {
-                Mismatch::new("ValueError", "str in UTF-8".to_string(), format!("bytes that are not: {error}"))
+                Mismatch::new(
+                    "ValueError",
+                    "str in UTF-8".to_string(),
+                    format!("bytes that are not UTF-8: {error}"),
+                )
             }),
             None => Err(Mismatch::of_type::<Self>(view)),
         }

@@ -103,7 +103,7 @@ fn unknown(name: &str) -> Error {
         DEVICE_TYPES.iter().map(|(constant, _)| name_of(constant).to_ascii_lowercase()).collect();
     let hint = match nearest(name, known.iter().map(StdString::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("known are {}", known.join(", ")),
+        None => format!("known device types are {}", known.join(", ")),
     };
     Error::untraced(VALUE_ERROR, &format!("unknown device `{}`; {hint}", shorten(name)))
 }

@@ -155,7 +155,9 @@ impl Module {
         let near = nearest(name, names.iter().flatten().map(StdString::as_str));
         let hint = match (near, names.as_deref(), self.kind().as_deref()) {
             (Some(near), ..) => format!("; did you mean `{near}`?"),
-            (None, Ok([]), Ok("library")) => StdString::from("; it exports none, by symbols `__tvm_ffi_NAME`"),
+            (None, Ok([]), Ok("library")) => {
+                StdString::from("; the library exports no functions (no symbols `__tvm_ffi_NAME`)")
+            }
             _ => StdString::new(),
         };
         let name = shorten(name);

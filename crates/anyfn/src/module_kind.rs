@@ -180,5 +180,5 @@ fn read(path: &str) -> Result<Vec<u8>> {
 
 #[cfg(not(feature = "std"))]
 fn read(path: &str) -> Result<Vec<u8>> {
-    crate::bail!("RuntimeError", "Cannot read {path}: this build of the runtime has no files")
+    crate::bail!("RuntimeError", "Cannot read {path}: this build of the runtime has no file access")
 }

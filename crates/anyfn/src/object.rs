@@ -507,7 +507,7 @@ impl<T: Object + Clone> Ref<T> {
         match made.filter(|made| made.type_index() == index && made.is_unique()).map(Ref::try_from_object) {
             Some(Ok(made)) => Ok(made),
             _ => {
-                crate::bail!("TypeError", "the copy of an object of type `{key}` is no new object of that type")
+                crate::bail!("TypeError", "__ffi_shallow_copy__ of `{key}` returned no new object of that type")
             }
         }
     }

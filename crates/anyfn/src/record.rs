@@ -275,7 +275,7 @@ impl FieldKind {
         }
         match Json::parse(schema) {
             Some(schema) => FieldKind::of_json(&schema, index_of),
-            None => crate::bail!("TypeError", "the type of a field is no JSON: {schema}"),
+            None => crate::bail!("TypeError", "the type schema of a field is not valid JSON: {schema}"),
         }
     }
 
@@ -307,7 +307,7 @@ impl FieldKind {
             }
             key => match index_of(key) {
                 Some(index) if index >= kTVMFFIStaticObjectBegin => FieldKind::Object(index),
-                _ => crate::bail!("TypeError", "no type `{key}` is known"),
+                _ => crate::bail!("TypeError", "unknown type `{key}`"),
             },
         })
     }

@@ -36,5 +36,5 @@ pub fn check_signals() -> Result<()> {
 fn stop() -> Error {
     // The host language raises some errors in this runtime and keeps others to itself.
     Error::take_raised_if_any()
-        .unwrap_or_else(|| Error::new("EnvErrorAlreadySet", "the host language holds an error"))
+        .unwrap_or_else(|| Error::new("EnvErrorAlreadySet", "the host language has a pending error"))
 }

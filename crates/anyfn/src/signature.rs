@@ -105,7 +105,7 @@ impl Signature {
     /// Returns `ValueError` if the string is not JSON or is nested too deeply.
     pub fn parse(json: &str) -> Result<Signature> {
         let Some(json) = Json::parse(json) else {
-            crate::bail!("ValueError", "the function's signature is not JSON, or nests too deep");
+            crate::bail!("ValueError", "the function's signature is not valid JSON, or is nested too deeply");
         };
         let text = |key: &str| json.get(key).and_then(Json::text).unwrap_or_default();
         let texts = |key: &str| {
@@ -163,7 +163,8 @@ impl Signature {
             _ => {
                 crate::bail!(
                     "TypeError",
-                    "{function}() takes no keyword arguments: its signature does not tell the names of its arguments"
+                    "{function}() takes no keyword arguments: its signature does not contain the names of its \
+                     arguments"
                 );
             }
         };
@@ -210,7 +211,8 @@ impl Signature {
     fn unexpected(&self, function: &str, params: &[Param], name: &str) -> Error {
         if self.keyword_only.iter().any(|known| known == name) {
             return mistake(&format!(
-                "{function}() takes '{name}' by name only, which works in calls from its own language only"
+                "{function}() takes '{name}' as a keyword-only argument, which only callers in its own \
+                 language can pass"
             ));
         }
         let names = params.iter().map(|param| param.name.as_str());
@@ -225,7 +227,7 @@ impl Signature {
 fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
     if let Some(param) = missing.iter().find(|param| matches!(param.default, Fallback::Unknown)) {
         return mistake(&format!(
-            "{function}() needs argument '{}' where a later one is given: only the function knows its default",
+            "{function}() requires argument '{}' if a later one is given: only the function knows its default",
             param.name
         ));
     }
@@ -348,7 +350,7 @@ impl PackedFunc {
 #[doc(hidden)]
 pub fn unsigned(function: &str) -> StdString {
     format!(
-        "{function}() takes no keyword arguments: it was made without a signature, so the names of its arguments are \
-         not known"
+        "{function}() takes no keyword arguments: it was created without a signature, so the names of its \
+         arguments are unknown"
     )
 }

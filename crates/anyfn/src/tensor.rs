@@ -381,7 +381,7 @@ impl<'a> TensorView<'a> {
         let elements = self.read_bytes()?;
         let mut bytes = alloc::vec::Vec::new();
         if bytes.try_reserve_exact(elements.len()).is_err() {
-            crate::bail!("MemoryError", "{} bytes of main memory are not available", elements.len());
+            crate::bail!("MemoryError", "cannot allocate {} bytes of main memory", elements.len());
         }
         bytes.extend_from_slice(&elements);
         Ok(bytes)
@@ -398,7 +398,7 @@ impl<'a> TensorView<'a> {
             return Ok((ptr::dangling_mut(), 0));
         }
         if data.is_null() || isize::try_from(size).is_err() {
-            crate::bail!("ValueError", "expected {size} bytes of main memory but got {data:p}");
+            crate::bail!("ValueError", "expected {size} bytes of main memory but got the address {data:p}");
         }
         Ok((data, size))
     }
@@ -417,7 +417,7 @@ impl<'a> TensorView<'a> {
             return Ok((ptr::dangling_mut(), 0));
         }
         if data.is_null() || len > isize::MAX as usize / size_of::<T>() {
-            crate::bail!("ValueError", "expected {len} elements in main memory but got {data:p}");
+            crate::bail!("ValueError", "expected {len} elements in main memory but got the address {data:p}");
         }
         if !data.is_aligned() {
             return Err(TensorMismatch::Alignment { expected: align_of::<T>(), address: data.addr() }.error());
@@ -503,7 +503,8 @@ impl FromArg for TensorView<'_> {
 
 #[cold]
 fn undescribed() -> Mismatch {
-    let text = format!("expected a tensor of 0 to {NDIM_MAX} dimensions with a shape, got another description");
+    let text =
+        format!("expected a tensor with 0 to {NDIM_MAX} dimensions and a shape, got an invalid DLTensor");
     Mismatch::new("ValueError", "DLTensor*".into(), text)
 }
 
@@ -563,7 +564,11 @@ mod owned {
         let bits = elements.and_then(|n| n.checked_mul(usize::try_from(dtype.bits()).ok()?));
         match bits {
             Some(bits) => Ok(bits.div_ceil(8)),
-            None => crate::bail!("ValueError", "no tensor of {dtype} can have the shape {shape:?}"),
+            None => crate::bail!(
+                "ValueError",
+                "cannot allocate a tensor of {dtype} with the shape {shape:?}: an extent is negative, or the \
+                 size overflows"
+            ),
         }
     }
 
@@ -575,12 +580,16 @@ mod owned {
         let size = size(dtype, shape)?;
         let layout = size.checked_add(ALIGNMENT).and_then(|size| Layout::from_size_align(size, BASE).ok());
         let Some(layout) = layout else {
-            crate::bail!("ValueError", "no tensor of {dtype} can have the shape {shape:?}");
+            crate::bail!(
+                "ValueError",
+                "cannot allocate a tensor of {dtype} with the shape {shape:?}: an extent is negative, or the \
+                 size overflows"
+            );
         };
         // SAFETY: the layout is not empty.
         let block = unsafe { alloc_zeroed(layout) };
         if block.is_null() {
-            crate::bail!("MemoryError", "{size} bytes for a tensor are not available");
+            crate::bail!("MemoryError", "cannot allocate {size} bytes for a tensor");
         }
         // SAFETY: the address is within the block, which is longer than the elements by `ALIGNMENT` bytes.
         let data = unsafe { block.add(ALIGNMENT - block.addr() % ALIGNMENT) };

@@ -138,7 +138,7 @@ impl fmt::Display for TensorMismatch<'_> {
             TensorMismatch::Padded { dtype } => {
                 write!(
                     f,
-                    "elements of {dtype} that have a whole byte each cannot be read: expected packed ones"
+                    "cannot read elements of {dtype} that are padded to a byte each: expected packed elements"
                 )
             }
             TensorMismatch::Version { major, minor } => {

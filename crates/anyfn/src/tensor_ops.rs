@@ -155,7 +155,7 @@ impl Tensor {
         let bytes = self.to_bytes()?;
         let mut elements = Vec::new();
         if elements.try_reserve_exact(bytes.len() / size_of::<T>()).is_err() {
-            bail!("MemoryError", "{} bytes of main memory are not available", bytes.len());
+            bail!("MemoryError", "cannot allocate {} bytes of main memory", bytes.len());
         }
         let chunks = bytes.chunks_exact(size_of::<T>());
         // SAFETY: the chunk has the size of an element, and an element is a plain number.

@@ -62,7 +62,7 @@ macro_rules! value_type {
                 let other: $other = <$other as $crate::FromArg>::from_arg(view)?;
                 <$mine as ::core::convert::TryFrom<$other>>::try_from(other).map_err(|error| {
                     let expected = $crate::__private::format!("{}", <$mine as $crate::FromArg>::schema());
-                    let got = $crate::__private::format!("a value that is none: {error}");
+                    let got = $crate::__private::format!("an invalid value: {error}");
                     $crate::Mismatch::new("ValueError", expected, got)
                 })
             }

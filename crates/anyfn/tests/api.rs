@@ -263,7 +263,11 @@ fn data_types_and_devices_are_parsed() {
         assert_eq!(Device::try_from(device).unwrap().to_string(), device);
     }
     assert_eq!(device("cuba:1"), Err("unknown device `cuba`; did you mean `cuda`?".to_string()));
-    assert!(device("nowhere").unwrap_err().starts_with("unknown device `nowhere`; known are cpu, cuda, "));
+    assert!(
+        device("nowhere")
+            .unwrap_err()
+            .starts_with("unknown device `nowhere`; known device types are cpu, cuda, ")
+    );
     for text in ["cuda:", "cuda:-1", "cuda:+1", "cuda:1:2", "cuda:x", "cuda:2147483648"] {
         assert_eq!(device(text), Err(format!("expected a device such as `cuda:1`, got `{text}`")));
     }

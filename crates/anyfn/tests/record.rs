@@ -150,13 +150,10 @@ fn definitions_that_cannot_be() {
         assert!(error.message().contains(text), "{error}");
     };
     node();
-    refused(TypeDef::new("tests.record.Node").field(FieldDef::new("x", "float")), "is defined already");
-    refused(
-        TypeDef::new("tests.record.Bad").field(FieldDef::new("x", "no.such")),
-        "no type `no.such` is known",
-    );
+    refused(TypeDef::new("tests.record.Node").field(FieldDef::new("x", "float")), "is already defined");
+    refused(TypeDef::new("tests.record.Bad").field(FieldDef::new("x", "no.such")), "unknown type `no.such`");
     refused(TypeDef::new("tests.record.Bad").parent(71), "built-in type 'ffi.Array'");
-    refused(TypeDef::new("tests.record.Bad").structural(99), "no structural kind");
+    refused(TypeDef::new("tests.record.Bad").structural(99), "unknown structural kind");
     refused(TypeDef::new("ffi.Array"), "is defined by native code");
     let default = FieldDef::new("x", "int").default_value("text").expect("a text");
     refused(TypeDef::new("tests.record.Bad").field(default), "expected int");

@@ -49,7 +49,7 @@ fn named_arguments_find_their_place() {
     let plain = PackedFunc::new(|args| Any::new(args.len()));
     assert_eq!(plain.call_named((1,), &[]).unwrap().get::<i64>().unwrap(), 1);
     let refused = plain.call_named((1,), &[("a", one)]).unwrap_err();
-    assert!(refused.message().contains("made without a signature"), "{refused}");
+    assert!(refused.message().contains("created without a signature"), "{refused}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn signatures_of_others_are_read() {
     assert_eq!(arrange(5, &["c"]), Err("f() got multiple values for argument 'c'".into()));
     assert_eq!(
         arrange(1, &["c"]),
-        Err("f() needs argument 'b' where a later one is given: only the function knows its default".into())
+        Err("f() requires argument 'b' if a later one is given: only the function knows its default".into())
     );
     // If the numbers of names and types differ, the names are ignored.
     let odd = read(r#"{"type_schema": "{\"args\":[{\"type\":\"int\"}]}", "arg_names": ["a"]}"#);

@@ -44,14 +44,14 @@ impl Partial {
     /// already.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
-            return Err(format!("{} is no name of a file", place.display()));
+            return Err(format!("{} is not a file name", place.display()));
         };
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}", unique()));
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
-            return Err(format!("there is no folder {}", folder.display()));
+            return Err(format!("the folder {} does not exist", folder.display()));
         }
         Ok(Partial { path: folder.join(hidden), place: place.to_path_buf() })
     }

@@ -125,7 +125,8 @@ impl Bundle {
         if files.is_empty() {
             anyfn::bail!(
                 "ValueError",
-                "cannot bundle {}: there is no code; give object files, sources or a library that import the modules",
+                "cannot bundle {}: no code was given; pass object files, sources or a library that import the \
+                 modules",
                 path.display()
             );
         }
@@ -139,7 +140,8 @@ impl Bundle {
             }
             libraries => {
                 return Err(fail(format!(
-                    "{} {} linked already, so nothing can be linked with it; give the object files it was made of",
+                    "{} {} already linked, so nothing else can be linked into it; pass the object files it \
+                     was linked from",
                     libraries.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and "),
                     if libraries.len() == 1 { "is" } else { "are" },
                 )));
@@ -204,7 +206,9 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("expected a file of at most {FILE_MAX} bytes, got {size}"));
     }
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size as usize).map_err(|_| format!("no memory for its {size} bytes"))?;
+    bytes
+        .try_reserve_exact(size as usize)
+        .map_err(|_| format!("cannot allocate memory for its {size} bytes"))?;
     // The file may grow while it is read.
     std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_MAX), &mut bytes).map_err(text)?;
     Ok(bytes)
@@ -218,7 +222,7 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     let carries = embed::carries(&file).map_err(fail)?;
     if carries && !replaces {
         return Err(fail(
-            "it carries modules already; load it, change what it imports, and export the module".to_owned(),
+            "it already contains modules; load it, change its imports, and export the module".to_owned(),
         ));
     }
     let new = match data {
@@ -256,7 +260,8 @@ fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
         let Some(format) = FORMATS.iter().find(|known| formats.iter().any(|format| &*format == **known)) else {
             anyfn::bail!(
                 "RuntimeError",
-                "the module of kind `{kind}` is code to be linked, but writes none of the formats {}",
+                "the module of kind `{kind}` contains code to be linked, but cannot write it in any of the \
+                 formats {}",
                 FORMATS.join(", ")
             );
         };
@@ -302,7 +307,7 @@ impl Parts {
                     None if matches!(extension, "o" | "obj" | "bc") => parts.objects.push((path.clone(), None)),
                     None => {
                         return Err(fail(
-                            "it is no object file, static archive, C or C++ source, or shared library",
+                            "it is not an object file, static archive, C or C++ source, or shared library",
                         ));
                     }
                 }
@@ -346,7 +351,7 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
             "link_options" => bundle.link_options = texts()?,
             _ => anyfn::bail!(
                 "ValueError",
-                "a bundle has no option `{name}`; known are linker, compiler, compile_options, link_options"
+                "unknown bundle option `{name}`; known are linker, compiler, compile_options, link_options"
             ),
         }
     }

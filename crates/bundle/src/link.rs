@@ -28,7 +28,8 @@ pub(super) const LINKERS: Choice<'static> = Choice {
     variables: &["ANYFN_LINKER", "CC"],
     names: &["cc", "gcc", "clang", "ld", "ld.lld", "ld.bfd"],
     what: "linker",
-    hint: "name one (`linker`, or the variable ANYFN_LINKER), or bundle a library that is linked already, which needs none",
+    hint: "set `linker` or the environment variable ANYFN_LINKER, or bundle a library that is already linked, \
+           which requires no linker",
 };
 
 pub(super) const C_COMPILERS: Choice<'static> = Choice {
@@ -36,7 +37,7 @@ pub(super) const C_COMPILERS: Choice<'static> = Choice {
     variables: &["CC"],
     names: &["cc", "gcc", "clang"],
     what: "C compiler",
-    hint: "name one (`compiler`, or the variable CC), or give object files, which need only a linker",
+    hint: "set `compiler` or the environment variable CC, or pass object files, which require only a linker",
 };
 
 pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
@@ -44,7 +45,7 @@ pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
     variables: &["CXX"],
     names: &["c++", "g++", "clang++"],
     what: "C++ compiler",
-    hint: "name one (`compiler`, or the variable CXX), or give object files, which need only a linker",
+    hint: "set `compiler` or the environment variable CXX, or pass object files, which require only a linker",
 };
 
 impl Tool {
@@ -59,7 +60,7 @@ impl Tool {
         let known = || choice.names.iter().find(|name| is_command(name)).map(|name| (*name).to_owned());
         let Some(text) = given.or_else(from_environment).or_else(known) else {
             return Err(format!(
-                "there is no {} (none of {}); {}",
+                "no {} was found (tried {}); {}",
                 choice.what,
                 choice.names.join(", "),
                 choice.hint
@@ -92,13 +93,13 @@ impl Tool {
             .env("SOURCE_DATE_EPOCH", "0")
             .stdin(std::process::Stdio::null())
             .output()
-            .map_err(|error| format!("{name} cannot be run: {error}"))?;
+            .map_err(|error| format!("cannot run {name}: {error}"))?;
         let text = String::from_utf8_lossy(&done.stderr);
         let printed = text.trim_end();
         if done.status.success() {
             Ok(printed.to_owned())
         } else {
-            Err(format!("{name} fails ({}):\n{printed}", done.status))
+            Err(format!("{name} failed ({}):\n{printed}", done.status))
         }
     }
 }
@@ -130,7 +131,7 @@ pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), S
         result => (result?, true),
     };
     if has_libraries && undefined(&printed).any(|name| !is_of_runtime(name)) {
-        return Err(format!("{} finds symbols that nothing defines:\n{printed}", tool.words[0]));
+        return Err(format!("{} found undefined symbols:\n{printed}", tool.words[0]));
     }
     Ok(())
 }

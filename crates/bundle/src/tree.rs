@@ -107,7 +107,7 @@ impl Tree {
         let bytes = module.save_to_bytes().map_err(|error| {
             anyfn::error!(
                 error.kind(),
-                "the module of kind `{kind}` cannot be put into a bundle: {}",
+                "cannot add the module of kind `{kind}` to a bundle: {}",
                 error.message()
             )
             .with_cause(&error)
@@ -136,8 +136,8 @@ impl Tree {
         }
         anyfn::bail!(
             "ValueError",
-            "a module of the bundle imports the library that imports it: modules that are linked into one library cannot \
-             have others between them"
+            "a module of the bundle imports the library that imports it: modules that are linked into one \
+             library cannot import each other through a separate module"
         )
     }
 

@@ -67,8 +67,13 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let ([template], [folder]) = (templates.as_slice(), folders.as_slice()) else {
         return Err("`new` needs one of --rust, --c, --cpp and a folder".into());
     };
-    Ok(match make(template, Path::new(folder)) {
-        Ok(()) => crate::output::print(&format!("made {folder}; `make test` in it builds and calls it\n")),
+    let Some(template) = TEMPLATES.iter().find(|template| template.option == *option) else {
+        return wrong(&format!("`new` has no option `{option}`"));
+    };
+    match make(template, Path::new(folder)) {
+        Ok(()) => crate::output::print(&format!(
+            "created {folder}; run `make test` in it to build the plugin and call it\n"
+        )),
         Err(reason) => crate::output::report(&reason),
     })
 }
@@ -77,10 +82,12 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_name) {
-        return Err(format!("`{name}` is no name for a plugin: use lower case letters, digits, `_` and `-`"));
+        return Err(format!(
+            "`{name}` is not a valid plugin name: use lower case letters, digits, `_` and `-`"
+        ));
     }
     if folder.exists() {
-        return Err(format!("{} is there already", folder.display()));
+        return Err(format!("{} already exists", folder.display()));
     }
     let command = std::env::current_exe().and_then(fs::canonicalize).map_err(|error| error.to_string())?;
     let root = root(&command)?;

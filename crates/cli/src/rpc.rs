@@ -131,7 +131,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     }
     if options.contains_key("keys") && (!allowed.is_empty() || grant.contains_key("upload")) {
         return Err(
-            "with `--keys`, the file says what each key grants: leave out `--allow` and `--upload`".into()
+            "with `--keys`, the file specifies what each key grants: omit `--allow` and `--upload`".into()
         );
     }
     if !allowed.is_empty() {
@@ -151,7 +151,8 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
         [] if worker.is_empty() => worker.push("/proc/self/exe".into()),
         // The runner would interpret that path as its own executable.
         [] => {
-            let me = std::env::current_exe().map_err(|why| format!("where this program is: {why}"))?;
+            let me = std::env::current_exe()
+                .map_err(|why| format!("cannot find the path of this program: {why}"))?;
             worker.push(absolute(&me.to_string_lossy())?);
         }
     }
@@ -186,7 +187,7 @@ fn found(command: &str) -> Result<Vec<String>, String> {
     let (program, args) = words.split_first().ok_or("`--runner` needs a command")?;
     let folders = if program.contains('/') { ".".into() } else { std::env::var_os("PATH").unwrap_or_default() };
     let file = std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.is_file());
-    let file = file.ok_or_else(|| format!("`--runner`: there is no program `{program}`"))?;
+    let file = file.ok_or_else(|| format!("`--runner`: cannot find the program `{program}`"))?;
     let file = std::path::absolute(&file).map_err(|why| format!("`{program}`: {why}"))?;
     let file = file.into_os_string().into_string().map_err(|_| format!("`{program}` is not in UTF-8"))?;
     Ok(std::iter::once(file).chain(args.iter().cloned()).collect())

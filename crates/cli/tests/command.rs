@@ -99,8 +99,8 @@ fn a_bundle_is_made_and_shown() {
     fails(&[&new, library, "--carry", "kind"], 2, "as KIND=FILE, got `kind`");
     fails(&[&new, library, "--carry", "kind=no/such"], 1, "Cannot read no/such");
     fails(&[&new, library, "--nonsense"], 2, "`bundle` has no option `--nonsense`");
-    fails(&[&new], 1, "there is no code");
-    fails(&[&new, &out, "--carry", &carry], 1, "it carries modules already");
+    fails(&[&new], 1, "no code was given");
+    fails(&[&new, &out, "--carry", &carry], 1, "it already contains modules");
     assert!(!Path::new(&new).exists());
 }
 
@@ -117,7 +117,7 @@ fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let output = anyfn(&["new", option, path]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let again = anyfn(&["new", option, path]);
-    assert!(text(&again.stderr).contains("is there already"));
+    assert!(text(&again.stderr).contains("already exists"));
     // Variables that Cargo sets for its tests would affect the plugin's own build.
     let mut make = Command::new("make");
     make.arg("test")
@@ -162,8 +162,8 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["inspect", "/"], 1, "it is a directory");
     refused(&["new", "--c"], 2, "and a folder");
     refused(&["new", "--cobol", "x"], 2, "no option `--cobol`");
-    refused(&["new", "--c", "/"], 1, "is no name for a plugin");
-    refused(&["new", "--c", "Upper"], 1, "is no name for a plugin");
+    refused(&["new", "--c", "/"], 1, "is not a valid plugin name");
+    refused(&["new", "--c", "Upper"], 1, "is not a valid plugin name");
     refused(&["call", "x.so"], 2, "needs a file and the name");
     refused(&["call", "absent.so", "f"], 1, "there is no such file");
     refused(&["inspect"], 2, "needs a file");

@@ -198,7 +198,10 @@ impl fmt::Display for Place<'_> {
 fn from_packed_args(args: Args<'_>) -> Result<Any> {
     let Some((first, pairs)) = args.as_slice().split_first().filter(|(_, pairs)| pairs.len().is_multiple_of(2))
     else {
-        bail!("TypeError", "ffi.MakeObjectFromPackedArgs takes a type, and names and values of its fields");
+        bail!(
+            "TypeError",
+            "ffi.MakeObjectFromPackedArgs: expected a type, followed by a name and a value for each field"
+        );
     };
     let info = match first.get::<&str>() {
         Ok(key) => {
@@ -265,7 +268,10 @@ fn make<'a>(
     }
     // If its type requires all fields, the object becomes one of this type once they are set.
     if !anyfn::is_instance(object.type_index(), info.index()) {
-        bail!("TypeError", "{place} cannot make an object: some of its fields have neither value nor default");
+        bail!(
+            "TypeError",
+            "{place} cannot construct the object: some of its fields have neither a value nor a default"
+        );
     }
     Any::new(object)
 }

@@ -113,6 +113,7 @@ pub(crate) unsafe fn create_packed(
 ) -> Result<PackedFunc> {
     // SAFETY: the caller guarantees the same requirements.
     let object = unsafe { create(data, safe_call, deleter) }?;
-    PackedFunc::try_from_object(object)
-        .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
+    PackedFunc::try_from_object(object).map_err(|_| {
+        anyfn::Error::new("InternalError", "cannot create a function: the new object is not a function")
+    })
 }

@@ -51,10 +51,15 @@ pub(crate) fn set(
     overrides: bool,
 ) -> Result<()> {
     if name.is_empty() {
-        bail!("ValueError", "a global function needs a name");
+        bail!("ValueError", "cannot register a global function: its name is empty");
     }
     if function.type_index() != kTVMFFIFunction {
-        bail!("TypeError", "Global Function `{}` is no function but {}", lossy(name), function.type_key());
+        bail!(
+            "TypeError",
+            "cannot register Global Function `{}`: expected a function but got {}",
+            lossy(name),
+            function.type_key()
+        );
     }
     let doc = value::heap_text(description.doc)?;
     let metadata = value::heap_text(description.metadata)?;
@@ -66,7 +71,11 @@ pub(crate) fn set(
         }
         // Each name takes a reserve of references (see `Slot`), and the reference count has room for 2^32.
         if function.use_count() > u32::MAX as usize / 2 {
-            bail!("RuntimeError", "Global Function `{}` already has too many names", lossy(name));
+            bail!(
+                "RuntimeError",
+                "cannot register Global Function `{}`: the function already has too many names",
+                lossy(name)
+            );
         }
         [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(Some(function))]
     };

@@ -146,7 +146,7 @@ fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<Pack
     let call = call.as_ptr();
     let key = anyfn::type_key(type_index);
     if call.is_null() {
-        bail!("ValueError", "the default of `{key}.{field}` has no code");
+        bail!("ValueError", "cannot register the default of `{key}.{field}`: its function pointer is NULL");
     }
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
     if let Some(there) = find(type_index, field, Kind::Default) {
@@ -195,7 +195,7 @@ fn add(
     };
     let key = anyfn::type_key(type_index);
     if call.is_null() {
-        bail!("ValueError", "the method `{key}.{name}` has no code");
+        bail!("ValueError", "cannot register the method `{key}.{name}`: its function pointer is NULL");
     }
     if let Some(there) = find(type_index, name, kind) {
         if there.takes(kind, blocking, signature) {
@@ -209,7 +209,7 @@ fn add(
             // An attribute cannot be replaced.
             bail!(
                 "TypeError",
-                "the constructor `{key}.{name}` has other arguments than when it was registered"
+                "cannot register the constructor `{key}.{name}` again: its arguments have changed"
             );
         }
     }
@@ -250,8 +250,9 @@ fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: 
     let flags = OBJECT_FLAG_FUNCTION_EXT;
     // SAFETY: the content begins with the cell of a function and the address of its extension, which is static.
     let object = unsafe { anyfn::__private::new_object_with_flags(kTVMFFIFunction, flags, method) };
-    PackedFunc::try_from_object(object)
-        .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
+    PackedFunc::try_from_object(object).map_err(|_| {
+        anyfn::Error::new("InternalError", "cannot create a method: the new object is not a function")
+    })
 }
 
 /// Returns the content of a function object that [`make`] created.
@@ -288,8 +289,8 @@ fn gone(method: &Method) -> c_int {
         if method.replaced.load(Ordering::Relaxed) {
             bail!(
                 "RuntimeError",
-                "`{}` has other arguments since its library was built again; look it up again, or start again if it is a \
-                 constructor",
+                "`{}` cannot be called: its arguments changed when its library was rebuilt; look it up again, \
+                 or restart the process if it is a constructor",
                 method.name
             );
         }
@@ -352,7 +353,11 @@ fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIA
         }
         let named = pairs.chunks_exact(2).map(|pair| match pair[0].get::<&str>() {
             Ok(key) => Ok((key, pair[1].to_owned())),
-            Err(_) => bail!("TypeError", "{name}() takes names that are str, not {}", pair[0].type_key()),
+            Err(_) => bail!(
+                "TypeError",
+                "{name}(): expected the name of an argument as str, got {}",
+                pair[0].type_key()
+            ),
         });
         let value = function.call_named(&views[..at], &named.collect::<Result<Vec<(&str, Any)>>>()?)?;
         // SAFETY: the caller passes a writable result that holds nothing.

@@ -23,7 +23,7 @@ fn register_own() {
         })
     });
     if let Err(error) = registered {
-        sys::warn(&format!("a function could not be registered: {error}"));
+        sys::warn(&format!("cannot register a function: {error}"));
     }
     // A type that cannot be registered causes an error where it is used.
     let _ = anyfn::__private::define_types(false);

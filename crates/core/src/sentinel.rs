@@ -23,7 +23,8 @@ fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
         // SAFETY: a plain object has no content.
         slot.swap(Some(unsafe { anyfn::__private::new_object(kTVMFFIObject, ()) }));
     }
-    slot.get().ok_or_else(|| anyfn::Error::new("InternalError", "a constant object is gone"))
+    slot.get()
+        .ok_or_else(|| anyfn::Error::new("InternalError", "cannot get a sentinel: its object was released"))
 }
 
 /// Returns the sentinel that represents a missing value.

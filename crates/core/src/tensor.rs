@@ -154,10 +154,10 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     let shape = unsafe { shape_of(&tensor) }?;
     let compact = compact_strides(shape)?;
     if tensor.data.is_null() && tensor.device.device_type == kDLCPU && !shape.contains(&0) {
-        bail!("ValueError", "a tensor of shape {shape:?} in main memory has no data");
+        bail!("ValueError", "invalid tensor of shape {shape:?} in main memory: its data pointer is NULL");
     }
     if require.alignment < 0 {
-        bail!("ValueError", "an alignment of {} bytes is none", require.alignment);
+        bail!("ValueError", "expected an alignment of 0 or more bytes, got {}", require.alignment);
     }
     // SAFETY: the caller guarantees the strides.
     let strides = (!tensor.strides.is_null()).then(|| unsafe { strides_of(&tensor, shape.len()) });
@@ -210,7 +210,8 @@ fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     if wraps || first < 0 || last > i128::from(u64::MAX) || last - first > i128::from(i64::MAX) {
         bail!(
             "ValueError",
-            "a tensor of shape {shape:?} with strides {strides:?} and a byte offset of {} reaches beyond all addresses",
+            "a tensor of shape {shape:?} with strides {strides:?} and a byte offset of {} exceeds the address \
+             space",
             tensor.byte_offset
         );
     }
@@ -223,7 +224,7 @@ fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
 /// The requirements of [`checked`] apply.
 unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
     let Ok(ndim) = usize::try_from(tensor.ndim) else {
-        bail!("ValueError", "a tensor with {} dimensions is none", tensor.ndim);
+        bail!("ValueError", "expected a tensor with 0 or more dimensions, got {}", tensor.ndim);
     };
     if tensor.ndim > NDIM_MAX {
         return Err(TensorMismatch::TooManyDimensions { got: tensor.ndim.into() }.error());
@@ -232,7 +233,7 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
         return Ok(&[]);
     }
     if tensor.shape.is_null() {
-        bail!("ValueError", "a tensor with {ndim} dimensions has no shape");
+        bail!("ValueError", "invalid tensor with {ndim} dimensions: its shape is NULL");
     }
     // SAFETY: the caller guarantees `ndim` extents.
     Ok(unsafe { core::slice::from_raw_parts(tensor.shape, ndim) })
@@ -250,7 +251,7 @@ fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
     for (at, extent) in shape.iter().enumerate().rev() {
         strides[at] = stride;
         if *extent < 0 {
-            bail!("ValueError", "a tensor of shape {shape:?} is none: an extent is negative");
+            bail!("ValueError", "invalid shape {shape:?} of a tensor: an extent is negative");
         }
         // The other extents of an empty tensor are arbitrary.
         stride = match stride.checked_mul(*extent) {
@@ -409,11 +410,11 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     let code = unsafe { allocator(prototype, &mut made, (&raw mut failure).cast(), Some(set_error)) };
     if code != 0 {
         return Err(failure.unwrap_or_else(|| {
-            anyfn::error!("RuntimeError", "the allocator of tensors failed with code {code} and gave no reason")
+            anyfn::error!("RuntimeError", "the tensor allocator failed with code {code} and reported no error")
         }));
     }
     if made.is_null() {
-        bail!("RuntimeError", "the allocator of tensors gave none");
+        bail!("RuntimeError", "the tensor allocator returned no tensor");
     }
     // SAFETY: the tensor that the allocator created is valid.
     let result = unsafe { from_versioned(made, Require::NOTHING) };

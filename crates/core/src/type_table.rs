@@ -538,7 +538,7 @@ pub fn revoke(is_gone: &dyn Fn(usize) -> bool) {
 pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> Result<()> {
     let info = info_or_error(type_index)?;
     if method.method.type_index != kTVMFFIFunction {
-        bail!("TypeError", "a method of type \"{}\" is no function", key_text(info));
+        bail!("TypeError", "a method of type \"{}\" is not a function", key_text(info));
     }
     // SAFETY: the caller guarantees a valid value.
     let function: TVMFFIAny = unsafe { AnyView::from_raw(method.method) }.to_owned().into_raw();

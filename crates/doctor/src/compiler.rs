@@ -48,19 +48,19 @@ fn compiler() -> Vec<Check> {
     let Some(compiler) = found else {
         let to_do =
             "install one (Debian, Ubuntu: apt-get install gcc libc6-dev) if kernels are to be compiled here";
-        let first = Check::new(IDS[0], Status::Off, done, "there is none").hint(to_do);
+        let first = Check::new(IDS[0], Status::Off, done, "no C compiler was found").hint(to_do);
         let rest = IDS[1..]
             .iter()
-            .map(|id| Check::new(id, Status::Off, "nothing", "there is no C compiler to try it with"));
+            .map(|id| Check::new(id, Status::Off, "nothing", "it requires a C compiler, and none was found"));
         return std::iter::once(first).chain(rest).collect();
     };
     let folder = match Folder::new() {
         Ok(folder) => folder,
         Err(error) => {
-            let why = format!("cannot make a folder in {}: {error}", std::env::temp_dir().display());
+            let why = format!("cannot create a folder in {}: {error}", std::env::temp_dir().display());
             return vec![
-                Check::new(IDS[0], Status::Problem, "made a temporary folder", why)
-                    .hint("set TMPDIR to a folder that can be written"),
+                Check::new(IDS[0], Status::Problem, "created a temporary folder", why)
+                    .hint("set TMPDIR to a writable folder"),
             ];
         }
     };
@@ -78,13 +78,13 @@ fn compiler() -> Vec<Check> {
             let why = format!("{name}: {why}");
             checks.push(
                 Check::new(IDS[0], Status::Problem, done, why)
-                    .hint("mend the compiler, or set CC to another one"),
+                    .hint("repair the compiler, or set CC to another one"),
             );
             return checks;
         }
     }
-    let done = "linked the kernel to a shared library";
-    match run(compiler.command().arg("-shared").arg(&object).arg("-o").arg(&library)) {
+    let done = "linked the kernel into a shared library";
+    match run(Command::new(&compiler).arg("-shared").arg(&object).arg("-o").arg(&library)) {
         Ok(()) => checks.push(Check::new(IDS[1], Status::Ok, done, format!("{name} links"))),
         Err(why) => {
             let why = format!("{name} -shared: {why}");
@@ -93,7 +93,7 @@ fn compiler() -> Vec<Check> {
             return checks;
         }
     }
-    let done = "loaded the library, called a function of it, and raised an error by one of the runtime's own functions";
+    let done = "loaded the library, called one of its functions, and raised an error through the runtime";
     checks.push(match try_kernel(&library) {
         Ok(()) => Check::new(IDS[2], Status::Ok, done, "it loads and runs"),
         Err(error) => {
@@ -109,12 +109,17 @@ fn try_kernel(library: &Path) -> Result<()> {
     let module = Module::load(&library.to_string_lossy())?;
     let sum = module.get_function("add_one")?.call((41,))?.get::<i64>()?;
     if sum != 42 {
-        anyfn::bail!("RuntimeError", "41 + 1 gave {sum}");
+        anyfn::bail!("RuntimeError", "expected 42 as the sum of 41 and 1, got {sum}");
     }
     match module.get_function("fail")?.call(()) {
         Err(error) if error.kind() == "ValueError" && error.message() == "on purpose" => Ok(()),
-        Err(error) => anyfn::bail!("RuntimeError", "another error came: {}: {}", error.kind(), error.message()),
-        Ok(_) => anyfn::bail!("RuntimeError", "the error did not come through"),
+        Err(error) => anyfn::bail!(
+            "RuntimeError",
+            "expected ValueError: on purpose, got {}: {}",
+            error.kind(),
+            error.message()
+        ),
+        Ok(_) => anyfn::bail!("RuntimeError", "expected ValueError: on purpose, got no error"),
     }
 }
 
@@ -170,8 +175,8 @@ fn find_compiler() -> Result<Option<Compiler>, anyfn_command::Incomplete> {
 fn version(compiler: &Compiler) -> String {
     let told = compiler.command().arg("--version").stdin(Stdio::null()).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let first = told.lines().next().unwrap_or("its version is not known").to_owned();
-    format!("{} ({first})", compiler.program.display())
+    let first = told.lines().next().unwrap_or("unknown version").to_owned();
+    format!("{} ({first})", compiler.display())
 }
 
 /// Runs a command to completion, for at most [`PATIENCE`].
@@ -190,7 +195,7 @@ fn run(command: &mut Command) -> Result<(), String> {
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("it has not ended after {} s", PATIENCE.as_secs()));
+                return Err(format!("it timed out after {} s", PATIENCE.as_secs()));
             }
             Err(error) => return Err(error.to_string()),
         }

@@ -54,7 +54,7 @@ const KINDS: &[Kind] = &[
         number: anyfn::abi::kDLMetal,
         libraries: &["/System/Library/Frameworks/Metal.framework/Metal"],
         nodes: &[],
-        install: "use a machine with a GPU that Metal knows",
+        install: "use a machine with a GPU that supports Metal",
     },
 ];
 
@@ -92,8 +92,11 @@ fn tried(device: Device) -> Check {
         }
         Err(error) => {
             let why = format!("{}: {}", error.kind(), error.message());
-            let to_do =
-                if device.0.device_type == kDLCPU { "look for a limit of memory" } else { "mend its driver" };
+            let to_do = if device.0.device_type == kDLCPU {
+                "check the memory limits of the process"
+            } else {
+                "repair or reinstall its driver"
+            };
             Check::new(&id, Status::Problem, done, why).hint(to_do)
         }
     }
@@ -110,7 +113,7 @@ fn try_memory(device: Device) -> Result<()> {
     let mut back = vec![0; BYTES];
     second.read(0, &mut back)?;
     if back != pattern {
-        bail!("RuntimeError", "what was read is not what was written");
+        bail!("RuntimeError", "the data that was read differs from the data that was written");
     }
     Ok(())
 }
@@ -118,11 +121,13 @@ fn try_memory(device: Device) -> Result<()> {
 /// Reports why no device of a kind is available.
 fn missing(kind: &Kind) -> Check {
     let id = format!("device.{}", kind.name);
-    let done =
-        format!("asked for a driver of it, opened {}, looked for its device files", kind.libraries.join(", "));
+    let done = format!(
+        "looked for a driver in this build, opened {}, looked for device files",
+        kind.libraries.join(", ")
+    );
     if device::find(kind.number).is_some() {
-        let why =
-            device::why_missing(Device::new(kind.number, 0)).unwrap_or_else(|| "it is there by now".to_owned());
+        let why = device::why_missing(Device::new(kind.number, 0))
+            .unwrap_or_else(|| "it has become available".to_owned());
         return Check::new(&id, Status::Off, done, why).hint(kind.install);
     }
     let opened = kind.libraries.iter().map(|library| open(library)).collect::<Vec<_>>();
@@ -130,8 +135,8 @@ fn missing(kind: &Kind) -> Check {
     let node = node.map_or_else(String::new, |node| format!("; the system shows a device at {node}"));
     match opened.iter().find(|opened| opened.is_ok()) {
         Some(_) => {
-            let why = format!("its library is here, but this build of anyfn has no driver for it{node}");
-            Check::new(&id, Status::Off, done, why).hint("use a build with the driver")
+            let why = format!("its library is installed, but this build of anyfn has no driver for it{node}");
+            Check::new(&id, Status::Off, done, why).hint("use a build of anyfn that contains the driver")
         }
         None => {
             let reason = opened.into_iter().find_map(Result::err).unwrap_or_default();

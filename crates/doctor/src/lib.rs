@@ -109,7 +109,7 @@ pub fn doctor() -> Result<Array<Any>> {
             Err(error) => {
                 let why = format!("it raised {}: {}", error.kind(), error.message());
                 let check = Check::new(&name[PREFIX.len()..], Status::Problem, format!("called {name}"), why);
-                vec![check.hint("mend or remove the check").into_any()?]
+                vec![check.hint("repair or remove the check").into_any()?]
             }
         };
         checks.extend(found.into_iter().map(|check| (is_own, check)));
@@ -140,7 +140,8 @@ fn listed(found: Any) -> Result<Vec<Any>> {
             if !fits {
                 anyfn::bail!(
                     "ValueError",
-                    "expected a map with the texts id, status (ok, off or problem), done, why and to_do but `{key}` is not so"
+                    "expected a map with the strings id, status (ok, off or problem), done, why and to_do but \
+                     `{key}` is missing or invalid"
                 );
             }
         }

@@ -26,11 +26,12 @@ fn worker_threads() -> Vec<Check> {
         Ok(()) if ran == count => {
             Check::new("threads", Status::Ok, done, format!("parallel loops run on {count} threads"))
         }
-        Ok(()) => Check::new("threads", Status::Problem, done, format!("{ran} tasks ran")).hint("tell us"),
+        Ok(()) => Check::new("threads", Status::Problem, done, format!("only {ran} tasks ran"))
+            .hint("report this as a bug of anyfn"),
         Err(error) => Check::new("threads", Status::Problem, done, error.message().to_owned())
-            .hint("look whether the process may start threads: ulimit -u, pids.max of its control group"),
+            .hint("check whether the process may start threads: ulimit -u, pids.max of its control group"),
     };
-    let done = "read the processors that this process may use, and the share of time of its control groups";
+    let done = "read the processors that this process may use, and the CPU quota of its control groups";
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let affinity = fs::read_to_string("/proc/self/status").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -40,9 +41,9 @@ fn worker_threads() -> Vec<Check> {
     if let Some(affinity) = affinity {
         why.push_str(&format!("; allowed: {affinity}"));
     }
-    match cgroup::processor_quota() {
-        Some(quota) => why.push_str(&format!("; a control group leaves the time of {quota:.2} of them")),
-        None => why.push_str("; no control group limits their time"),
+    match threads::processor_quota() {
+        Some(quota) => why.push_str(&format!("; a control group limits CPU time to {quota:.2} processors")),
+        None => why.push_str("; no control group limits CPU time"),
     }
     if let Ok(asked) = std::env::var("ANYFN_NUM_THREADS") {
         why.push_str(&format!("; ANYFN_NUM_THREADS={asked}"));
@@ -80,7 +81,7 @@ fn memory() -> Check {
     }
     match cgroup::memory_limit() {
         Some(limit) => why.push(format!("a control group limits memory to {}", bytes(limit))),
-        None => why.push("no control group limits it".to_owned()),
+        None => why.push("no control group limits memory".to_owned()),
     }
     let mut block: Vec<u8> = Vec::new();
     if block.try_reserve_exact(TRIED).is_err() {
@@ -109,13 +110,13 @@ fn cache_folder() -> Option<PathBuf> {
 
 fn cache() -> Check {
     const ID: &str = "storage.cache";
-    const TO_DO: &str = "set ANYFN_CACHE_DIR to a folder that only you can write";
+    const TO_DO: &str = "set ANYFN_CACHE_DIR to a folder that only you can write to";
     let Some(folder) = cache_folder() else {
         let done = "looked at ANYFN_CACHE_DIR, XDG_CACHE_HOME and HOME";
-        return Check::new(ID, Status::Off, done, "none of them is set: nothing is kept between runs")
+        return Check::new(ID, Status::Off, done, "none of them is set, so nothing is cached between runs")
             .hint(TO_DO);
     };
-    let done = "wrote, read and removed a file, and looked who else may";
+    let done = "wrote, read and removed a file, and checked who else can write to the folder";
     let shown = folder.display();
     let was_there = folder.is_dir();
     let tried = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).and_then(|()| {
@@ -131,21 +132,27 @@ fn cache() -> Check {
     }
     match tried {
         Err(error) => {
-            let why = format!("{shown} cannot be used: {error}; nothing is kept between runs");
+            let why = format!("{shown} cannot be used: {error}; nothing is cached between runs");
             Check::new(ID, Status::Off, done, why).hint(TO_DO)
         }
-        Ok((false, _)) => {
-            Check::new(ID, Status::Problem, done, format!("{shown} does not give back what is written"))
-                .hint(TO_DO)
-        }
+        Ok((false, _)) => Check::new(
+            ID,
+            Status::Problem,
+            done,
+            format!("a file in {shown} does not contain what was written to it"),
+        )
+        .hint(TO_DO),
         // SAFETY: `geteuid` only returns a number.
         Ok((true, found)) if found.mode() & 0o022 != 0 || found.uid() != unsafe { libc::geteuid() } => {
-            let why =
-                format!("others can write to {shown} (mode {:o}, owner {})", found.mode() & 0o777, found.uid());
+            let why = format!(
+                "other users can write to {shown} (mode {:o}, owner {})",
+                found.mode() & 0o777,
+                found.uid()
+            );
             Check::new(ID, Status::Problem, done, why).hint(format!("chmod go-w {shown}, or {TO_DO}"))
         }
         Ok((true, _)) => {
-            let state = if was_there { "" } else { ", which is not there yet" };
+            let state = if was_there { "" } else { ", which does not exist yet" };
             Check::new(ID, Status::Ok, done, format!("{shown}{state}, and only you can write to it"))
         }
     }
@@ -156,9 +163,9 @@ fn space(id: &str, folder: &Path, variable: &str) -> Check {
     use std::os::unix::ffi::OsStrExt;
     /// Minimum free space in bytes. Less is not enough to compile anything.
     const LEAST: u64 = 64 << 20;
-    let done = "wrote a file and asked the file system how much is free";
+    let done = "wrote a file and queried the free space of the file system";
     let shown = folder.display();
-    let to_do = format!("set {variable} to a folder with room that you can write");
+    let to_do = format!("set {variable} to a writable folder with enough free space");
     let file = folder.join(format!("anyfn-doctor-{}", std::process::id()));
     let written = fs::File::create_new(&file).and_then(|mut file| file.write_all(&[0; 4096]));
     let _ = fs::remove_file(&file);
@@ -166,12 +173,12 @@ fn space(id: &str, folder: &Path, variable: &str) -> Check {
         return Check::new(id, Status::Problem, done, format!("cannot write to {shown}: {error}")).hint(to_do);
     }
     let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else {
-        return Check::new(id, Status::Problem, done, format!("{shown} is no path")).hint(to_do);
+        return Check::new(id, Status::Problem, done, format!("{shown} is not a valid path")).hint(to_do);
     };
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: `path` is a C string, and `found` is writable.
     if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        let why = format!("{shown} can be written; how much is free is not known");
+        let why = format!("{shown} is writable; its free space is unknown");
         return Check::new(id, Status::Ok, done, why);
     }
     // SAFETY: `found` was zeroed, and `statvfs` filled it on success.

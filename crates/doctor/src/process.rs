@@ -41,12 +41,12 @@ fn round_trip() -> Result<()> {
     let sum = registry::get(NAME)?.call((1, 2)).and_then(|sum| sum.get::<i64>());
     registry::remove(NAME)?;
     if sum? != 3 {
-        anyfn::bail!("RuntimeError", "1 + 2 gave something else than 3");
+        anyfn::bail!("RuntimeError", "expected 3 as the sum of 1 and 2, got another number");
     }
     let fails = TypedPackedFunc::from_fn(|| -> Result<()> { Err(Error::new("KeyError", "on purpose")) });
     match fails.as_packed().call(()) {
         Err(error) if error.kind() == "KeyError" && error.message() == "on purpose" => Ok(()),
-        other => anyfn::bail!("RuntimeError", "an error did not come through: {other:?}"),
+        other => anyfn::bail!("RuntimeError", "expected KeyError: on purpose, got {other:?}"),
     }
 }
 
@@ -62,7 +62,7 @@ fn abi_version() -> String {
 fn runtime() -> Vec<Check> {
     let done = "registered, called and removed a function, and raised an error through another one";
     let own = file_of(TVMFFIFunctionCall as *const c_void);
-    let file = own.clone().unwrap_or_else(|| "a file that is not known".into());
+    let file = own.clone().unwrap_or_else(|| "an unknown file".into());
     let mut checks = vec![match round_trip() {
         Ok(()) => {
             let version = env!("CARGO_PKG_VERSION");
@@ -75,7 +75,7 @@ fn runtime() -> Vec<Check> {
         }
         Err(error) => {
             let why = format!("{} in {file}: {}", error.kind(), error.message());
-            Check::new("runtime", Status::Problem, done, why).hint("install anyfn again")
+            Check::new("runtime", Status::Problem, done, why).hint("reinstall anyfn")
         }
     }];
     checks.push(second_runtime());
@@ -92,7 +92,7 @@ fn second_runtime() -> Check {
     let conflict = table.and_then(|table| text(table.conflict));
     if let Some(conflict) = conflict {
         return Check::new("runtime.second", Status::Problem, done, conflict)
-            .hint("load one of them only: two copies have a registry each");
+            .hint("load only one of them: each copy has its own registry");
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let peer = maps.lines().filter_map(|line| line.split_whitespace().last());
@@ -101,32 +101,37 @@ fn second_runtime() -> Check {
     });
     match peer {
         Some(path) => {
-            let why =
-                format!("{path} is in the process, too: another runtime, which shares nothing with this one");
+            let why = format!("{path} is also loaded: another runtime, which shares nothing with this one");
             Check::new("runtime.second", Status::Ok, done, why)
         }
-        None => Check::new("runtime.second", Status::Ok, done, "there is no other one"),
+        None => Check::new("runtime.second", Status::Ok, done, "no other runtime is loaded"),
     }
 }
 
 /// Checks that libraries that look up the runtime's functions by name find the functions of this runtime.
 /// `own` is the runtime's file.
 fn symbols(own: Option<&str>) -> Check {
-    let done = "looked TVMFFIFunctionCall up among the global symbols of the process";
+    let done = "looked up TVMFFIFunctionCall among the global symbols of the process";
     match global_symbol(c"TVMFFIFunctionCall") {
         None => {
-            let why =
-                "they are not global: libraries that need them are opened with this runtime in their own scope";
+            let why = "the symbols of this runtime are not global: libraries that need them are opened with this \
+                       runtime in their own scope";
             Check::new("runtime.symbols", Status::Ok, done, why)
         }
         Some(address) => {
             let file = file_of(address);
             if address == TVMFFIFunctionCall as *const c_void || file.as_deref() == own {
-                return Check::new("runtime.symbols", Status::Ok, done, "they are global, and this runtime's");
+                return Check::new(
+                    "runtime.symbols",
+                    Status::Ok,
+                    done,
+                    "the symbols of this runtime are global",
+                );
             }
             let file = file.unwrap_or_else(|| "another file".into());
             let why = format!(
-                "they are global, and those of {file}: libraries that need them would get the wrong ones"
+                "the global symbols are those of {file}: libraries that need the runtime's symbols would get \
+                 the wrong ones"
             );
             Check::new("runtime.symbols", Status::Problem, done, why)
                 .hint("do not load that file with RTLD_GLOBAL, and do not link it to the program")
@@ -145,21 +150,26 @@ fn loader() -> Vec<Check> {
     let done = "asked the C library for its version";
     let mut checks = vec![match &version {
         Some(version) => Check::new("loader.libc", Status::Ok, done, format!("glibc {version}")),
-        None => Check::new("loader.libc", Status::Off, done, "it is not glibc, the only one that is tested"),
+        None => {
+            Check::new("loader.libc", Status::Off, done, "it is not glibc, the only C library that is tested")
+        }
     }];
-    let done = "looked _dl_find_object up, and this code's own file by it";
+    let done = "looked up _dl_find_object, and used it to find the file of this code";
     checks.push(match global_symbol(c"_dl_find_object").map(|find| (find, finds_own_file(find))) {
         Some((_, true)) => {
-            Check::new("loader.find_object", Status::Ok, done, "it tells which file code belongs to")
+            Check::new("loader.find_object", Status::Ok, done, "it finds the file that contains an address")
         }
         Some((_, false)) => {
             Check::new("loader.find_object", Status::Problem, done, "it does not find this code")
-                .hint("tell us: libraries may be unmapped too early")
+                .hint("report this as a bug of anyfn: libraries may be unmapped too early")
         }
-        None => {
-            Check::new("loader.find_object", Status::Off, done, "the C library has none (glibc has since 2.35)")
-                .hint("nothing: a slower way is taken")
-        }
+        None => Check::new(
+            "loader.find_object",
+            Status::Off,
+            done,
+            "the C library does not have it (glibc has it since 2.35)",
+        )
+        .hint("nothing: a slower method is used"),
     });
     checks
 }

@@ -48,12 +48,12 @@ struct Custom {
 /// alternating names of operations and functions.
 pub(crate) fn create(args: Args<'_>) -> Result<Module> {
     let kind = args.get::<&str>(0)?;
-    let fail = |reason: &str| anyfn::error!("ValueError", "a module of kind `{kind}` cannot be made: {reason}");
+    let fail = |reason: &str| anyfn::error!("ValueError", "cannot create a module of kind `{kind}`: {reason}");
     if kind.is_empty() || matches!(kind, "_lib" | "library") {
-        return Err(fail("this kind is taken by shared libraries"));
+        return Err(fail("this kind is reserved for shared libraries"));
     }
     let mut this = Custom {
-        kind: CString::new(kind).map_err(|_| fail("the name has a NUL character"))?,
+        kind: CString::new(kind).map_err(|_| fail("the kind contains a NUL character"))?,
         property_mask: 0,
         methods: [const { None }; NAMES.len()],
     };
@@ -61,24 +61,28 @@ pub(crate) fn create(args: Args<'_>) -> Result<Module> {
     for at in (1..args.len()).step_by(2) {
         let name = args.get::<&str>(at)?;
         if at + 1 == args.len() {
-            return Err(fail(&format!("there is nothing behind `{name}`")));
+            return Err(fail(&format!("`{name}` has no value")));
         }
         match NAMES.iter().position(|known| *known == name) {
             Some(method) => this.methods[method] = args.get::<Option<PackedFunc>>(at + 1)?,
             None if name == PROPERTIES => mask = Some(args.get::<i32>(at + 1)?),
             None => {
                 let known = NAMES.join(", ");
-                return Err(fail(&format!("`{name}` is none of {known}, {PROPERTIES}")));
+                return Err(fail(&format!(
+                    "unknown operation `{name}`; expected one of {known}, {PROPERTIES}"
+                )));
             }
         }
     }
     if this.method(Method::GetFunction).is_none() {
-        return Err(fail("it needs `get_function`"));
+        return Err(fail("it requires `get_function`"));
     }
     let can_be_saved = this.method(Method::SaveToBytes).is_some();
     this.property_mask = mask.unwrap_or(if can_be_saved { object::SAVED | object::RUNS } else { object::RUNS });
     if this.property_mask & object::SAVED != 0 && !can_be_saved {
-        return Err(fail("its properties say that it can be saved as bytes, but there is no `save_to_bytes`"));
+        return Err(fail(
+            "its properties declare that it can be saved as bytes, but it has no `save_to_bytes`",
+        ));
     }
     Ok(OwnModule::new(Box::new(this), std::sync::Arc::default())?.into_module())
 }

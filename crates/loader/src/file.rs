@@ -25,7 +25,7 @@ pub(crate) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
         return Err("it is a directory".to_owned());
     }
     if !kind.is_file() {
-        return Err("it is no regular file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
     let file = File::open(&full).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;

@@ -121,7 +121,7 @@ fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<A
     let own = OwnModule::try_from(&newest)?;
     match own.mapped() {
         Some(mapped) => body(Some(mapped)),
-        None => anyfn::bail!("RuntimeError", "the module is of no library file"),
+        None => anyfn::bail!("RuntimeError", "the module was not loaded from a library file"),
     }
 }
 

@@ -63,7 +63,7 @@ impl<'a> Tree<'a> {
         if taken == self.entries.len() {
             Ok(())
         } else {
-            Err("modules import each other in a cycle".to_owned())
+            Err("its modules import each other in a cycle".to_owned())
         }
     }
 }
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         let left = self.0.len();
         let len = usize::try_from(len).ok().filter(|len| *len <= left);
         let Some((taken, rest)) = len.and_then(|len| self.0.split_at_checked(len)) else {
-            return Err(format!("it ends in the middle of {what}"));
+            return Err(format!("it is truncated within {what}"));
         };
         self.0 = rest;
         Ok(taken)
@@ -106,7 +106,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     let children = reader.numbers("the list of imports")?;
     let count = ends.len().saturating_sub(1);
     if count == 0 {
-        return Err("it has no module".to_owned());
+        return Err("it contains no modules".to_owned());
     }
     let mut edges = Vec::new();
     for (from, row) in ends.array_windows::<2>().enumerate() {
@@ -115,7 +115,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
         };
         for to in row {
             if *to >= count {
-                return Err(format!("module {from} imports module {to} of {count}"));
+                return Err(format!("module {from} imports module {to}, but there are {count} modules"));
             }
             edges.push((from, *to));
         }
@@ -132,16 +132,16 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
         let kind = reader.bytes("the kind of a module")?;
         entries.push(match core::str::from_utf8(kind) {
             Ok("_lib") => Entry::Library,
-            Ok("") => return Err("a module has no kind".to_owned()),
+            Ok("") => return Err("the kind of a module is empty".to_owned()),
             Ok(kind) => Entry::Other { kind, bytes: reader.bytes("the content of a module")? },
-            Err(_) => return Err(format!("the kind of a module is no text: \"{}\"", shown(kind))),
+            Err(_) => return Err(format!("the kind of a module is not UTF-8: \"{}\"", shown(kind))),
         });
     }
     if !entries.contains(&Entry::Library) {
-        return Err("it has no place for the library itself".to_owned());
+        return Err("it has no entry for the library itself".to_owned());
     }
     if !reader.0.is_empty() {
-        return Err(format!("{} bytes are left behind its last module", reader.0.len()));
+        return Err(format!("{} bytes follow its last module", reader.0.len()));
     }
     let tree = Tree { entries, edges };
     tree.check_acyclic()?;
@@ -189,25 +189,28 @@ mod tests {
             let error = parse(&blob.concat()).unwrap_err();
             assert!(error.contains(reason), "{error}");
         };
-        check(&[numbers(&[0]), numbers(&[])], "no module");
-        check(&[numbers(&[0, 1]), numbers(&[7]), text("_lib")], "imports module 7 of 1");
+        check(&[numbers(&[0]), numbers(&[])], "no modules");
+        check(&[numbers(&[0, 1]), numbers(&[7]), text("_lib")], "imports module 7, but there are 1 modules");
         check(&[numbers(&[0, 9]), numbers(&[]), text("_lib")], "invalid list");
         check(&[numbers(&[1, 0]), numbers(&[0]), text("_lib")], "invalid list");
-        check(&[numbers(&[0, 0]), numbers(&[]), text("x"), text("")], "no place");
+        check(&[numbers(&[0, 0]), numbers(&[]), text("x"), text("")], "no entry for the library itself");
         check(&[u64::MAX.to_le_bytes().to_vec()], "list of rows");
         let (lib, other) = (text("_lib"), [text("x"), text("")].concat());
-        check(&[numbers(&[0, 0]), numbers(&[]), lib.clone(), vec![0]], "1 bytes are left");
+        check(&[numbers(&[0, 0]), numbers(&[]), lib.clone(), vec![0]], "1 bytes follow its last module");
         check(&[numbers(&[0, 0]), numbers(&[0]), lib.clone()], "1 of its 1 imports belong to no module");
         check(&[numbers(&[0, 1]), numbers(&[0]), lib.clone()], "in a cycle");
         check(&[numbers(&[0, 1, 2]), numbers(&[1, 0]), lib.clone(), other.clone()], "in a cycle");
         check(&[numbers(&[0, 1, 2, 2]), numbers(&[1, 2]), lib.clone(), other, lib.clone()], "in a cycle");
-        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text(""), text("")], "has no kind");
+        check(
+            &[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text(""), text("")],
+            "the kind of a module is empty",
+        );
         check(
             &[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text("x"), vec![9; 7]],
             "the content of a module",
         );
         let kind = [3u64.to_le_bytes().to_vec(), b"\xff\xfex".to_vec()].concat();
-        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
+        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "not UTF-8: \"\\xff\\xfex\"");
     }
 
     /// Tests that damaged blobs are parsed without a panic, and that the result has no more modules than the

@@ -120,7 +120,9 @@ fn imports(facts: &Facts) -> Result<Option<Array<Any>>> {
         None => Err("its content is not in the file".to_owned()),
         Some((size, rest)) => {
             let size = usize::try_from(u64::from_le_bytes(*size)).unwrap_or(usize::MAX);
-            rest.get(..size).ok_or_else(|| "it is shorter than it says".to_owned()).and_then(import_tree::parse)
+            rest.get(..size)
+                .ok_or_else(|| "it is shorter than its declared size".to_owned())
+                .and_then(import_tree::parse)
         }
     };
     let tree = parsed

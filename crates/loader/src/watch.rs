@@ -128,7 +128,7 @@ impl Watch {
                         on_problem.call((&self.path[..], error.message()))?;
                     }
                     None => loader::warn(&format!(
-                        "the newer build of {} is not taken: {}",
+                        "the newer build of {} was rejected: {}",
                         self.path,
                         error.message()
                     )),
@@ -210,7 +210,8 @@ impl Watch {
             if !module.implements(&follower.name, true)? {
                 anyfn::bail!(
                     "AttributeError",
-                    "the newer build of {} has no function `{}`, which is in use; what is used stays the build before",
+                    "the newer build of {} has no function `{}`, which is in use; the previous build remains \
+                     in use",
                     self.path,
                     follower.name
                 );
@@ -338,7 +339,8 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
     let flags = OBJECT_FLAG_FUNCTION_EXT;
     // SAFETY: the content begins with the cell of a function and the address of its extension, which is static.
     let object = unsafe { anyfn::__private::new_object_with_flags(kTVMFFIFunction, flags, content) };
-    PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
+    PackedFunc::try_from_object(object)
+        .map_err(|_| Error::new("InternalError", "cannot create a function: the new object is not a function"))
 }
 
 /// Implementation of a module that follows a file. Functions that the current build imports count as functions of the
@@ -413,7 +415,7 @@ pub(crate) fn of(module: &Module) -> Result<Arc<Watch>> {
         Some(watch) => Ok(watch.clone()),
         None => anyfn::bail!(
             "TypeError",
-            "expected a module that ffi.ModuleWatch has made, but got one of kind `{}`",
+            "expected a module that ffi.ModuleWatch returned, but got one of kind `{}`",
             own.kind().to_string_lossy()
         ),
     }

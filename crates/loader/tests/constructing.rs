@@ -77,7 +77,7 @@ fn a_type_of_an_older_build_is_the_same_or_refused() {
             fails(
                 load(&path).map(drop),
                 "RuntimeError",
-                "it cannot register what it has: the type test.Constructing is registered already, with another",
+                "its registrations failed: the type test.Constructing is already registered, with another",
             );
         }
         // No function of the library remains registered.

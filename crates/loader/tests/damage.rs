@@ -166,23 +166,27 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
         |_, l| word(l.header(LOAD, 0) + 40, 1),
         "more bytes in the file than in memory",
     ),
-    ("segment that cannot be read", |_, l| half(l.header(LOAD, 0) + 4, 0), "cannot be read once it is loaded"),
-    ("huge memory", |_, l| word(l.header(LOAD, 3) + 40, 1 << 50), "asks for more memory than any machine has"),
-    ("memory overflows", |_, l| word(l.header(LOAD, 3) + 40, u64::MAX), "has a size that overflows"),
     (
-        "alignment no power of two",
-        |_, l| word(l.header(LOAD, 0) + 48, 0x1001),
-        "does not keep to its own alignment",
+        "segment that cannot be read",
+        |_, l| half(l.header(LOAD, 0) + 4, 0),
+        "is not readable, or has unknown flags",
     ),
+    (
+        "huge memory",
+        |_, l| word(l.header(LOAD, 3) + 40, 1 << 50),
+        "requires more memory than the address space has",
+    ),
+    ("memory overflows", |_, l| word(l.header(LOAD, 3) + 40, u64::MAX), "has a size that overflows"),
+    ("alignment no power of two", |_, l| word(l.header(LOAD, 0) + 48, 0x1001), "violates its own alignment"),
     (
         "address not aligned",
         |b, l| {
             let at = l.header(LOAD, 1) + 16;
             word(at, u64_at(b, at) + 8)
         },
-        "does not keep to its own alignment",
+        "violates its own alignment",
     ),
-    ("overlapping segments", |_, l| word(l.header(LOAD, 1) + 16, 0), "overlaps the one before it"),
+    ("overlapping segments", |_, l| word(l.header(LOAD, 1) + 16, 0), "overlaps the previous one in memory"),
     ("nothing to load", |_, l| (0..4).flat_map(|i| half(l.header(LOAD, i), 0)).collect(), "no PT_LOAD"),
     ("no dynamic section", |_, l| half(l.header(DYNAMIC, 0), 0), "it has no dynamic section"),
     ("two dynamic sections", |_, l| half(l.header(TLS, 0), DYNAMIC), "a second dynamic section"),
@@ -190,7 +194,7 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
     (
         "dynamic section outside",
         |_, l| word(l.header(DYNAMIC, 0) + 16, FAR),
-        "its dynamic section is not in what is loaded",
+        "its dynamic section is outside of the loaded segments",
     ),
     ("thread-local storage", |_, l| word(l.header(TLS, 0) + 40, 0), "thread-local storage"),
     // The dynamic section.
@@ -202,32 +206,36 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
             let at = l.entry(tag::STRSZ);
             word(at, u64_at(b, at) - 1)
         },
-        "its names have no end",
+        "its dynamic string table does not end with a NUL byte",
     ),
     ("huge names", |_, l| word(l.entry(tag::STRSZ), u64::MAX), "its names lie outside"),
-    ("needed library", |_, l| word(l.entry(tag::NEEDED), FAR), "a needed library has no name"),
+    (
+        "needed library",
+        |_, l| word(l.entry(tag::NEEDED), FAR),
+        "the name of a needed library is not in the dynamic string table",
+    ),
     ("symbols outside", |_, l| word(l.entry(tag::SYMTAB), FAR), "its symbols lie outside"),
-    ("size of symbols", |_, l| word(l.entry(tag::SYMENT), 16), "its symbols have 16 bytes, not 24"),
+    ("size of symbols", |_, l| word(l.entry(tag::SYMENT), 16), "expected 24 as the size of a symbol, got 16"),
     (
         "no symbols",
         |_, l| word(l.entry(tag::SYMTAB) - 8, 0x6fff_0000),
-        "of the dynamic entries 6 and 11 one is missing",
+        "it has only one of the dynamic entries 6 and 11",
     ),
-    ("no names", |_, l| word(l.entry(tag::STRTAB) - 8, 0x6fff_0000), "it has no names"),
+    ("no names", |_, l| word(l.entry(tag::STRTAB) - 8, 0x6fff_0000), "it has no dynamic string table"),
     (
         "no index",
         |_, l| {
             [word(l.entry(tag::HASH) - 8, 0x6fff_0000), word(l.entry(tag::GNU_HASH) - 8, 0x6fff_0001)].concat()
         },
-        "its symbols have no index",
+        "it has no symbol hash table",
     ),
-    ("index outside", |_, l| word(l.entry(tag::GNU_HASH), FAR), "its index of symbols lie outside"),
-    ("empty index", |b, l| half(l.target(b, tag::HASH), 0), "its index of symbols is empty"),
-    ("huge index", |b, l| half(l.target(b, tag::HASH), u32::MAX), "its index of symbols lie outside"),
+    ("index outside", |_, l| word(l.entry(tag::GNU_HASH), FAR), "its symbol hash tables lie outside"),
+    ("empty index", |b, l| half(l.target(b, tag::HASH), 0), "its symbol hash table is empty"),
+    ("huge index", |b, l| half(l.target(b, tag::HASH), u32::MAX), "its symbol hash tables lie outside"),
     (
         "index of symbols that are not there",
         |b, l| half(l.target(b, tag::HASH) + 8, 0x7fff_ffff),
-        "names symbols that are not there",
+        "refers to symbols that do not exist",
     ),
     (
         "index that goes in circles",
@@ -237,21 +245,25 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
             let start = u32_at(b, at + 8) as usize;
             half(at + 8 + 4 * (n + start), start as u32)
         },
-        "goes in circles",
+        "contains a cycle",
     ),
-    ("index sizes", |b, l| half(l.target(b, tag::GNU_HASH) + 8, 3), "impossible sizes"),
+    ("index sizes", |b, l| half(l.target(b, tag::GNU_HASH) + 8, 3), "invalid sizes"),
     ("indices that do not agree", |b, l| half(l.target(b, tag::HASH) + 4, 2), "symbol"),
-    ("start function", |_, l| word(l.entry(tag::INIT), 0x10), "its start function is not in its code"),
-    ("start functions outside", |_, l| word(l.entry(tag::INIT_ARRAY), FAR), "lists of start and end functions"),
+    ("start function", |_, l| word(l.entry(tag::INIT), 0x10), "its initialization function is not in its code"),
+    (
+        "start functions outside",
+        |_, l| word(l.entry(tag::INIT_ARRAY), FAR),
+        "lists of initialization and termination functions",
+    ),
     (
         "one start function too many",
         |_, l| word(l.entry(tag::INIT_ARRAYSZ), 40),
-        "a start or end function is not in its code",
+        "an initialization or termination function is not in its code",
     ),
     (
         "unwind table outside",
         |_, l| word(l.header(0x6474_e550, 0) + 16, FAR),
-        "its table for unwinding is not in what is loaded",
+        "its unwind table is outside of the loaded segments",
     ),
     (
         "an entry twice",
@@ -266,7 +278,7 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
                 vec![0x11],
             )]
         },
-        "for a function, which it is not",
+        "as a function, which it is not",
     ),
     (
         "code without bytes",
@@ -282,41 +294,49 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
             let at = l.header(LOAD, 1) + 8;
             word(at, u64_at(b, at) - 0x1000)
         },
-        "uses bytes of the file that the one before it uses",
+        "overlaps the previous one in the file",
     ),
-    ("half a start function", |_, l| word(l.entry(tag::INIT_ARRAYSZ), 12), "lists of start and end functions"),
+    (
+        "half a start function",
+        |_, l| word(l.entry(tag::INIT_ARRAYSZ), 12),
+        "lists of initialization and termination functions",
+    ),
     ("relocations outside", |_, l| word(l.entry(tag::RELA), FAR), "its relocations lie outside"),
-    ("half a relocation", |_, l| word(l.entry(tag::RELASZ), 25), "end in the middle of one"),
-    ("size of relocations", |_, l| word(l.entry(tag::RELAENT), 8), "its relocations have 8 bytes, not 24"),
-    ("relocations without size", |_, l| word(l.entry(tag::RELASZ) - 8, 0x6fff_0000), "one is missing"),
+    ("half a relocation", |_, l| word(l.entry(tag::RELASZ), 25), "its last relocation is incomplete"),
+    (
+        "size of relocations",
+        |_, l| word(l.entry(tag::RELAENT), 8),
+        "expected 24 as the size of a relocation, got 8",
+    ),
+    (
+        "relocations without size",
+        |_, l| word(l.entry(tag::RELASZ) - 8, 0x6fff_0000),
+        "it has only one of the dynamic entries",
+    ),
     (
         "relative relocations",
         |_, l| word(l.entry(tag::RELACOUNT), 1 << 40),
-        "fewer relative relocations than it says",
+        "fewer relative relocations than it declares",
     ),
     (
         "version of a library that is not needed",
         |_, l| word(l.entry(tag::NEEDED) - 8, 0x6fff_0000),
-        "which it does not need",
+        "which is not one of its needed libraries",
     ),
     (
         "table of function addresses",
         |_, l| word(l.entry(tag::PLTGOT), 0x10),
-        "table of function addresses is not in its data",
+        "table of function addresses (DT_PLTGOT) is not in its data",
     ),
     ("huge relocations", |_, l| word(l.entry(tag::RELASZ), 24 << 40), "its relocations lie outside"),
-    (
-        "PLT relocation of nothing",
-        |b, l| half(l.target(b, tag::JMPREL) + 8, 0),
-        "gives no function its address",
-    ),
+    ("PLT relocation of nothing", |b, l| half(l.target(b, tag::JMPREL) + 8, 0), "is not allowed for the PLT"),
     (
         "symbols without versions",
         |_, l| word(l.entry(tag::VERSYM) - 8, 0x6fff_0000),
         "its symbols have no versions",
     ),
     ("PLT relocations outside", |_, l| word(l.entry(tag::JMPREL), FAR), "its relocations lie outside"),
-    ("half a PLT relocation", |_, l| word(l.entry(tag::PLTRELSZ), 1), "end in the middle of one"),
+    ("half a PLT relocation", |_, l| word(l.entry(tag::PLTRELSZ), 1), "its last relocation is incomplete"),
     ("kind of PLT relocations", |_, l| word(l.entry(tag::PLTREL), 17), "kind of PLT relocations"),
     (
         "relocation place",
@@ -328,17 +348,21 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
         |b, l| word(l.target(b, tag::RELA), 0),
         "relocation 0 writes outside of the library's data",
     ),
-    ("relocation type", |b, l| half(l.target(b, tag::RELA) + 8, 250), "relocation 0 is of type 250"),
-    ("relocation of a program", |b, l| half(l.target(b, tag::RELA) + 8, 5), "relocation 0 copies a symbol"),
+    ("relocation type", |b, l| half(l.target(b, tag::RELA) + 8, 250), "relocation 0 has type 250"),
+    (
+        "relocation of a program",
+        |b, l| half(l.target(b, tag::RELA) + 8, 5),
+        "relocation 0 is a copy relocation",
+    ),
     (
         "relocation symbol",
         |b, l| half(l.target(b, tag::RELA) + 12, 0x00ff_ffff),
-        "relocation 0 names symbol 16777215 of",
+        "relocation 0 refers to symbol 16777215, but",
     ),
     (
         "start function is no code",
         |b, l| word(l.target(b, tag::RELA) + 16, 0),
-        "relocation 0 makes a start or end function of what is no code",
+        "relocation 0 sets an initialization or termination function that is not in its code",
     ),
     (
         "relocation asks no code",
@@ -348,31 +372,27 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
                 .chain(word(l.target(b, tag::RELA) + 16, FAR))
                 .collect()
         },
-        "relocation 0 asks a function that is not in its code",
+        "relocation 0 calls a resolver function that is not in its code",
     ),
     ("symbol name", |b, l| half(l.target(b, tag::SYMTAB) + 24, u32::MAX), "symbol 1 has no name"),
     (
         "symbol kind",
         |b, l| vec![(l.target(b, tag::SYMTAB) + 28, vec![0x5f])],
-        "symbol 1 is of a kind that there is not",
+        "symbol 1 has an invalid type or binding",
     ),
-    (
-        "symbol version",
-        |b, l| short(l.target(b, tag::VERSYM) + 2, 0x7ffe),
-        "symbol 1 has a version that is not described",
-    ),
+    ("symbol version", |b, l| short(l.target(b, tag::VERSYM) + 2, 0x7ffe), "symbol 1 has an undefined version"),
     ("versions outside", |_, l| word(l.entry(tag::VERNEED), FAR), "its versions lie outside"),
-    ("version name", |b, l| half(l.target(b, tag::VERNEED) + 4, u32::MAX), "its table of versions is broken"),
-    ("symbol outside", |b, l| word(defined(b, l) + 8, FAR), "(__tvm_ffi_f) is outside of what is loaded"),
+    ("version name", |b, l| half(l.target(b, tag::VERNEED) + 4, u32::MAX), "its table of versions is invalid"),
+    ("symbol outside", |b, l| word(defined(b, l) + 8, FAR), "(__tvm_ffi_f) is outside of the loaded segments"),
     (
         "symbol too large",
         |b, l| word(defined(b, l) + 16, u64::MAX),
-        "(__tvm_ffi_f) is outside of what is loaded",
+        "(__tvm_ffi_f) is outside of the loaded segments",
     ),
     (
         "symbol chosen by data",
         |b, l| vec![(defined(b, l) + 4, vec![0x1a]), (defined(b, l) + 8, 0u64.to_le_bytes().to_vec())],
-        "is chosen by a function that is not in its code",
+        "has a resolver function that is not in its code",
     ),
     (
         "symbol in thread-local storage",
@@ -444,7 +464,7 @@ fn a_library_that_is_cut_off_anywhere_is_refused() {
             } else if end < 4 {
                 "format"
             } else {
-                "cut off"
+                "truncated"
             },
         );
         fs::remove_file(&path).unwrap();
@@ -564,5 +584,5 @@ fn one_long_name_for_all_symbols_is_refused() {
     }
     let damaged = scratch("long_name_for_all.so");
     fs::write(&damaged, content).unwrap();
-    fails(load(&damaged), "RuntimeError", "its names of symbols are too long");
+    fails(load(&damaged), "RuntimeError", "its symbol names are too long");
 }

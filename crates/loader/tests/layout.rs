@@ -23,7 +23,8 @@ fn a_plugin_with_a_type_of_another_layout_is_refused() {
     assert_eq!(unsafe { TVMFFITypeRegisterAttr(index, &name, content.as_view().as_raw()) }, 0);
     let path = testing_plugin();
     for _ in 0..2 {
-        let refused = "type `testing.Point` cannot be registered: its key is that of another type, or the type has other fields";
+        let refused =
+            "type `testing.Point` cannot be registered: its key belongs to another type, or its fields differ";
         fails(load(&path), "TypeError", refused);
         fails(load(&path), "TypeError", path.to_str().unwrap());
         assert!(TypeInfo::from_key(key).unwrap().fields().next().is_none());

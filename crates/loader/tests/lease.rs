@@ -217,10 +217,10 @@ fn what_cannot_be_counted_is_pinned() {
     pinned("nodelete", f, &["-Wl,-z,nodelete"], "-z nodelete");
     let unique = "asm(\".globl one\\n.type one, @gnu_unique_object\\n.data\\none: .long 1\\n.size one, 4\\n.text\\n\"); \
                   int __tvm_ffi_f(void) { return 0; }";
-    pinned("unique", unique, &[], "one for the whole process, such as one");
+    pinned("unique", unique, &[], "unique in the whole process, such as one");
     let types =
         "int TVMFFITypeGetOrAllocIndex(void); int __tvm_ffi_f(void) { return TVMFFITypeGetOrAllocIndex(); }";
-    pinned("types", types, &[], "object types of its own");
+    pinned("types", types, &[], "it has its own object types");
     let fields =
         "int TVMFFITypeRegisterField(void); int __tvm_ffi_f(void) { return TVMFFITypeRegisterField(); }";
     pinned("fields", fields, &[], "registers fields of types");

@@ -36,7 +36,7 @@ fn the_ledger() {
         }"#;
     let Some(path) = compile("ledger", source, &[]) else { return };
     fails(call("ffi.LiveHandles", ()), "RuntimeError", "set ANYFN_LEDGER=1, or call ffi.LedgerStart");
-    fails(call("ffi.LiveHandlesText", ()), "RuntimeError", "nobody has written down");
+    fails(call("ffi.LiveHandlesText", ()), "RuntimeError", "the ledger is not running");
     assert!(!call("ffi.LedgerIsOn", ()).unwrap().get::<bool>().unwrap());
     // Loaded before the ledger starts; the objects that it creates later are recorded.
     let plugin = load(&testing_plugin()).unwrap();
@@ -76,6 +76,6 @@ fn the_ledger() {
     fails(
         call("ffi.LiveHandles", (Module::system_lib("no_such_prefix_").unwrap(),)),
         "RuntimeError",
-        "the module is of no library file",
+        "the module was not loaded from a library file",
     );
 }

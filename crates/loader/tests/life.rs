@@ -113,7 +113,7 @@ fn a_library_that_was_built_again_is_a_new_one() {
     let path = support::scratch("rebuilt.so");
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    fails(load(&path).map(drop), "RuntimeError", "the file has changed in place since it was loaded");
+    fails(load(&path).map(drop), "RuntimeError", "the file has been modified in place since it was loaded");
 }
 
 const CONTEXT: &str = r#"
@@ -286,7 +286,7 @@ fn import_trees_are_built() {
     fails(
         load(&with_blob("long", &long).unwrap()).map(drop),
         "RuntimeError",
-        "import tree is damaged: it claims",
+        "import tree is damaged: it declares",
     );
     let bad = blob(&[0, 5], &[], &[("_lib", None)]);
     fails(load(&with_blob("bad", &bad).unwrap()).map(drop), "RuntimeError", "import tree is damaged: module 0");

@@ -138,7 +138,7 @@ fn files_that_are_no_libraries_are_refused() {
     refused(&file("empty.so", b""), "the file is empty");
     refused(&file("text.so", b"int main() {}\n"), "a text file (it begins with \"int main() {}\\n\")");
     refused(&file("other.so", b"MZ\x90\0\x03\0\0\0"), "a file of another format");
-    refused(&file("short.so", b"\x7fELF\x02\x01"), "cut off");
+    refused(&file("short.so", b"\x7fELF\x02\x01"), "truncated");
     refused(&scratch("absent.so"), "there is no such file");
     fails(Module::load("absent.so").map(drop), "RuntimeError", "there is no such file in /");
     let dir = scratch("dir.so");
@@ -146,9 +146,9 @@ fn files_that_are_no_libraries_are_refused() {
     refused(&dir, "it is a directory");
     let pipe = scratch("pipe.so");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    refused(&pipe, "it is no regular file");
+    refused(&pipe, "it is not a regular file");
     fails(Module::load("code.py").map(drop), "RuntimeError", "Loader for `.py` files is not registered");
-    fails(Module::load("library").map(drop), "RuntimeError", "it has no extension");
+    fails(Module::load("library").map(drop), "RuntimeError", "its file name has no extension");
     // Version numbers are not extensions.
     fails(Module::load("absent.so.1.2").map(drop), "RuntimeError", "there is no such file");
     fails(Module::load("absent.1").map(drop), "RuntimeError", "Loader for `.1` files is not registered");
@@ -164,7 +164,7 @@ fn truncated_and_foreign_libraries_are_refused() {
     for len in [8, 63, 64, 100, 500, 4096, whole.len() / 2, whole.len() - 64, whole.len() - 1] {
         let path = scratch(&format!("cut-{len}.so"));
         fs::write(&path, &whole[..len]).unwrap();
-        refused(&path, "the file is cut off");
+        refused(&path, "the file is truncated");
     }
     let patched = |name: &str, at: usize, bytes: &[u8]| {
         let mut content = whole.clone();
@@ -203,7 +203,7 @@ fn libraries_for_another_runtime_are_refused() {
     let Some(newer_abi) = compile("newer_abi", &note("0, 99, 0, 0, 1, 0"), &[]) else { return };
     refused(&newer_abi, "it was built for version 0.99.0 of the ABI, this runtime has 0.1.");
     let newer_core = compile("newer_core", &note("0, 1, 0, 9, 0, 0"), &[]).unwrap();
-    refused(&newer_core, "it needs version 9.0.0 of the anyfn runtime");
+    refused(&newer_core, "it requires version 9.0.0 of the anyfn runtime");
     load(&compile("same", &note("0, 1, 0, 0, 1, 0"), &[]).unwrap()).unwrap();
 
     let source = "int TVMFFINoSuchThing(void); int __tvm_ffi_f(void) { return TVMFFINoSuchThing(); }";
@@ -213,9 +213,12 @@ fn libraries_for_another_runtime_are_refused() {
     let function = "int nobody_has_that(void); int __tvm_ffi_f(void) { return nobody_has_that(); }";
     refused(
         &compile("undefined_function", function, &[]).unwrap(),
-        "nothing in the process has nobody_has_that",
+        "no library in the process defines nobody_has_that",
     );
-    refused(&compile("undefined_data", source, &[]).unwrap(), "nothing in the process has nobody_has_this");
+    refused(
+        &compile("undefined_data", source, &[]).unwrap(),
+        "no library in the process defines nobody_has_this",
+    );
 }
 
 #[test]
@@ -239,7 +242,7 @@ fn what_the_loader_writes_to_must_be_a_variable() {
         if is_right {
             load(&path).unwrap();
         } else {
-            refused(&path, "is not a variable that can be written");
+            refused(&path, "is not a writable variable");
         }
     }
 }

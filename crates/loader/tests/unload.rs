@@ -62,7 +62,7 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     let Some(path) = library("constructor", source, &[]) else { return };
     let module = load(&path).unwrap();
     let reason = pinned(&module).unwrap();
-    assert!(reason.contains("its constructors have made functions"), "{reason}");
+    assert!(reason.contains("its constructors have created functions"), "{reason}");
     drop(module);
     assert!(reap().is_empty());
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);

@@ -238,7 +238,7 @@ fn a_file_that_is_overwritten_is_refused_before_it_is_read() {
     std::io::Write::write_all(&mut file, &[0; 100_000]).unwrap();
     drop(file);
     assert!(!module.is_current().unwrap());
-    fails(load(&path), "RuntimeError", "the file has changed in place since it was loaded");
+    fails(load(&path), "RuntimeError", "the file has been modified in place since it was loaded");
     assert_eq!(number(&module.get_function("version").unwrap()), 1);
     build("overwritten", 2, "").unwrap();
     assert_eq!(number(&load(&path).unwrap().get_function("version").unwrap()), 2);

@@ -35,7 +35,10 @@ impl Arguments {
     /// Reads the arguments of a function, and removes the attributes of these macros from them.
     pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
         Arguments::read(&mut function.sig, |this| {
-            Err(syn::Error::new_spanned(this, "a method cannot be registered by itself; see #[methods]"))
+            Err(syn::Error::new_spanned(
+                this,
+                "a method cannot be registered as a global function; put #[methods] on its `impl` instead",
+            ))
         })
     }
 
@@ -44,7 +47,7 @@ impl Arguments {
         Arguments::read(signature, |this| match (&this.reference, &this.mutability, &this.colon_token) {
             (Some(_), None, None) => Ok(()),
             _ => {
-                let text = "objects are shared: a method takes `&self`, or `this: Ref<Self>`";
+                let text = "objects are shared: the receiver of a method must be `&self` or `this: Ref<Self>`";
                 Err(syn::Error::new_spanned(this, text))
             }
         })
@@ -81,12 +84,15 @@ impl Arguments {
         for attribute in &arg.attrs {
             if attribute.path().is_ident("default") {
                 if default.replace(attribute.parse_args::<Expr>()?).is_some() {
-                    return Err(syn::Error::new_spanned(attribute, "an argument has one default"));
+                    return Err(syn::Error::new_spanned(attribute, "an argument can have only one default"));
                 }
             } else if attribute.path().is_ident("read_only") {
                 attribute.meta.require_path_only()?;
                 if !arg.ty.to_token_stream().to_string().contains("Tensor") {
-                    return Err(syn::Error::new_spanned(&arg.ty, "#[read_only] is for tensors"));
+                    return Err(syn::Error::new_spanned(
+                        &arg.ty,
+                        "#[read_only] can only be used on tensor arguments",
+                    ));
                 }
                 self.read_only.push(name.clone());
             }
@@ -157,7 +163,8 @@ pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     }
     Err(syn::Error::new_spanned(
         value,
-        "a default is a number, a truth value, a text, None, or an array of those: callers of other languages read it",
+        "a default must be a number, a bool, a string, None, or an array of these, so that other languages \
+         can read it",
     ))
 }
 
@@ -178,7 +185,10 @@ pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream
     if is_none {
         return match optional {
             true => Ok(None),
-            false => Err(syn::Error::new_spanned(default, format!("None needs an Option<{text}>"))),
+            false => Err(syn::Error::new_spanned(
+                default,
+                format!("the default None requires the type Option<{text}>"),
+            )),
         };
     }
     Ok(Some(quote!(const _: #ty = #default;)))
@@ -263,13 +273,13 @@ mod tests {
                 parse_quote!(
                     fn f(#[default(g())] a: i64) {}
                 ),
-                "a default is a number",
+                "a default must be a number",
             ),
             (
                 parse_quote!(
                     fn f(#[default(None)] a: i64) {}
                 ),
-                "None needs an Option<i64>",
+                "the default None requires the type Option<i64>",
             ),
             (
                 parse_quote!(
@@ -280,13 +290,13 @@ mod tests {
                     ) {
                     }
                 ),
-                "one default",
+                "only one default",
             ),
             (
                 parse_quote!(
                     fn f(#[read_only] a: i64) {}
                 ),
-                "is for tensors",
+                "can only be used on tensor arguments",
             ),
             (
                 parse_quote!(

@@ -56,7 +56,7 @@ fn text(meta: &Meta) -> syn::Result<LitStr> {
 fn object_type(input: ParseStream<'_>) -> syn::Result<Type> {
     let name: Ident = input.parse()?;
     if name != "of" {
-        let text = "expected `of = Type`; the options of a method stand before the method";
+        let text = "expected `of = Type`; put the options of a method on the method";
         return Err(syn::Error::new_spanned(name, text));
     }
     input.parse::<Token![=]>()?;
@@ -69,7 +69,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     if let Some((_, path, _)) = &block.trait_ {
         return Err(syn::Error::new_spanned(
             path,
-            "#[methods] is for the type's own `impl`, not for one of a trait",
+            "#[methods] can only be used on an inherent `impl`, not on the `impl` of a trait",
         ));
     }
     if !block.generics.params.is_empty() {
@@ -83,13 +83,13 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
         if of.is_some()
             && let Some(receiver) = function.sig.receiver()
         {
-            let text = "with `of = Type`, the object that a method belongs to is `this: Ref<Type>`";
+            let text = "with `of = Type`, the receiver of a method must be `this: Ref<Type>`";
             return Err(syn::Error::new_spanned(receiver, text));
         }
         let options = Options::take(&mut function.attrs)?;
         inits += usize::from(options.init);
         if inits > 1 {
-            return Err(syn::Error::new_spanned(&function.sig.ident, "a type has one #[init]"));
+            return Err(syn::Error::new_spanned(&function.sig.ident, "a type can have only one #[init]"));
         }
         told.push(definition(function, &options)?);
     }
@@ -116,7 +116,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
     let generic = signature.generics.type_params().next().map(ToTokens::to_token_stream);
     if let Some(what) = generic.or_else(|| signature.asyncness.map(ToTokens::into_token_stream)) {
         let text =
-            "other languages call it, so it is neither generic nor async; helpers go into another `impl`";
+            "a method that other languages call cannot be generic or async; put helpers into another `impl`";
         return Err(syn::Error::new_spanned(what, text));
     }
     let mut arguments = Arguments::of_method(signature)?;
@@ -124,7 +124,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
         Some(FnArg::Receiver(_)) => false,
         Some(FnArg::Typed(first)) if is_this(&first.pat) => {
             if !is_receiver(&first.ty) {
-                let text = "the object that a method belongs to is `&self`, or `this: Ref<Self>`";
+                let text = "the receiver of a method must be `&self` or `this: Ref<Self>`";
                 return Err(syn::Error::new_spanned(&first.ty, text));
             }
             arguments.first_is_self();
@@ -133,7 +133,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
         _ => true,
     };
     if options.init && !is_static {
-        let text = "#[init] is a function that makes the object, so it takes none";
+        let text = "an #[init] function creates the object, so it cannot have a receiver";
         return Err(syn::Error::new_spanned(&signature.inputs, text));
     }
     let ident = &signature.ident;
@@ -263,7 +263,7 @@ mod tests {
             (quote!(for = Node), quote!(impl Tools {}), "expected"),
             (quote!(blocking), quote!(impl Tools {}), "expected `of = Type`"),
             (quote!(of = Node, blocking), quote!(impl Tools {}), "unexpected token"),
-            (quote!(of = Node), quote!(impl Tools { fn f(&self) {} }), "is `this: Ref<Type>`"),
+            (quote!(of = Node), quote!(impl Tools { fn f(&self) {} }), "must be `this: Ref<Type>`"),
         ] {
             let error = expand(args.clone(), item).unwrap_err().to_string();
             assert!(error.contains(text), "{args}: {error}");
@@ -275,13 +275,13 @@ mod tests {
         let cases = [
             (quote!(impl Node { fn f(&mut self) {} }), "objects are shared"),
             (quote!(impl Node { fn f(self) {} }), "objects are shared"),
-            (quote!(impl Node { fn f(this: i64) {} }), "is `&self`"),
-            (quote!(impl Node { fn f<T>(t: T) {} }), "neither generic nor async"),
-            (quote!(impl Node { async fn f() {} }), "neither generic nor async"),
-            (quote!(impl Node { #[init] fn f(&self) {} }), "makes the object"),
-            (quote!(impl Node { #[init] fn f() {} #[init] fn g() {} }), "one #[init]"),
+            (quote!(impl Node { fn f(this: i64) {} }), "must be `&self`"),
+            (quote!(impl Node { fn f<T>(t: T) {} }), "cannot be generic or async"),
+            (quote!(impl Node { async fn f() {} }), "cannot be generic or async"),
+            (quote!(impl Node { #[init] fn f(&self) {} }), "creates the object"),
+            (quote!(impl Node { #[init] fn f() {} #[init] fn g() {} }), "only one #[init]"),
             (quote!(impl Node { #[name = 1] fn f() {} }), "the name of the method"),
-            (quote!(impl Clone for Node {}), "not for one of a trait"),
+            (quote!(impl Clone for Node {}), "not on the `impl` of a trait"),
             (
                 quote!(
                     impl<T> Node<T> {}

@@ -48,7 +48,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     let (wrapper, mut body) = match is_unsafe {
         true => (wrapper(&function)?, quote!(::anyfn::Unsafe(call))),
         false if function.sig.unsafety.is_some() => {
-            let text = "an `unsafe fn` is registered as such: #[register(\"name\", unsafe)]";
+            let text = "an `unsafe fn` must be registered with #[register(\"name\", unsafe)]";
             return Err(syn::Error::new_spanned(&function.sig, text));
         }
         false => (TokenStream::new(), quote!(#ident)),
@@ -78,8 +78,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {
-        let text =
-            "what is registered as `unsafe` is an `unsafe fn`, whose documentation says what callers promise";
+        let text = "#[register(\"name\", unsafe)] requires an `unsafe fn`, whose documentation states what \
+                    callers must guarantee";
         return Err(syn::Error::new_spanned(&function.sig, text));
     }
     let ident = core::mem::replace(&mut signature.ident, Ident::new("call", Span::call_site()));

@@ -75,6 +75,6 @@ pub(crate) fn expected(value: Any) -> Result<Any> {
     }
     match value.into_object().map(Error::try_from_object) {
         Some(Ok(error)) => Err(error),
-        _ => Err(Error::new("InternalError", "a native function has failed without an error")),
+        _ => Err(Error::new("InternalError", "a native function failed without raising an error")),
     }
 }

@@ -108,7 +108,7 @@ fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
         Some(made) if made.type_index() == object.type_index() => Ok(made),
         _ => anyfn::bail!(
             "TypeError",
-            "`__ffi_shallow_copy__` of `{}` has made an object of another type",
+            "`__ffi_shallow_copy__` of `{}` returned an object of another type",
             object.type_key()
         ),
     }
@@ -127,7 +127,8 @@ fn no_copy(object: &ObjectRef) -> Error {
 fn not_new(made: &ObjectRef, field: Field) -> Error {
     let (key, name) = (made.type_key(), field.name());
     let message = format!(
-        "`__ffi_shallow_copy__` of `{key}` has given an object that others hold: its field `{name}` cannot be set to a copy"
+        "`__ffi_shallow_copy__` of `{key}` returned an object that has other references: its field `{name}` \
+         cannot be set to a copy"
     );
     Error::new("TypeError", &message)
 }

@@ -261,5 +261,5 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
 /// Setter that always fails, for fields that only the code of their type may set. That code relies on the
 /// type of the object in the field.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
-    trampoline(|| bail!("TypeError", "cannot set the field: only its own type makes objects that have it"))
+    trampoline(|| bail!("TypeError", "cannot set the field: only the code of its type sets it"))
 }

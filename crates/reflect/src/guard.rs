@@ -82,8 +82,8 @@ impl Drop for Nested {
 fn too_deep() -> Error {
     Error::new(
         "RecursionError",
-        "functions of types (such as `__ffi_repr__` or `__s_equal__`) and callbacks that go on with a visit themselves are \
-         nested too deep: each one calls the next. Without them there is no limit",
+        "hooks of types (such as `__ffi_repr__` or `__s_equal__`) and callbacks that continue a visit \
+         themselves are nested too deeply: each one calls the next. Without them, the depth is unlimited",
     )
 }
 
@@ -127,8 +127,8 @@ pub(crate) fn lend<S: Default + Send + 'static>(
         let Some(mut state) = shared.take() else {
             anyfn::bail!(
                 "RuntimeError",
-                "the callback of a type's own function works during the call of that function only, and in one thread \
-                 at a time"
+                "the callback that a hook received can only be called during the call of the hook, and by one \
+                 thread at a time"
             );
         };
         let result = callback(&mut state, args);
@@ -138,7 +138,7 @@ pub(crate) fn lend<S: Default + Send + 'static>(
     let result = hook(&function);
     match loan.take() {
         Some(back) => *state = *back,
-        None => anyfn::bail!("RuntimeError", "another thread still uses the callback of a type's own function"),
+        None => anyfn::bail!("RuntimeError", "another thread still uses the callback that a hook received"),
     }
     result
 }

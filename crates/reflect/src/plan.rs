@@ -70,7 +70,7 @@ impl Plans {
     #[cold]
     fn make(&mut self, index: i32) -> Result<u32> {
         let info = TypeInfo::from_index(index)
-            .ok_or_else(|| Error::new("RuntimeError", "an object is of no type that is known"))?;
+            .ok_or_else(|| Error::new("RuntimeError", "the type of an object is not registered"))?;
         let fields = info.fields().filter(|field| !field.has(self.skip)).collect();
         let at = self.list.len() as u32;
         let is_enum = info.lineage().any(|ancestor| ancestor.key() == "ffi.Enum");

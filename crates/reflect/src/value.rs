@@ -99,7 +99,7 @@ pub(crate) fn open(object: ObjectRef) -> Result<Node> {
 
 #[cold]
 fn not_a(what: &str) -> Error {
-    Error::new("InternalError", &alloc::format!("an object of the type {what} is none"))
+    Error::new("InternalError", &alloc::format!("an object with the type index of {what} is not a {what}"))
 }
 
 /// Converts an object of type `ffi.Array` to an [`Array`].

@@ -32,7 +32,7 @@ fn refused<T: Object>(make: fn() -> T) {
         panic!("{object:?} was made; visiting with it gave {visited:?}");
     }
     let text = made.unwrap_err().downcast::<String>().expect("a panic with a text");
-    let expected = format!("type `{}` cannot be registered: its key is that of another type", T::TYPE_KEY);
+    let expected = format!("type `{}` cannot be registered: its key belongs to another type", T::TYPE_KEY);
     assert!(text.starts_with(&expected), "{text}");
 }
 

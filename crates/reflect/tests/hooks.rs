@@ -44,7 +44,7 @@ fn a_copy_that_others_hold_is_not_changed() {
     let refused = |value: &Any| {
         let error = deep_copy(value).unwrap_err();
         assert_eq!(error.kind(), "TypeError");
-        let text = "that others hold: its field `items` cannot be set";
+        let text = "that has other references: its field `items` cannot be set";
         assert!(error.message().contains(text), "{}", error.message());
     };
     refused(&value);
@@ -106,15 +106,15 @@ fn an_object_that_others_hold_is_not_made() {
     give(Some(Ref::new(Made { items: List::new() }).into_object()));
     assert_eq!(
         made().unwrap_err(),
-        "the function that makes objects of `test.hooks.Made` gave one that others hold"
+        "the creator of `test.hooks.Made` returned an object that has other references"
     );
     // An object of another type that is still being constructed has no type yet, and has room for that type's fields only.
     let partial = TypeInfo::from_index(Small::type_index()).unwrap().make().unwrap();
     assert_eq!(partial.type_key(), "ffi.Object");
     give(Some(partial));
-    assert_eq!(made().unwrap_err(), "the function that makes objects of `test.hooks.Made` gave none");
+    assert_eq!(made().unwrap_err(), "the creator of `test.hooks.Made` returned no object of this type");
     give(Some(Ref::new(Small { number: 1 }).into_object()));
-    assert_eq!(made().unwrap_err(), "the function that makes objects of `test.hooks.Made` gave none");
+    assert_eq!(made().unwrap_err(), "the creator of `test.hooks.Made` returned no object of this type");
     give(None);
 }
 

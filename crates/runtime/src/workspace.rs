@@ -109,7 +109,7 @@ pub(crate) fn allocate(device: Device, bytes: u64) -> Result<*mut c_void> {
         Some(Ok(data)) => Ok(data),
         Some(Err(error)) => bail!(
             error.kind(),
-            "TVMBackendAllocWorkspace: {bytes} bytes of workspace cannot be allocated: {}",
+            "TVMBackendAllocWorkspace: cannot allocate {bytes} bytes of workspace: {}",
             error.message()
         ),
         None => bail!("RuntimeError", "TVMBackendAllocWorkspace: the thread is ending and has no workspace"),
@@ -128,7 +128,8 @@ pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
         }
         None => bail!(
             "ValueError",
-            "TVMBackendFreeWorkspace: {data:p} is no workspace on {device} that this thread has allocated and not freed"
+            "TVMBackendFreeWorkspace: {data:p} is not a workspace on {device} that this thread has allocated \
+             and not freed"
         ),
     }
 }

@@ -183,10 +183,10 @@ fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &m
         code::OWN => Err(own_conflict(wanted, tickets.first().copied().unwrap_or(0))),
         code::DEADLOCK => crate::bail!(
             "RuntimeError",
-            "cannot access the elements of a tensor: the thread that uses them waits for elements that this thread uses; take \
-             them at once"
+            "cannot access the elements of a tensor: the thread that uses them waits for elements that this \
+             thread uses; request all elements in one access"
         ),
-        _ => crate::bail!("MemoryError", "out of memory for an access to the elements of a tensor"),
+        _ => crate::bail!("MemoryError", "cannot access the elements of a tensor: out of memory"),
     }
 }
 
@@ -206,7 +206,7 @@ fn own_conflict(wanted: &[Wanted], report: u64) -> Error {
 pub(super) fn protect(range: Wanted) -> Result<u64> {
     // SAFETY: the range is readable.
     match unsafe { (shared().protect)(&range) } {
-        0 => crate::bail!("MemoryError", "out of memory for an entry of read-only memory"),
+        0 => crate::bail!("MemoryError", "cannot mark memory as read-only: out of memory"),
         ticket => Ok(ticket),
     }
 }

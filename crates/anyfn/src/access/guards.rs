@@ -136,7 +136,7 @@ impl<T> Elements<T> {
     fn of((data, len): (*mut T, usize)) -> Result<Elements<T>> {
         match NonNull::new(data) {
             Some(data) => Ok(Elements { data, len }),
-            None => bail!("ValueError", "expected a tensor with data but got none"),
+            None => bail!("ValueError", "expected a tensor with data but its data pointer is NULL"),
         }
     }
 
@@ -227,7 +227,10 @@ impl<'a> TensorView<'a> {
     ) -> Result<(TensorRead<'a, T>, TensorWrite<'b, U>)> {
         let (from, into) = (Elements::of(self.checked::<T>()?)?, to.writable::<U>()?);
         if from.region().overlaps(&into.region()) {
-            bail!("ValueError", "expected two tensors that share no memory, got {self:?} and {to:?} which do");
+            bail!(
+                "ValueError",
+                "expected two tensors that share no memory, got {self:?} and {to:?}, which overlap"
+            );
         }
         let regions = [(from.region(), Mode::Read), (into.region(), Mode::Write)];
         let [read, write] = Access::begin(regions)?;
@@ -274,7 +277,7 @@ impl<'a> TensorView<'a> {
 
     fn check_writable(&self) -> Result<()> {
         if self.is_read_only() {
-            bail!("ValueError", "expected a tensor that may be written, got {self:?} in read-only memory");
+            bail!("ValueError", "expected a writable tensor, got {self:?} in read-only memory");
         }
         Ok(())
     }

@@ -510,7 +510,9 @@ impl<'a, T: FromArg> ArrayIter<'a, T> {
     #[inline]
     fn read(item: &'a Any) -> T::Arg<'a> {
         let view: &'a AnyView<'_> = item.view_ref();
-        T::from_arg(view).unwrap_or_else(|mismatch| panic!("an element of an Array has changed: {mismatch}"))
+        T::from_arg(view).unwrap_or_else(|mismatch| {
+            panic!("an element of an Array no longer has its checked type: {mismatch}")
+        })
     }
 }
 

@@ -357,7 +357,7 @@ impl<K, V> Dict<K, V> {
         let mapping = self.lock();
         pairs
             .try_reserve_exact(mapping.len())
-            .map_err(|_| crate::Error::new("MemoryError", "no memory for a copy of the Dict"))?;
+            .map_err(|_| crate::Error::new("MemoryError", "cannot copy the Dict: out of memory"))?;
         pairs.extend(mapping.layout().iter().map(|(key, value)| (key.clone(), value.clone())));
         Ok(pairs)
     }

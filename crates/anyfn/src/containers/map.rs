@@ -310,7 +310,7 @@ impl<K: IntoAny, V: IntoAny, const N: usize> From<[(K, V); N]> for Map<K, V> {
 #[inline]
 fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
     T::from_arg(value.view_ref())
-        .unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
+        .unwrap_or_else(|mismatch| panic!("an element of a Map no longer has its checked type: {mismatch}"))
 }
 
 /// Position of an iteration over a [`Map`]; the default is the beginning. See [`Map::next_pair`].

@@ -47,7 +47,7 @@ pub(super) fn allocate_array(head: usize, count: usize, each: usize) -> Result<N
 #[cold]
 fn out_of_memory(size: usize) -> Error {
     if size == usize::MAX {
-        return Error::new("MemoryError", "a container of this size cannot exist");
+        return Error::new("MemoryError", "the size of the container exceeds the address space");
     }
     crate::error!("MemoryError", "cannot allocate {size} bytes for a container")
 }

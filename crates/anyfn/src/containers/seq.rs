@@ -433,7 +433,7 @@ impl Drop for Taken {
 
 #[cold]
 fn too_long() -> Error {
-    Error::new("MemoryError", "a container of this size cannot exist")
+    Error::new("MemoryError", "the size of the container exceeds the address space")
 }
 
 #[cold]

@@ -624,7 +624,7 @@ pub(super) fn larger(slots: u64, fib_shift: u32) -> Result<(u64, u32)> {
         return Ok(table_size(4));
     }
     if slots >= 1 << 40 {
-        return Err(Error::new("MemoryError", "a container of this size cannot exist"));
+        return Err(Error::new("MemoryError", "the size of the container exceeds the address space"));
     }
     Ok((slots * 2, fib_shift - 1))
 }

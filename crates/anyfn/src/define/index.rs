@@ -166,8 +166,8 @@ fn register<T: Define>() -> Result<i32, String> {
 #[cold]
 fn taken(name: &str) -> String {
     format!(
-        "type `{name}` cannot be registered: its key is that of another type, or the type has other fields now than when it \
-         was registered in this process, or it was compiled again and has a field of which the layout may have changed"
+        "type `{name}` cannot be registered: its key belongs to another type, or its fields differ from those \
+         first registered in this process, or it was recompiled and the layout of a field may have changed"
     )
 }
 
@@ -185,7 +185,7 @@ pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Res
         return Err(Error::take_raised());
     }
     if !claim(index, content) {
-        crate::bail!("TypeError", "the key `{key}` is that of another type");
+        crate::bail!("TypeError", "the key `{key}` belongs to another type");
     }
     Ok(index)
 }

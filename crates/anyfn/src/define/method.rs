@@ -173,7 +173,7 @@ pub(super) fn function_of(call: TVMFFISafeCallType) -> Result<PackedFunc> {
     // SAFETY: on success the handle is an owned object.
     let object = unsafe { ObjectRef::from_owned_or_null(handle) };
     let function = object.map(PackedFunc::try_from_object);
-    function
-        .and_then(core::result::Result::ok)
-        .ok_or_else(|| Error::new("InternalError", "a new function is none"))
+    function.and_then(core::result::Result::ok).ok_or_else(|| {
+        Error::new("InternalError", "cannot create a function: the runtime returned no function")
+    })
 }

@@ -201,10 +201,10 @@ impl TypeInfo {
             Some(object) if is_own(&object) && object.is_unique() => Ok(object),
             Some(object) if is_own(&object) => crate::bail!(
                 "TypeError",
-                "the function that makes objects of `{}` gave one that others hold",
+                "the creator of `{}` returned an object that has other references",
                 self.key()
             ),
-            _ => crate::bail!("TypeError", "the function that makes objects of `{}` gave none", self.key()),
+            _ => crate::bail!("TypeError", "the creator of `{}` returned no object of this type", self.key()),
         }
     }
 
@@ -353,7 +353,7 @@ impl Field {
     fn place(self, object: &ObjectRef) -> Result<*mut c_void> {
         match usize::try_from(self.0.offset) {
             Ok(offset) => Ok(object.as_handle().wrapping_byte_add(offset)),
-            Err(_) => crate::bail!("InternalError", "field `{}` lies before its object", self.name()),
+            Err(_) => crate::bail!("InternalError", "field `{}` has a negative offset", self.name()),
         }
     }
 
@@ -383,7 +383,7 @@ impl Field {
     #[inline]
     pub unsafe fn get_unchecked(self, object: &ObjectRef) -> Result<Any> {
         let Some(getter) = self.getter() else {
-            crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
+            crate::bail!("AttributeError", "field `{}` cannot be read: it has no getter", self.name());
         };
         let mut value = TVMFFIAny::NONE;
         // SAFETY: the field is at its offset in each object of its type, and the result location holds nothing.
@@ -438,7 +438,7 @@ impl Field {
     pub unsafe fn get_into_unchecked(self, object: &ObjectRef, value: &mut Any) -> Result<()> {
         debug_assert!(value.as_object().is_none());
         let Some(getter) = self.getter() else {
-            crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
+            crate::bail!("AttributeError", "field `{}` cannot be read: it has no getter", self.name());
         };
         let result: *mut TVMFFIAny = core::ptr::from_mut(value).cast();
         // SAFETY: the field is at its offset in each object of its type. The result location is transparent over the
@@ -463,14 +463,14 @@ impl Field {
     pub unsafe fn set_unchecked(self, object: &ObjectRef, value: &AnyView<'_>) -> Result<()> {
         let setter = self.0.setter();
         if setter.is_null() {
-            crate::bail!("TypeError", "field `{}` cannot be set", self.name());
+            crate::bail!("TypeError", "field `{}` cannot be set: it has no setter", self.name());
         }
         let place = self.place(object)?;
         if self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
             // SAFETY: the flag guarantees that the setter is a function object, which the type keeps alive.
             let setter = unsafe { ObjectRef::from_borrowed_or_null(setter) };
             let Some(setter) = setter.and_then(|object| PackedFunc::try_from_object(object).ok()) else {
-                crate::bail!("InternalError", "the setter of field `{}` is no function", self.name());
+                crate::bail!("InternalError", "the setter of field `{}` is not a function", self.name());
             };
             // SAFETY: this is the address of the field, which the setter of the field expects.
             let place = unsafe { OpaquePtr::from_ptr(place) };

@@ -142,7 +142,11 @@ unsafe fn create(
         if let Some(cause) = &cause
             && !cause.is_instance(kTVMFFIError)
         {
-            bail!("TypeError", "{this}: argument `cause_chain` is no error but `{}`", cause.type_key());
+            bail!(
+                "TypeError",
+                "{this}: argument `cause_chain`: expected an error but got `{}`",
+                cause.type_key()
+            );
         }
         // SAFETY: the caller guarantees NULL or a valid handle.
         let context = unsafe { ObjectRef::from_borrowed_or_null(context) };

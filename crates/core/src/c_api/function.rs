@@ -81,7 +81,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         // SAFETY: the ABI requires a valid struct, including its strings.
         let metadata = unsafe { bytes(THIS, "method_info.metadata", &info.metadata) }?;
         if info.method.type_index != kTVMFFIFunction {
-            bail!("TypeError", "{THIS}: argument `method_info.method` is no function");
+            bail!("TypeError", "{THIS}: argument `method_info.method` is not a function");
         }
         // SAFETY: the type index states that the value holds an object.
         let function = unsafe { info.method.value.v_obj };

@@ -73,10 +73,18 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     // SAFETY: the caller guarantees NULL or a valid array.
     let array = unsafe { reference(function, argument, array) }?;
     if array.size > isize::MAX as usize {
-        bail!("ValueError", "{function}: argument `{argument}` has a size of {} bytes", array.size);
+        bail!(
+            "ValueError",
+            "{function}: argument `{argument}` has a size of {} bytes, which exceeds the address space",
+            array.size
+        );
     }
     if array.data.is_null() && array.size > 0 {
-        bail!("ValueError", "{function}: argument `{argument}` has {} bytes at NULL", array.size);
+        bail!(
+            "ValueError",
+            "{function}: argument `{argument}` has a size of {} bytes, but its data pointer is NULL",
+            array.size
+        );
     }
     // SAFETY: size and address were checked above; the caller guarantees the bytes.
     Ok(unsafe { array.as_slice() })
@@ -95,7 +103,7 @@ unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray
     if size > NAME_MAX {
         bail!(
             "ValueError",
-            "{function}: argument `{argument}` has {size} bytes, a name has at most {NAME_MAX}"
+            "{function}: argument `{argument}` has {size} bytes, but a name can have at most {NAME_MAX}"
         );
     }
     // SAFETY: the caller guarantees the requirements of `bytes`.

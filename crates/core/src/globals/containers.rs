@@ -194,7 +194,7 @@ fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
         }
         match pairs.get(at.load(Ordering::Relaxed)) {
             Some((key, value)) => Ok(if command == 0 { key } else { value }.clone()),
-            None => anyfn::bail!("IndexError", "the iteration is at its end"),
+            None => anyfn::bail!("IndexError", "the iterator is exhausted"),
         }
     })
     .into()

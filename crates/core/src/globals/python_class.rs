@@ -269,7 +269,7 @@ fn make_setter(type_index: i32, converter: i64, convert: i64) -> Result<PackedFu
 fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> Result<Any> {
     let place = args.get::<OpaquePtr>(0)?.as_ptr();
     let (Some(value), false) = (args.as_slice().get(1), place.is_null()) else {
-        bail!("TypeError", "the setter of a field takes its place and a value");
+        bail!("TypeError", "a field setter takes two arguments: the address of the field and a value");
     };
     let mut result = TVMFFIAny::NONE;
     let converter = ptr::with_exposed_provenance_mut::<c_void>(converter as usize);
@@ -331,19 +331,19 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
         bail!("InternalError", "Cannot find type info for type_index={type_index}");
     };
     let Some(size) = usize::try_from(total_size).ok().filter(|size| (HEADER..1 << 24).contains(size)) else {
-        bail!("ValueError", "objects of type `{}` cannot have {total_size} bytes", info.key());
+        bail!("ValueError", "invalid size of objects of type `{}`: {total_size} bytes", info.key());
     };
     if !is_plain_class(info) {
         bail!(
             "TypeError",
-            "expected a type whose fields have getters of `ffi.MakeFieldGetter`, got `{}`",
+            "expected a type whose field getters were created by `ffi.MakeFieldGetter`, got `{}`",
             info.key()
         );
     }
     for field in info.fields() {
         let end = field.offset().checked_add(field.size());
         if field.offset() < HEADER as i64 || field.size() < 0 || end.is_none_or(|end| end > total_size) {
-            bail!("ValueError", "field `{}` of `{}` does not lie in its object", field.name(), info.key());
+            bail!("ValueError", "field `{}` of `{}` lies outside of its object", field.name(), info.key());
         }
         let plain = matches!(Storage::of_field(field, field.size() as usize), Storage::Plain(..));
         if !plain && field.offset() % align_of::<u64>() as i64 != 0 {

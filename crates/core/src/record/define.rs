@@ -72,11 +72,11 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         match &*name.get::<anyfn::String>()? {
             "doc" => doc = value.get::<anyfn::String>()?.to_string(),
             "structural" => structural = value.get::<i32>()?,
-            other => bail!("TypeError", "type '{key}' has an unknown option `{other}`"),
+            other => bail!("TypeError", "type '{key}': unknown option `{other}`"),
         }
     }
     if !anyfn::abi::SEQ_HASH_KINDS.iter().any(|(_, kind)| *kind == i64::from(structural)) {
-        bail!("ValueError", "type '{key}': there is no structural kind {structural}");
+        bail!("ValueError", "type '{key}': unknown structural kind {structural}");
     }
     let known = type_table::index_of(key.as_bytes());
     if known.is_some_and(|known| !defined.contains_key(&known)) {
@@ -87,7 +87,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     {
         bail!(
             "TypeError",
-            "type '{key}' is defined already, with the parent '{}' instead of '{}'; choose another key",
+            "type '{key}' is already defined, with the parent '{}' instead of '{}'; choose another key",
             anyfn::type_key(known.parent),
             anyfn::type_key(parent)
         );
@@ -106,7 +106,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         if told[..at].iter().any(|before| same(&before.field))
             || super::lineage(parent)?.any(|info| has_field(info, &one.field.name))
         {
-            bail!("TypeError", "field '{}' of {key} is there already", one.field.name);
+            bail!("TypeError", "field '{}' of {key} is already defined", one.field.name);
         }
     }
     let index = match known {
@@ -167,7 +167,7 @@ fn parent_index(key: &str, parent: &Any) -> Result<i32> {
         let name = parent.get::<anyfn::String>()?;
         match type_table::index_of(name.as_bytes()) {
             Some(index) => index,
-            None => bail!("TypeError", "the parent '{}' of type '{key}' is not known", &*name),
+            None => bail!("TypeError", "the parent '{}' of type '{key}' is not registered", &*name),
         }
     };
     type_table::info_or_error(index)?;
@@ -193,7 +193,7 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     if super::attribute(parent, ALIGN_ATTRIBUTE.as_bytes()).is_some() || over_aligned(info) {
         bail!(
             "TypeError",
-            "type '{key}' cannot derive from '{name}': the objects of that type need an alignment of more than \
+            "type '{key}' cannot derive from '{name}': objects of that type require an alignment of more than \
              {NATIVE_ALIGN} bytes"
         );
     }
@@ -206,7 +206,7 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
         }
         _ => bail!(
             "TypeError",
-            "type '{key}' cannot derive from '{name}': that type does not tell how its objects are made"
+            "type '{key}' cannot derive from '{name}': that type has registered no object size or no creator"
         ),
     }
 }
@@ -219,7 +219,7 @@ fn over_aligned(info: &'static SharedType) -> bool {
 
 fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<Told> {
     let Ok(told) = told.get::<Map<Any, Any>>() else {
-        bail!("TypeError", "type '{key}': a field is told by a Map with its name and type");
+        bail!("TypeError", "type '{key}': expected each field as a Map with its name and type");
     };
     let (mut name, mut schema, mut shown) = (String::new(), String::from("Any"), None);
     let (mut doc, mut flags, mut default, mut state) = (String::new(), WRITABLE, Any::NONE, 0);
@@ -235,11 +235,11 @@ fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result
                 value.get::<PackedFunc>()?;
                 (default, state) = (value, DEFAULT | FACTORY);
             }
-            other => bail!("TypeError", "type '{key}': a field has no `{other}`, or has it already"),
+            other => bail!("TypeError", "type '{key}': unknown or repeated field option `{other}`"),
         }
     }
     if name.is_empty() || name.len() > 65_536 {
-        bail!("TypeError", "type '{key}': a field needs a name");
+        bail!("TypeError", "type '{key}': the name of a field is missing or too long");
     }
     if flags & !TAKEN != 0 {
         bail!("TypeError", "field '{name}' of {key}: unknown flags {:#x}", flags & !TAKEN);
@@ -292,8 +292,8 @@ fn changed(known: &Layout, new: &Layout) -> anyfn::Error {
     };
     anyfn::error!(
         "TypeError",
-        "type '{}' is defined already, with the fields {} instead of {}; a type lives as long as the process, so \
-         choose another key or start again",
+        "type '{}' is already defined, with the fields {} instead of {}; a type exists for the lifetime of \
+         the process, so choose another key or restart the process",
         known.key,
         show(known),
         show(new)

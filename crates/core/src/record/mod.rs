@@ -213,7 +213,11 @@ fn blank(native: i32) -> Result<ObjectRef> {
 fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     let right = layout.native.is_some_and(|(native, _)| native == shell.type_index());
     if !right || !shell.is_unique() {
-        bail!("TypeError", "an object of type `{}` cannot be made: its parent gave no new object", layout.key);
+        bail!(
+            "TypeError",
+            "cannot create an object of type `{}`: the creator of its parent returned no new object",
+            layout.key
+        );
     }
     Ok(shell)
 }
@@ -290,10 +294,10 @@ unsafe extern "C" fn get_field(place: *mut c_void, result: *mut TVMFFIAny) -> c_
 /// value.
 fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     let [place, value] = args.as_slice() else {
-        bail!("TypeError", "the setter of a field takes its place and a value");
+        bail!("TypeError", "a field setter takes two arguments: the address of the field and a value");
     };
     if place.type_index() != kTVMFFIOpaquePtr {
-        bail!("TypeError", "the setter of a field takes its place and a value");
+        bail!("TypeError", "a field setter takes two arguments: the address of the field and a value");
     }
     let place = place.get::<OpaquePtr>()?.as_ptr();
     let field = &layout.fields[index];
@@ -337,11 +341,15 @@ fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
 fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     let key = anyfn::type_key(native);
     let Some(copy) = attribute(native, b"__ffi_shallow_copy__") else {
-        bail!("TypeError", "an object of type `{}` cannot be copied: `{key}` has no copy", old.type_key());
+        bail!(
+            "TypeError",
+            "an object of type `{}` cannot be copied: `{key}` has no __ffi_shallow_copy__",
+            old.type_key()
+        );
     };
     match copy.get::<PackedFunc>()?.call((old.clone(),))?.into_object() {
         Some(made) => Ok(made),
-        None => bail!("TypeError", "the copy of `{key}` gave no object"),
+        None => bail!("TypeError", "__ffi_shallow_copy__ of `{key}` returned no object"),
     }
 }
 

@@ -236,7 +236,7 @@ impl Slot {
         let word = new.expose_provenance() as u64;
         assert!(
             address(word) == word,
-            "an object lies at {word:#x}, beyond the addresses that a slot can hold"
+            "the address {word:#x} of an object exceeds the addresses that a slot can hold"
         );
         // SAFETY: `new` comes with a reference, which passes to the slot.
         let old = unsafe { self.raw.swap(word) };

@@ -108,7 +108,7 @@ fn globals_are_set_found_and_replaced() {
 fn names_may_hold_any_text() {
     let function = create(1);
     let unnamed = unsafe { TVMFFIFunctionSetGlobal(&bytes(""), function.as_handle(), 0) };
-    expect(unnamed, "ValueError", "a global function needs a name");
+    expect(unnamed, "ValueError", "cannot register a global function: its name is empty");
     for name in ["test.c_api.nul\0inside", "test.c_api.ünï"] {
         assert_eq!(unsafe { TVMFFIFunctionSetGlobal(&bytes(name), function.as_handle(), 0) }, 0);
         assert!(get(name).is_some());
@@ -140,7 +140,7 @@ fn metadata_and_doc_are_kept_with_the_function() {
     expect(
         code,
         "TypeError",
-        "TVMFFIFunctionSetGlobalFromMethodInfo: argument `method_info.method` is no function",
+        "TVMFFIFunctionSetGlobalFromMethodInfo: argument `method_info.method` is not a function",
     );
     let code = unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(ptr::null(), 1) };
     expect_null(code, "TVMFFIFunctionSetGlobalFromMethodInfo", "method_info");
@@ -155,7 +155,11 @@ fn bad_names_and_handles_are_errors() {
     let name = bytes("test.c_api.bad");
     expect_null(unsafe { TVMFFIFunctionGetGlobal(&name, ptr::null_mut()) }, "TVMFFIFunctionGetGlobal", "out");
     let code = unsafe { TVMFFIFunctionGetGlobal(&BROKEN, &mut out) };
-    expect(code, "ValueError", "TVMFFIFunctionGetGlobal: argument `name` has 3 bytes at NULL");
+    expect(
+        code,
+        "ValueError",
+        "TVMFFIFunctionGetGlobal: argument `name` has a size of 3 bytes, but its data pointer is NULL",
+    );
     let huge = TVMFFIByteArray { size: usize::MAX, ..name };
     assert_eq!(failed(unsafe { TVMFFIFunctionGetGlobal(&huge, &mut out) }).0, "ValueError");
     let code = unsafe { TVMFFIFunctionSetGlobal(ptr::null(), function.as_handle(), 0) };
@@ -163,7 +167,11 @@ fn bad_names_and_handles_are_errors() {
     expect_null(unsafe { TVMFFIFunctionSetGlobal(&name, ptr::null_mut(), 0) }, "TVMFFIFunctionSetGlobal", "f");
     let shape = anyfn::Shape::from(&[1i64][..]);
     let code = unsafe { TVMFFIFunctionSetGlobal(&name, shape.as_object().as_handle(), 0) };
-    expect(code, "TypeError", "Global Function `test.c_api.bad` is no function but ffi.Shape");
+    expect(
+        code,
+        "TypeError",
+        "cannot register Global Function `test.c_api.bad`: expected a function but got ffi.Shape",
+    );
 }
 
 #[test]

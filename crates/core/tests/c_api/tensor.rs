@@ -134,9 +134,12 @@ fn broken_tensors_are_refused() {
         change(&mut from.dl_tensor);
         failed(unsafe { TVMFFITensorFromDLPackVersioned(&mut from, 0, 0, &mut out) })
     };
-    assert_eq!(refuse(&|tensor| tensor.ndim = -1).1, "a tensor with -1 dimensions is none");
-    assert_eq!(refuse(&|tensor| tensor.shape = ptr::null_mut()).1, "a tensor with 2 dimensions has no shape");
-    let negative = "a tensor of shape [2, -3] is none: an extent is negative";
+    assert_eq!(refuse(&|tensor| tensor.ndim = -1).1, "expected a tensor with 0 or more dimensions, got -1");
+    assert_eq!(
+        refuse(&|tensor| tensor.shape = ptr::null_mut()).1,
+        "invalid tensor with 2 dimensions: its shape is NULL"
+    );
+    let negative = "invalid shape [2, -3] of a tensor: an extent is negative";
     assert_eq!(refuse(&|tensor| unsafe { *tensor.shape.add(1) = -3 }).1, negative);
     let large = refuse(&|tensor| unsafe {
         *tensor.shape = i64::MAX;
@@ -271,8 +274,8 @@ fn tensors_are_allocated_by_the_current_allocator() {
     drop(owned(out));
     assert_eq!(RELEASED.load(Ordering::Relaxed), 1);
     expect(alloc(13).0, "MemoryError", "an unlucky number");
-    expect(alloc(14).0, "RuntimeError", "the allocator of tensors failed with code 3 and gave no reason");
-    expect(alloc(15).0, "RuntimeError", "the allocator of tensors gave none");
+    expect(alloc(14).0, "RuntimeError", "the tensor allocator failed with code 3 and reported no error");
+    expect(alloc(15).0, "RuntimeError", "the tensor allocator returned no tensor");
     // A tensor of the allocator that cannot be used is released.
     assert_eq!(failed(alloc(16).0).0, "ValueError");
     assert_eq!(RELEASED.load(Ordering::Relaxed), 2);

@@ -27,7 +27,11 @@ fn strings_and_bytes() {
     let code = unsafe { TVMFFIBytesFromByteArray(&bytes("x"), ptr::null_mut()) };
     expect_null(code, "TVMFFIBytesFromByteArray", "out");
     let code = unsafe { TVMFFIBytesFromByteArray(&BROKEN, &mut out) };
-    expect(code, "ValueError", "TVMFFIBytesFromByteArray: argument `input` has 3 bytes at NULL");
+    expect(
+        code,
+        "ValueError",
+        "TVMFFIBytesFromByteArray: argument `input` has a size of 3 bytes, but its data pointer is NULL",
+    );
     let huge = TVMFFIByteArray { data: b"x".as_ptr().cast(), size: usize::MAX };
     assert_eq!(failed(unsafe { TVMFFIStringFromByteArray(&huge, &mut out) }).0, "ValueError");
 }

@@ -102,8 +102,9 @@ impl Copies {
             if overlaps && !is_same {
                 bail!(
                     "ValueError",
-                    "the memory of argument #{index} is not aligned as the function needs it, and it overlaps that of \
-                     argument #{other_index} in part, so it cannot be copied; pass a copy of it"
+                    "the memory of argument #{index} does not have the alignment that the function requires, \
+                     and it cannot be copied because it partially overlaps the memory of argument \
+                     #{other_index}; pass a copy of it"
                 );
             }
         }
@@ -112,10 +113,7 @@ impl Copies {
             Some(known) => known.copy,
             None => {
                 let Some(new) = Copy::new(start, size) else {
-                    bail!(
-                        "MemoryError",
-                        "there is no memory for an aligned copy of argument #{index}, {size} bytes"
-                    );
+                    bail!("MemoryError", "cannot allocate an aligned copy of argument #{index} ({size} bytes)");
                 };
                 let copy = new.copy;
                 self.0.push(new);

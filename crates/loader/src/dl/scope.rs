@@ -29,7 +29,7 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let soname = format!("anyfn-scope-{}-{count}.so", std::process::id());
     let file = memory_file(&image(library, runtime, soname.as_bytes()))
-        .map_err(|e| format!("cannot make a file in memory: {e}"))?;
+        .map_err(|e| format!("cannot create a file in memory: {e}"))?;
     let path = unique_path(file.as_raw_fd(), count)?;
     // SAFETY: the scope library has no code; the caller vouches for `library`.
     let scope = unsafe { Library::open(&path) }?;
@@ -38,7 +38,7 @@ pub(crate) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
         None => {
             // SAFETY: the scope library was opened just now and is not used.
             unsafe { scope.close() };
-            Err("the library is not where the dynamic loader has just put it".to_string())
+            Err("cannot find the library that the dynamic loader has just loaded".to_string())
         }
     }
 }

@@ -53,7 +53,7 @@ impl<'d> Dynamic<'d> {
         let table = |(at, size): (u64, u64)| match size {
             0 => Ok(&[][..]),
             size if size % 24 == 0 => image.table(at, size / 24, "relocations"),
-            _ => Err("the file is damaged: its relocations end in the middle of one".to_owned()),
+            _ => Err("the file is damaged: its last relocation is incomplete".to_owned()),
         };
         Ok([table(self.relocations)?, table(self.plt_relocations)?])
     }
@@ -63,7 +63,7 @@ impl<'d> Dynamic<'d> {
         let (address, size) = image.dynamic;
         let entries: &[Dyn64<LE>] = image.table(address, size / 16, "dynamic entries")?;
         let Some(end) = entries.iter().position(|entry| entry.d_tag(LE) == 0) else {
-            return Err("the file is damaged: its dynamic section has no end".to_owned());
+            return Err("the file is damaged: its dynamic section has no end (no DT_NULL)".to_owned());
         };
         let entries = &entries[..end];
         let mut tags: Vec<u64> = entries.iter().map(|entry| entry.d_tag(LE)).collect();
@@ -79,15 +79,17 @@ impl<'d> Dynamic<'d> {
         let is_size = |tag: u32, expected: u64, what: &str| match value(tag) {
             None => Ok(()),
             Some(size) if size == expected => Ok(()),
-            Some(size) => Err(format!("the file is damaged: its {what} have {size} bytes, not {expected}")),
+            Some(size) => Err(format!("the file is damaged: expected {expected} as the {what}, got {size}")),
         };
-        is_size(elf::DT_SYMENT, 24, "symbols")?;
-        is_size(elf::DT_RELAENT, 24, "relocations")?;
-        is_size(DT_RELRENT, 8, "relative relocations")?;
+        is_size(elf::DT_SYMENT, 24, "size of a symbol")?;
+        is_size(elf::DT_RELAENT, 24, "size of a relocation")?;
+        is_size(DT_RELRENT, 8, "size of a relative relocation")?;
         is_size(elf::DT_PLTREL, elf::DT_RELA.into(), "kind of PLT relocations")?;
         if value(elf::DT_REL).is_some() {
             return Err(
-                "the file is damaged: it has relocations of a form that this machine does not use".to_owned()
+                "the file is damaged: it has relocations without addends (DT_REL), which this architecture \
+                 does not use"
+                    .to_owned(),
             );
         }
         for (at, size) in [
@@ -104,20 +106,21 @@ impl<'d> Dynamic<'d> {
         ] {
             if value(at).is_some() != value(size).is_some() {
                 return Err(format!(
-                    "the file is damaged: of the dynamic entries {at} and {size} one is missing"
+                    "the file is damaged: it has only one of the dynamic entries {at} and {size}"
                 ));
             }
         }
         if value(elf::DT_VERNEED).is_some() && value(elf::DT_VERSYM).is_none() {
             return Err(
-                "the file is damaged: its symbols have no versions, but its table of versions is there"
+                "the file is damaged: it has a table of required versions, but its symbols have no versions"
                     .to_owned(),
             );
         }
         // The dynamic loader writes into the first three words of the table.
         if value(elf::DT_PLTGOT).is_some_and(|at| value(elf::DT_JMPREL).is_some() && !image.is_writable(at, 24))
         {
-            return Err("the file is damaged: its table of function addresses is not in its data".to_owned());
+            return Err("the file is damaged: its table of function addresses (DT_PLTGOT) is not in its data"
+                .to_owned());
         }
         let pair = |at: u32, size: u32| (value(at).unwrap_or(0), value(size).unwrap_or(0));
         let flags = value(elf::DT_FLAGS).unwrap_or(0);
@@ -126,7 +129,7 @@ impl<'d> Dynamic<'d> {
             return Err("it is a program (a position-independent one), not a shared library".to_owned());
         }
         if flags_1 & u64::from(elf::DF_1_NOOPEN) != 0 {
-            return Err("it was linked with -z nodlopen, which forbids to load it at run time".to_owned());
+            return Err("it was linked with -z nodlopen, which forbids loading it at run time".to_owned());
         }
         let mut dynamic = Dynamic {
             symbols: value(elf::DT_SYMTAB),
@@ -155,7 +158,7 @@ impl<'d> Dynamic<'d> {
     /// Checks that the initialisation and termination functions of the library are in its code, and that the
     /// lists of such functions are in memory.
     fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
-        for (tag, what) in [(elf::DT_INIT, "start function"), (elf::DT_FINI, "end function")] {
+        for (tag, what) in [(elf::DT_INIT, "initialization function"), (elf::DT_FINI, "termination function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
                 return Err(format!("the file is damaged: its {what} is not in its code"));
             }
@@ -163,7 +166,8 @@ impl<'d> Dynamic<'d> {
         for (at, size) in [self.start, self.end] {
             if size % 8 != 0 || size > 0 && !image.is_in_memory(at, size) {
                 return Err(
-                    "the file is damaged: its lists of start and end functions are not in what is loaded"
+                    "the file is damaged: its lists of initialization and termination functions are outside \
+                     of the loaded segments"
                         .to_owned(),
                 );
             }
@@ -176,12 +180,12 @@ impl<'d> Dynamic<'d> {
             entries.iter().find(|entry| entry.d_tag(LE) == u64::from(tag)).map(|entry| entry.d_val(LE))
         };
         let Some((at, size)) = value(elf::DT_STRTAB).zip(value(elf::DT_STRSZ)) else {
-            return Err("the file is damaged: it has no names (no dynamic string table)".to_owned());
+            return Err("the file is damaged: it has no dynamic string table".to_owned());
         };
         self.strings = image.bytes(at, size, "names")?;
         self.strings_at = at;
         if self.strings.last() != Some(&0) {
-            return Err("the file is damaged: its names have no end".to_owned());
+            return Err("the file is damaged: its dynamic string table does not end with a NUL byte".to_owned());
         }
         /// Maximum length of a name or path in bytes. Real paths and lists of paths are much shorter.
         const TEXT_MAX: usize = 1 << 16;
@@ -189,10 +193,12 @@ impl<'d> Dynamic<'d> {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));
             name.filter(|name| name.len() <= TEXT_MAX)
                 .map(|name| String::from_utf8_lossy(name).into_owned())
-                .ok_or_else(|| format!("the file is damaged: {what} has no name"))
+                .ok_or_else(|| {
+                    format!("the file is damaged: {what} is not in the dynamic string table, or too long")
+                })
         };
         let one = |tag: u32, what: &str| value(tag).map(|at| text(at, what)).transpose();
-        let soname = one(elf::DT_SONAME, "the library itself")?;
+        let soname = one(elf::DT_SONAME, "its SONAME")?;
         let search_path = match one(elf::DT_RUNPATH, "its search path")? {
             Some(path) => Some(path),
             None => one(elf::DT_RPATH, "its search path")?,
@@ -203,7 +209,8 @@ impl<'d> Dynamic<'d> {
         if entries.iter().filter(is_needed).count() > NEEDED_MAX {
             return Err("the file is damaged: it needs too many libraries".to_owned());
         }
-        let needed = entries.iter().filter(is_needed).map(|entry| text(entry.d_val(LE), "a needed library"));
+        let needed =
+            entries.iter().filter(is_needed).map(|entry| text(entry.d_val(LE), "the name of a needed library"));
         let needed = needed.collect::<Result<Vec<_>, _>>()?;
         (self.soname, self.search_path, self.needed) = (soname, search_path, needed);
         Ok(())

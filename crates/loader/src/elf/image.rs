@@ -53,7 +53,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
     pub(super) fn new(header: &FileHeader64<LE>, data: R, len: u64) -> Result<Image<R>, String> {
         let segments = header.program_headers(LE, data).map_err(broken)?;
         if segments.len() > SEGMENTS_MAX {
-            return Err(format!("the file is damaged: it has {} program headers", segments.len()));
+            return Err(format!("the file is damaged: it has too many program headers ({})", segments.len()));
         }
         let mut image =
             Image { data, loads: Vec::new(), dynamic: (0, 0), thread_local: 0, executable_stack: false };
@@ -61,18 +61,20 @@ impl<'d, R: ReadRef<'d>> Image<R> {
             image.segment(index, segment, len)?;
         }
         if image.loads.is_empty() {
-            return Err("the file is damaged: nothing in it is to be loaded (no PT_LOAD)".to_owned());
+            return Err("the file is damaged: it has no segment to load (no PT_LOAD)".to_owned());
         }
         let (address, size) = image.dynamic;
         if size == 0 {
-            return Err("the file is damaged: it has no dynamic section, so it is no shared library".to_owned());
+            return Err(
+                "the file is damaged: it has no dynamic section, so it is not a shared library".to_owned()
+            );
         }
         let unwind = segments.iter().find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME);
         if unwind.is_some_and(|table| !image.is_in_memory(table.p_vaddr(LE), table.p_memsz(LE))) {
-            return Err("the file is damaged: its table for unwinding is not in what is loaded".to_owned());
+            return Err("the file is damaged: its unwind table is outside of the loaded segments".to_owned());
         }
         if !image.is_in_memory(address, size) {
-            return Err("the file is damaged: its dynamic section is not in what is loaded".to_owned());
+            return Err("the file is damaged: its dynamic section is outside of the loaded segments".to_owned());
         }
         Ok(image)
     }
@@ -89,21 +91,21 @@ impl<'d, R: ReadRef<'d>> Image<R> {
                 if segment.p_flags(LE) & e::PF_R == 0
                     || segment.p_flags(LE) & !(e::PF_R | e::PF_W | e::PF_X) != 0
                 {
-                    return damaged("cannot be read once it is loaded");
+                    return damaged("is not readable, or has unknown flags");
                 }
                 let align = segment.p_align(LE);
                 if align > 1 && (!align.is_power_of_two() || (address ^ offset) & (align - 1) != 0) {
-                    return damaged("does not keep to its own alignment");
+                    return damaged("violates its own alignment");
                 }
                 if file < memory && segment.p_flags(LE) & e::PF_W == 0 {
-                    return damaged("has fewer bytes in the file than in memory, but is not to be written to");
+                    return damaged("has fewer bytes in the file than in memory, but is not writable");
                 }
                 if self.loads.last().is_some_and(|last| file > 0 && offset < last.offset + last.file) {
-                    return damaged("uses bytes of the file that the one before it uses");
+                    return damaged("overlaps the previous one in the file");
                 }
                 if offset.checked_add(file).is_none_or(|end| end > len) {
                     return Err(format!(
-                        "the file is cut off: program header {index} goes beyond its {len} bytes"
+                        "the file is truncated: program header {index} exceeds its {len} bytes"
                     ));
                 }
                 let Some(end) = address.checked_add(memory) else {
@@ -111,11 +113,11 @@ impl<'d, R: ReadRef<'d>> Image<R> {
                 };
                 let first = self.loads.first().map_or(address, |load| load.address);
                 if self.loads.last().is_some_and(|last| address < last.address + last.memory) {
-                    return damaged("overlaps the one before it, or is out of order");
+                    return damaged("overlaps the previous one in memory, or is out of order");
                 }
                 // The second condition keeps later sums of addresses from overflowing.
                 if end - first > SPAN_MAX || end > ADDRESS_MAX {
-                    return damaged("asks for more memory than any machine has");
+                    return damaged("requires more memory than the address space has");
                 }
                 self.loads.push(Load { address, memory, offset, file, flags: segment.p_flags(LE) });
             }
@@ -131,7 +133,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
             elf::PT_TLS => {
                 let align = segment.p_align(LE);
                 if file > memory || memory > SPAN_MAX || align > 1 && !align.is_power_of_two() {
-                    return damaged("describes thread-local storage that cannot be");
+                    return damaged("describes invalid thread-local storage");
                 }
                 self.thread_local = memory;
             }
@@ -157,7 +159,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
             load.and_then(|load| self.data.read_bytes_at(load.offset + (address - load.address), size).ok());
-        found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of what is loaded"))
+        found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of the loaded segments"))
     }
 
     /// Returns the table of `count` entries that is mapped at `address`. `what` names the table in error

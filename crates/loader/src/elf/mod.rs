@@ -214,7 +214,7 @@ fn check_slots<'d, R: ReadRef<'d>>(
         if !is_variable || !image.is_writable(symbol.address, SIZE) || is_sealed(symbol.address) {
             let name = short(&symbol.name);
             return Err(format!(
-                "its symbol {name} is not a variable that can be written: the loader puts an address there"
+                "its symbol {name} is not a writable variable, but the loader writes an address into it"
             ));
         }
     }
@@ -231,17 +231,17 @@ fn check_head(head: &[u8], len: u64) -> Result<(), String> {
         let is_text = head.iter().all(|b| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 128..));
         let what = if is_text { "a text file" } else { "a file of another format" };
         let begin = head[..head.len().min(16)].escape_ascii();
-        return Err(format!("it is no ELF shared library but {what} (it begins with \"{begin}\")"));
+        return Err(format!("it is not an ELF shared library but {what} (it begins with \"{begin}\")"));
     }
     if head.len() < 64 {
-        return Err(format!("the file is cut off: {len} bytes are too few for an ELF file"));
+        return Err(format!("the file is truncated: {len} bytes are too few for an ELF file"));
     }
     if head[4] != elf::ELFCLASS64 || head[5] != elf::ELFDATA2LSB {
         return Err("it is a library for a 32-bit or big-endian machine, this process is 64-bit little-endian"
             .to_owned());
     }
     if head[6] != elf::EV_CURRENT {
-        return Err(format!("it is an ELF file of version {}, which nobody knows", head[6]));
+        return Err(format!("it is an ELF file of the unknown version {}", head[6]));
     }
     let field = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let machine = field(18);
@@ -277,7 +277,9 @@ pub(crate) fn machine_name(machine: u16) -> String {
 fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64) -> Result<(), String> {
     let cut_off = |what: &str, end: Option<u64>| match end {
         Some(end) if end <= len => Ok(()),
-        Some(end) => Err(format!("the file is cut off: its {what} end at byte {end}, but it has {len} bytes")),
+        Some(end) => {
+            Err(format!("the file is truncated: its {what} end at byte {end}, but it has {len} bytes"))
+        }
         None => Err(format!("the file is damaged: the size of its {what} overflows")),
     };
     let table = |at: u64, count: u16, size: u16| at.checked_add(u64::from(count) * u64::from(size));
@@ -316,7 +318,7 @@ fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Resul
         if segment.p_filesz(LE) > SIZE_MAX {
             return Err("the file is damaged: its notes are too long".to_owned());
         }
-        let bytes = segment.data(LE, data).map_err(|()| "the file is cut off within a note".to_owned())?;
+        let bytes = segment.data(LE, data).map_err(|()| "the file is truncated within a note".to_owned())?;
         for desc in notes_of(bytes, b"anyfn\0", 1) {
             built_for = Some(version_words(desc)?);
         }
@@ -365,7 +367,8 @@ pub(crate) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Resul
     if core > CORE {
         let dotted = |v: [u32; 3]| format!("{}.{}.{}", v[0], v[1], v[2]);
         return Err(format!(
-            "it needs version {} of the anyfn runtime or a later one, this is {}; install a newer runtime",
+            "it requires version {} of the anyfn runtime or a later one, but this is {}; install a newer \
+             runtime",
             dotted(core),
             dotted(CORE)
         ));
@@ -389,7 +392,9 @@ mod tests {
             check_note(&note([abi[0] + 1, 0, 0, 0, 0, 0])).unwrap_err().contains("version 1.0.0 of the ABI")
         );
         assert!(check_note(&note([abi[0], abi[1] + 1, 0, 0, 0, 0])).unwrap_err().contains("install a runtime"));
-        assert!(check_note(&note([abi[0], abi[1], 0, 99, 1, 2])).unwrap_err().contains("needs version 99.1.2"));
+        assert!(
+            check_note(&note([abi[0], abi[1], 0, 99, 1, 2])).unwrap_err().contains("requires version 99.1.2")
+        );
         assert!(check_note(&[1u8, 2, 3]).unwrap_err().contains("too short"));
     }
 
@@ -425,7 +430,7 @@ mod tests {
         assert_eq!(check_head(b"", 0).unwrap_err(), "the file is empty");
         assert!(check_head(b"hello\n", 6).unwrap_err().contains("a text file (it begins with \"hello\\n\")"));
         assert!(check_head(b"MZ\0\x01", 4).unwrap_err().contains("another format"));
-        assert!(check_head(b"\x7fELF\x02\x01", 6).unwrap_err().contains("cut off: 6 bytes"));
+        assert!(check_head(b"\x7fELF\x02\x01", 6).unwrap_err().contains("truncated: 6 bytes"));
         let mut head = [0u8; 64];
         head[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         head[16] = 3;

@@ -67,7 +67,7 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
     let first = usize::try_from(dynamic.relative_count).ok().and_then(|count| general.get(..count));
     let is_relative = |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(Kind::Relative);
     if !first.is_some_and(|first| !cfg!(target_arch = "x86_64") || first.iter().all(is_relative)) {
-        return Err("the file is damaged: it has fewer relative relocations than it says".to_owned());
+        return Err("the file is damaged: it has fewer relative relocations than it declares".to_owned());
     }
     relative(image, dynamic)?;
     run_lists(image, dynamic, [general, plt])
@@ -85,7 +85,9 @@ fn run_lists<'d, R: ReadRef<'d>>(
         /// shorter.
         const SIZE_MAX: u64 = 1 << 24;
         if size > SIZE_MAX {
-            return Err("the file is damaged: it has too many start or end functions".to_owned());
+            return Err(
+                "the file is damaged: it has too many initialization or termination functions".to_owned()
+            );
         }
         slots.extend((at..at + size).step_by(8));
     }
@@ -101,14 +103,16 @@ fn run_lists<'d, R: ReadRef<'d>>(
     each_relative(dynamic.relative_table(image)?, |place| {
         if slots.binary_search(&place).is_ok() {
             // With these relocations the address is in the file.
-            let word = image.bytes(place, 8, "start and end functions")?;
+            let word = image.bytes(place, 8, "initialization and termination functions")?;
             in_code &= image.is_code(u64::from_le_bytes(word.try_into().unwrap_or_default()));
         }
         mark(place);
         Ok(())
     })?;
     if !in_code || relocated.contains(&false) {
-        return Err("the file is damaged: a start or end function is not in its code".to_owned());
+        return Err(
+            "the file is damaged: an initialization or termination function is not in its code".to_owned()
+        );
     }
     Ok(())
 }
@@ -122,21 +126,21 @@ fn one<'d, R: ReadRef<'d>>(
 ) -> Result<(), String> {
     let (number, symbol) = (relocation.r_type(LE, false), relocation.r_sym(LE, false));
     let Some(kind) = kind(number) else {
-        return Err(format!("is of type {number}, which this machine does not know"));
+        return Err(format!("has type {number}, which is unknown on this architecture"));
     };
     if is_plt && cfg!(target_arch = "x86_64") && !matches!(kind, Kind::Slot | Kind::Computed | Kind::Pair) {
-        return Err(format!("is of type {number}, which gives no function its address"));
+        return Err(format!("has type {number}, which is not allowed for the PLT"));
     }
     let (place, target) = (relocation.r_offset.get(LE), relocation.r_addend.get(LE) as u64);
     let size = match kind {
         Kind::Nothing => return Ok(()),
-        Kind::Copy => return Err("copies a symbol, which only programs do".to_owned()),
+        Kind::Copy => return Err("is a copy relocation, which is allowed in programs only".to_owned()),
         Kind::Half => 4,
         Kind::Pair => 16,
         _ => 8,
     };
     if u64::from(symbol) >= symbols.count {
-        return Err(format!("names symbol {symbol} of {}", symbols.count));
+        return Err(format!("refers to symbol {symbol}, but the library has {} symbols", symbols.count));
     }
     let may_write =
         image.is_writable(place, size) || dynamic.text_relocations && image.is_in_memory(place, size);
@@ -149,21 +153,21 @@ fn one<'d, R: ReadRef<'d>>(
     }
     let target_kind = symbols.kinds.get(symbol as usize).copied().unwrap_or_default();
     if kind == Kind::Slot && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC) {
-        return Err(format!("takes symbol {symbol} for a function, which it is not"));
+        return Err(format!("uses symbol {symbol} as a function, which it is not"));
     }
     let is_thread_local = matches!(kind, Kind::ThreadLocal | Kind::Pair);
     if is_thread_local && symbol != 0 && !matches!(target_kind, elf::STT_TLS | elf::STT_SECTION) {
-        return Err(format!("takes symbol {symbol} for thread-local storage, which it is not"));
+        return Err(format!("uses symbol {symbol} as thread-local storage, which it is not"));
     }
     if symbol == 0 && image.thread_local == 0 && is_thread_local {
-        return Err("asks for thread-local storage, which the library has not".to_owned());
+        return Err("refers to thread-local storage, but the library has none".to_owned());
     }
     if kind == Kind::Computed && !image.is_code(target) {
-        return Err("asks a function that is not in its code".to_owned());
+        return Err("calls a resolver function that is not in its code".to_owned());
     }
     let runs = |(at, size): (u64, u64)| place >= at && place < at.saturating_add(size);
     if kind == Kind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target) {
-        return Err("makes a start or end function of what is no code".to_owned());
+        return Err("sets an initialization or termination function that is not in its code".to_owned());
     }
     Ok(())
 }

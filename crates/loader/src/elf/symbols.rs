@@ -58,17 +58,16 @@ impl Symbols {
             let damaged = |what: &str| format!("the file is damaged: symbol {index} {what}");
             let name = dynamic.text(symbol.st_name.get(LE)).ok_or_else(|| damaged("has no name"))?;
             let number = numbers.map_or(1, |numbers| numbers[index].get(LE));
-            let version =
-                versions.name(number).ok_or_else(|| damaged("has a version that is not described"))?;
+            let version = versions.name(number).ok_or_else(|| damaged("has an undefined version"))?;
             letters_left = letters_left
                 .checked_sub(name.len() + version.len())
-                .ok_or_else(|| "the file is damaged: its names of symbols are too long".to_owned())?;
+                .ok_or_else(|| "the file is damaged: its symbol names are too long".to_owned())?;
             let (kind, bind) = (symbol.st_type(), symbol.st_bind());
             let known = matches!(bind, elf::STB_LOCAL | elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE)
                 && matches!(kind, elf::STT_NOTYPE..=elf::STT_TLS | elf::STT_GNU_IFUNC);
             let no_code = matches!(kind, elf::STT_SECTION | elf::STT_FILE | elf::STT_COMMON);
             if !known || symbol.is_undefined(LE) && (bind == elf::STB_LOCAL || no_code) {
-                return Err(damaged("is of a kind that there is not"));
+                return Err(damaged("has an invalid type or binding"));
             }
             let found = Symbol {
                 name: String::from_utf8_lossy(name).into_owned(),
@@ -86,7 +85,7 @@ impl Symbols {
             }
             let shown = short(&found.name);
             if kind == elf::STT_GNU_IFUNC && !image.is_code(found.address) {
-                return Err(damaged(&format!("({shown}) is chosen by a function that is not in its code")));
+                return Err(damaged(&format!("({shown}) has a resolver function that is not in its code")));
             }
             // Symbols such as `_end` lie just past the last byte.
             let is_absolute = symbol.st_shndx(LE) == elf::SHN_ABS;
@@ -103,7 +102,7 @@ impl Symbols {
                 && !is_absolute
                 && !is_there()
             {
-                return Err(damaged(&format!("({shown}) is outside of what is loaded")));
+                return Err(damaged(&format!("({shown}) is outside of the loaded segments")));
             }
             if bind != elf::STB_LOCAL {
                 symbols.defined.push(found);
@@ -123,28 +122,29 @@ fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<
         let named = gnu_index(image, dynamic, at)?;
         match count {
             Some(count) if named > count => {
-                return Err("the file is damaged: its two symbol indices do not agree".to_owned());
+                return Err("the file is damaged: its two symbol hash tables contradict each other".to_owned());
             }
             Some(_) => {}
             None => count = Some(named),
         }
     }
-    count
-        .ok_or_else(|| "the file is damaged: its symbols have no index (no DT_HASH, no DT_GNU_HASH)".to_owned())
+    count.ok_or_else(|| {
+        "the file is damaged: it has no symbol hash table (neither DT_HASH nor DT_GNU_HASH)".to_owned()
+    })
 }
 
-const INDEX: &str = "index of symbols";
+const INDEX: &str = "symbol hash tables";
 
 /// Checks the hash table of the older form (`DT_HASH`) at the address `at` and returns the number of symbols.
 fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 2, INDEX)?;
     let (buckets, chains) = (u64::from(head[0].get(LE)), u64::from(head[1].get(LE)));
     if buckets == 0 {
-        return Err("the file is damaged: its index of symbols is empty".to_owned());
+        return Err("the file is damaged: its symbol hash table is empty".to_owned());
     }
     let words: &[U32<LE>] = image.table(at + 8, buckets + chains, INDEX)?;
     if words.iter().any(|word| u64::from(word.get(LE)) >= chains.max(1)) {
-        return Err("the file is damaged: its index of symbols names symbols that are not there".to_owned());
+        return Err("the file is damaged: its symbol hash table refers to symbols that do not exist".to_owned());
     }
     // A chain that returns to itself would never end.
     let chain = &words[buckets as usize..];
@@ -153,7 +153,7 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
         let mut at = start.get(LE) as usize;
         while at != 0 {
             if core::mem::replace(&mut seen[at], true) {
-                return Err("the file is damaged: its index of symbols goes in circles".to_owned());
+                return Err("the file is damaged: its symbol hash table contains a cycle".to_owned());
             }
             at = chain[at].get(LE) as usize;
         }
@@ -167,14 +167,14 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));
     if buckets == 0 || !bloom.is_power_of_two() || shift > 63 {
-        return Err("the file is damaged: its index of symbols has impossible sizes".to_owned());
+        return Err("the file is damaged: its symbol hash table has invalid sizes".to_owned());
     }
     let _: &[U64<LE>] = image.table(at + 16, bloom, INDEX)?;
     let bucket_at = at + 16 + bloom * 8;
     let starts: &[U32<LE>] = image.table(bucket_at, buckets, INDEX)?;
     let highest = starts.iter().map(|start| u64::from(start.get(LE))).max().unwrap_or(0);
     if starts.iter().any(|start| start.get(LE) != 0 && u64::from(start.get(LE)) < base) {
-        return Err("the file is damaged: its index of symbols names symbols that are not there".to_owned());
+        return Err("the file is damaged: its symbol hash table refers to symbols that do not exist".to_owned());
     }
     if highest == 0 {
         // No symbol is defined, so the index does not contain the number of undefined ones; the relocations
@@ -187,7 +187,7 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
     let words = rest.as_chunks::<4>().0;
     match words.iter().position(|word| word[0] & 1 == 1) {
         Some(last) => Ok(highest + last as u64 + 1),
-        None => Err("the file is damaged: its index of symbols has no end".to_owned()),
+        None => Err("the file is damaged: its symbol hash table has no end".to_owned()),
     }
 }
 
@@ -202,7 +202,7 @@ struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {
     fn read<R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<Versions<'d>, String> {
-        let damaged = || "the file is damaged: its table of versions is broken".to_owned();
+        let damaged = || "the file is damaged: its table of versions is invalid".to_owned();
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
@@ -217,7 +217,8 @@ impl<'d> Versions<'d> {
             if !dynamic.needed.iter().any(|needed| needed.as_bytes() == from) {
                 let from = short(&String::from_utf8_lossy(from));
                 return Err(format!(
-                    "the file is damaged: it wants versions of {from}, which it does not need"
+                    "the file is damaged: it requires versions of {from}, which is not one of its needed \
+                     libraries"
                 ));
             }
             let mut aux = step(at, entry.vn_aux.get(LE))?;

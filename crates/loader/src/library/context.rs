@@ -40,7 +40,7 @@ fn built_in() -> [(&'static CStr, *mut c_void); 6] {
 /// Registers a context symbol: each library loaded from now on receives `symbol` in its pointer variable `name`.
 pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     if name.is_empty() {
-        anyfn::bail!("ValueError", "a context symbol needs a name");
+        anyfn::bail!("ValueError", "the name of a context symbol is empty");
     }
     REGISTERED.lock().push((name.to_owned(), Address(symbol)));
     Ok(())
@@ -88,15 +88,15 @@ pub(crate) unsafe fn lookup_from_imports(
     if library_ctx.is_null() {
         anyfn::bail!(
             "RuntimeError",
-            "cannot look function {name} up: the library has no context (it was not loaded as a module, or its module \
-             is released)"
+            "cannot look up function {name}: the library has no context (it was not loaded as a module, or \
+             its module was released)"
         );
     }
     // SAFETY: the caller guarantees a context that the loader has written.
     let Some(module) = (unsafe { OwnModule::from_context(library_ctx) }) else {
         anyfn::bail!(
             "RuntimeError",
-            "cannot look function {name} up: the library was loaded by another runtime"
+            "cannot look up function {name}: the library was loaded by another runtime"
         );
     };
     let lookups = &module.lookups().0;

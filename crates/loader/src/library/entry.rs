@@ -34,7 +34,7 @@ pub(crate) fn create(
     let range = at(facts.span.start)..at(facts.span.end);
     let mut pinned = match difference {
         Some(_) => lease::pinned(facts),
-        None => Some("its place in memory is not known".into()),
+        None => Some("its address in memory is unknown".into()),
     };
     let mut needed = Vec::new();
     if pinned.is_none() {
@@ -42,7 +42,7 @@ pub(crate) fn create(
         (needed, pinned) = lease::needed(facts, opening.came().into_iter().filter(others));
     }
     if opening.has_made_of(needed.iter().map(|object| &object.range).chain([&range])) {
-        let made = "its constructors have made functions, tensors or objects, which were not counted";
+        let made = "its constructors have created functions, tensors or objects, which were not counted";
         pinned = pinned.or(Some(made.into()));
     }
     let mut symbols: Vec<StdString> =

@@ -62,7 +62,7 @@ pub(crate) unsafe fn make(
     let object = unsafe { ObjectRef::from_owned_or_null(raw.cast()) };
     match object.map(PackedFunc::try_from_object) {
         Some(Ok(function)) => Ok(function),
-        _ => Err(Error::new("InternalError", "a new function is none")),
+        _ => Err(Error::new("InternalError", "cannot create a function: the runtime returned no function")),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
         let error = Error::take_raised();
         anyfn::bail!(
             error.kind(),
-            "the library {} cannot be used: {}; start the process again, or give the type another key",
+            "the library {} cannot be used: {}; restart the process, or give the type another key",
             mapped.path.display(),
             error.message()
         );

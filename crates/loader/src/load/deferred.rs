@@ -29,7 +29,7 @@ pub(super) fn loader_of(kind: &str) -> StdString {
 /// Creates a module that is loaded from `bytes` at its first use.
 pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
     let Ok(kind) = CString::new(kind) else {
-        anyfn::bail!("RuntimeError", "the kind of a module has a NUL character: {kind:?}");
+        anyfn::bail!("RuntimeError", "the kind of a module contains a NUL character: {kind:?}");
     };
     let this = Deferred { kind, bytes: Bytes::from(bytes), loaded: Mutex::new(None) };
     OwnModule::new(Box::new(this), std::sync::Arc::default())

@@ -40,7 +40,10 @@ pub(crate) fn load_from_file(path: &str) -> Result<Any> {
     let format = match name.rsplit_once('.') {
         Some((_, "dll" | "dylib" | "dso")) => "so",
         Some((_, format)) if !format.is_empty() => format,
-        _ => anyfn::bail!("RuntimeError", "cannot tell what kind of module `{path}` is: it has no extension"),
+        _ => anyfn::bail!(
+            "RuntimeError",
+            "cannot load the module `{path}`: its file name has no extension, which selects the loader"
+        ),
     };
     let loader = format!("ffi.Module.load_from_file.{format}");
     let Some(load) = registry::find(&loader) else {
@@ -94,8 +97,8 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
                 let ours =
                     ours.map_or_else(|| "this program".to_owned(), |ours| ours.path.display().to_string());
                 return Err(format!(
-                    "it needs {name}, which would bring a second runtime beside {ours}; link it without {name}: the \
-                     loader gives it what it needs"
+                    "it needs {name}, which would load a second runtime beside {ours}; link it without \
+                     {name}, because the loader provides what it needs"
                 ));
             }
         }
@@ -173,18 +176,18 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             Visibility::Local(runtime) => scope = Some(runtime),
             Visibility::Hidden => {
                 return Err(format!(
-                    "it needs {} from the runtime, which this program contains but does not show to libraries; link \
-                     the program with -rdynamic (in Rust, call anyfn_host::build::export_functions in its build script), \
-                     or with libanyfn.so",
+                    "it needs {} from the runtime, which this program contains but does not export to \
+                     libraries; link the program with -rdynamic (in Rust, call \
+                     anyfn_host::build::export_functions in its build script), or with libanyfn.so",
                     listed(&needed)
                 ));
             }
             Visibility::Foreign(other) => {
                 let ours = runtime().map(|ours| ours.path.display().to_string()).unwrap_or_default();
                 return Err(format!(
-                    "it needs {} from the runtime and would get them from {} instead of {ours}: another runtime in \
-                     this process shows its functions to all libraries; load the library before that runtime is \
-                     loaded (in Python: before importing tvm_ffi), or with that one",
+                    "it needs {} from the runtime and would get them from {} instead of {ours}: another \
+                     runtime in this process exports its functions to all libraries; load the library before \
+                     that runtime is loaded (in Python: before importing tvm_ffi), or with that runtime",
                     listed(&needed),
                     other.display(),
                 ));
@@ -193,7 +196,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     }
     let unknown = |names: &[&str]| {
         format!(
-            "it needs {} from the runtime, which this one has not got; use a runtime that has them",
+            "it needs {} from the runtime, which this runtime does not provide; use a runtime that does",
             listed(names)
         )
     };
@@ -201,7 +204,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         names if names.is_empty() => reason,
         names => match names.iter().copied().filter(|name| is_runtime_symbol(name)).collect::<Vec<_>>() {
             of_runtime if of_runtime.is_empty() => format!(
-                "{reason} (nothing in the process has {}; they must come from a library that it needs)",
+                "{reason} (no library in the process defines {}; link it with a library that does)",
                 listed(&names)
             ),
             of_runtime => unknown(&of_runtime),
@@ -213,7 +216,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         .filter(|name| !name.as_ref().is_ok_and(|name| used.contains(name)));
     let (text, handles, registered) = loop {
         let Some(text) = names.next().transpose()? else {
-            return Err("there are too many versions of it in the process".to_owned());
+            return Err("too many versions of it are loaded in the process".to_owned());
         };
         let handles = || match &scope {
             // SAFETY: loading a library runs its constructors; the caller that requests it vouches for them. The file
@@ -240,7 +243,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     }
     if let Err(error) = registered {
         // The library stays mapped, because the types that it has registered refer to its code.
-        let reason = format!("it cannot register what it has: {}", error.message());
+        let reason = format!("its registrations failed: {}", error.message());
         let (path, again) = (path.to_path_buf(), reason.clone());
         REFUSED.lock().push(Refused { name: text, path, identity: before, reason: again });
         return Err(reason);
@@ -285,8 +288,8 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     }
 }
 
-const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \
-                                runs; write a new file and rename it to this name instead";
+const CHANGED_IN_PLACE: &str = "the file has been modified in place since it was loaded, which may have changed the \
+                                running code; write a new file and rename it to this name instead";
 
 /// Returns an error if the file is mapped already and its content was changed in place since. Only the metadata is
 /// compared; the content is not read.
@@ -403,7 +406,7 @@ pub(crate) unsafe fn with_imports(
     let len = u64::from_le_bytes(unsafe { blob.read() });
     let room = size.filter(|size| *size > 0).map_or(isize::MAX as u64, |size| size.saturating_sub(8));
     let Some(len) = usize::try_from(len).ok().filter(|_| len <= room) else {
-        return Err(damaged(&format!("it claims {len} bytes and has {room}")));
+        return Err(damaged(&format!("it declares {len} bytes but has room for {room}")));
     };
     // SAFETY: the content directly follows the size, in the same constant.
     let content = unsafe { blob.add(1) }.cast::<u8>();

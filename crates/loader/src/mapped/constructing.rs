@@ -167,8 +167,8 @@ pub(crate) fn whole_type(
 fn other_layout(type_index: i32) -> Error {
     let key = anyfn::type_key(type_index);
     let text = format!(
-        "the type {key} is registered already, with another layout or twice by this library; give the type another \
-         key, or start the process again"
+        "the type {key} is already registered, with another layout or twice by this library; give the type \
+         another key, or restart the process"
     );
     Error::untraced("RuntimeError", &text)
 }

@@ -274,12 +274,12 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
     if is_cpp(facts) {
-        return Some("it is C++ code, which makes objects that nobody counts".into());
+        return Some("it is C++ code, whose objects are not counted".into());
     }
     if let Some(unique) = facts.defined.iter().find(|symbol| symbol.is_unique) {
         return Some(format!(
-            "it has symbols that are one for the whole process, such as {}: the system never unmaps it (compile it \
-             with -fno-gnu-unique)",
+            "it has symbols that are unique in the whole process, such as {}, so that the system never unmaps \
+             it (compile it with -fno-gnu-unique)",
             unique.name
         ));
     }
@@ -291,7 +291,7 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
         ("TVMFFITypeRegisterField", "fields of types"),
         ("TVMFFITypeRegisterMethod", "methods of types"),
         ("TVMFFITypeRegisterMetadata", "types"),
-        ("TVMFFIEnvRegisterCAPI", "functions of the environment"),
+        ("TVMFFIEnvRegisterCAPI", "environment functions"),
         ("TVMFFIEnvModRegisterContextSymbol", "context symbols"),
         ("TVMFFIEnvModRegisterSystemLibSymbol", "symbols of a system library"),
         ("TVMFFIEnvSetDLPackManagedTensorAllocator", "an allocator"),
@@ -299,17 +299,17 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     // What a Rust plugin registers for its types is revoked when it is unmapped.
     let kept = if is_rust { &KEPT[3..] } else { &KEPT[..] };
     if let Some((_, what)) = kept.iter().find(|(name, _)| uses(name)) {
-        return Some(format!("it registers {what}, which stay for ever"));
+        return Some(format!("it registers {what} permanently"));
     }
     let defines = |name: &str| facts.defined.iter().any(|symbol| symbol.name == name);
     if is_rust && !(defines("__anyfn_live_objects") && defines("__anyfn_use_count_end")) {
         return Some(
-            "it does not count its objects: it was built with another version of the `anyfn` crate".into(),
+            "its objects are not counted: it was built with another version of the `anyfn` crate".into(),
         );
     }
     // A Rust plugin counts its objects, and registers plain numbers for its types.
     if !is_rust && (uses("TVMFFITypeGetOrAllocIndex") || uses("TVMFFITypeRegisterAttr")) {
-        return Some("it has object types of its own, whose objects nobody counts".into());
+        return Some("it has its own object types, whose objects are not counted".into());
     }
     None
 }
@@ -342,7 +342,7 @@ pub(crate) fn needed(
         // A library without the runtime's functions creates no objects.
         if facts.undefined.iter().any(|symbol| is_runtime_symbol(&symbol.name)) {
             let reason = match facts.built_for {
-                Some(_) => Some("nobody asks it for its objects".into()),
+                Some(_) => Some("the objects of a needed plugin are not counted".into()),
                 None => pinned(&facts),
             };
             let path = object.path.to_string_lossy();

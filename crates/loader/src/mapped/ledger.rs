@@ -197,8 +197,8 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     if !is_on() {
         anyfn::bail!(
             "RuntimeError",
-            "nobody has written down who makes objects; set ANYFN_LEDGER=1, or call ffi.LedgerStart (in Python: \
-             anyfn.start_ledger()) before the objects are made"
+            "the ledger is not running, so the creators of objects are unknown; set ANYFN_LEDGER=1, or call \
+             ffi.LedgerStart (in Python: anyfn.start_ledger()) before the objects are created"
         );
     }
     let mut live: Vec<Live> = {
@@ -310,7 +310,7 @@ pub(crate) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
         }
         text.push('\n');
         if let Some(place) = &entry.place {
-            let _ = writeln!(text, "  made at {place}");
+            let _ = writeln!(text, "  created at {place}");
         }
         for frame in shown_frames(entry) {
             let _ = writeln!(text, "    {frame}");

@@ -73,7 +73,8 @@ fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) ->
     let run = || {
         // SAFETY: the caller holds the module to which this table belongs.
         let module = unsafe { OwnModule::from_context(this) };
-        let module = module.ok_or_else(|| Error::new("InternalError", "not a module of this runtime"))?;
+        let module =
+            module.ok_or_else(|| Error::new("InternalError", "the object is not a module of this runtime"))?;
         body(&module)
     };
     let error = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {

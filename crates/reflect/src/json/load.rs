@@ -130,7 +130,7 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
                 env!("CARGO_PKG_VERSION")
             );
         }
-        _ => return Err(tape.error("ValueError", "expected the number of a format", format.unwrap_or(tag))),
+        _ => return Err(tape.error("ValueError", "expected a format number", format.unwrap_or(tag))),
     }
     let mut kept = HashMap::default();
     for (node, fields) in tape.get(tag, "kept").map(|at| tape.pairs(at)).into_iter().flatten() {
@@ -258,7 +258,7 @@ impl<'t> Loader<'t> {
     fn cycle(&self, index: usize, at: At) -> Error {
         self.tape.error(
             "ValueError",
-            &format!("Invalid JSON Object Graph: node {index} holds itself by values that cannot change"),
+            &format!("Invalid JSON Object Graph: node {index} contains itself through immutable values"),
             at,
         )
     }
@@ -279,8 +279,8 @@ impl<'t> Loader<'t> {
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
         if !self.ready[index] {
-            // This happens only in the first pass, which discards the error.
-            return Err(Error::untraced("ValueError", "a node comes later"));
+            // Only occurs in the first pass; the error is discarded.
+            return Err(Error::untraced("ValueError", "the node is not loaded yet"));
         }
         Ok(self.made[index].clone())
     }
@@ -310,7 +310,7 @@ impl<'t> Loader<'t> {
                 _ => continue,
             };
             if place.replace(value).is_some() {
-                return Err(self.fail("the same key twice", name));
+                return Err(self.fail("duplicate key", name));
             }
         }
         let Some(key) = key else { return Err(self.fail("a node needs the key `type`", at)) };

@@ -546,7 +546,9 @@ fn dtype_name(value: &Any) -> Result<StdString> {
     let name = format!("{}", value.get::<DType>()?);
     match name.parse::<DType>() {
         Ok(_) => Ok(name),
-        Err(_) => anyfn::bail!("ValueError", "the data type {name} has no name, so it cannot be saved"),
+        Err(_) => {
+            anyfn::bail!("ValueError", "the data type {name} has no standard name, so it cannot be saved")
+        }
     }
 }
 

@@ -276,7 +276,8 @@ pub(super) fn position(text: &[u8], at: usize) -> StdString {
 
 /// Creates a string value.
 pub(super) fn string(bytes: &[u8]) -> Result<Any> {
-    anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
+    anyfn::__private::try_string(bytes)
+        .ok_or_else(|| Error::new("MemoryError", "cannot allocate memory for a string"))
 }
 
 /// Cache of recently created strings. Keys and type keys occur repeatedly, and strings are immutable, so they

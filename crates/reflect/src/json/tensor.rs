@@ -30,7 +30,7 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let total = count.saturating_mul(size);
     if bytes.try_reserve_exact(total).is_err() {
-        anyfn::bail!("MemoryError", "no memory for the {count} elements of a tensor");
+        anyfn::bail!("MemoryError", "cannot allocate memory for the {count} elements of a tensor");
     }
     if count == 0 {
         return Ok(bytes);
@@ -38,7 +38,7 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     let Some(region) = view.host_region() else {
         anyfn::bail!(
             "ValueError",
-            "a tensor of shape {shape:?} with strides {strides:?} reaches beyond all memory"
+            "a tensor of shape {shape:?} with strides {strides:?} exceeds the address space"
         );
     };
     let [_access] = Access::begin([(region, Mode::Read)])?;
@@ -71,7 +71,11 @@ pub(super) fn make(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> 
     let size = count.and_then(|count| count.checked_mul(dtype.bits() as usize)).map(|bits| bits.div_ceil(8));
     // Checked before any memory is allocated, because the shape may be arbitrary.
     if size != Some(bytes.len()) {
-        anyfn::bail!("ValueError", "{} bytes are no tensor of {dtype} with the shape {shape:?}", bytes.len());
+        anyfn::bail!(
+            "ValueError",
+            "{} bytes do not match a tensor of {dtype} with the shape {shape:?}",
+            bytes.len()
+        );
     }
     Tensor::from_bytes(dtype, shape, bytes)
 }

@@ -206,11 +206,14 @@ const _: () = {
 fn rewrite(args: Args<'_>) -> Result<Any> {
     let views = args.as_slice();
     if views.len() < 3 || !views.len().is_multiple_of(3) {
-        bail!("TypeError", "anyfn.rewrite takes 3 arguments and 3 for each callback, got {}", views.len());
+        bail!("TypeError", "anyfn.rewrite: expected 3 arguments and 3 for each callback, got {}", views.len());
     }
     let (what, options) = (args.get::<i64>(1)?, args.get::<i64>(2)?);
     if options & !(PRE | ONCE | EACH_TIME) != 0 {
-        bail!("ValueError", "anyfn.rewrite has the options {PRE}, {ONCE} and {EACH_TIME}, got {options}");
+        bail!(
+            "ValueError",
+            "anyfn.rewrite: expected a sum of the options {PRE}, {ONCE} and {EACH_TIME}, got {options}"
+        );
     }
     let mut links = Links::default();
     for at in (3..views.len()).step_by(3) {
@@ -219,7 +222,10 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
             1 => Extra::Region,
             2 => Extra::Tool,
             3 => Extra::ToolAndMode,
-            other => bail!("ValueError", "a callback gets something of kind 0 to 3, not {other}"),
+            other => bail!(
+                "ValueError",
+                "anyfn.rewrite: expected an extra argument of kind 0 to 3 for a callback, got {other}"
+            ),
         };
         links.add_function(args.get::<i32>(at)?, args.get::<PackedFunc>(at + 2)?, extra);
     }
@@ -241,7 +247,7 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
             }
             mapping.run(views[0].to_owned())
         }
-        other => bail!("ValueError", "anyfn.rewrite has the operations 0 to 3, not {other}"),
+        other => bail!("ValueError", "anyfn.rewrite: expected an operation from 0 to 3, got {other}"),
     }
 }
 

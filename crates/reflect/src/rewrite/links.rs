@@ -90,7 +90,7 @@ impl<'a> Links<'a> {
             }
             Callee::Function(function, extra) => {
                 let Some((tool, in_place)) = tool else {
-                    bail!("InternalError", "a callback needs a visitor and there is none")
+                    bail!("InternalError", "a callback requires a visitor, but the operation has none")
                 };
                 let mode = int(i64::from(in_place));
                 let args = [*value, AnyView::from(tool), mode.as_view()];
@@ -98,7 +98,7 @@ impl<'a> Links<'a> {
             }
             Callee::Native(native) => match native.try_borrow_mut() {
                 Ok(mut native) => native(super::as_any(value), region),
-                Err(_) => bail!("RuntimeError", "a callback is called again while it runs"),
+                Err(_) => bail!("RuntimeError", "a callback was called again while it was running"),
             },
         }
     }

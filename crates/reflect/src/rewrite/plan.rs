@@ -152,7 +152,7 @@ impl Plans {
             kTVMFFIStr | kTVMFFIBytes => Shape::Leaf,
             _ => {
                 let Some(info) = TypeInfo::from_index(type_index) else {
-                    bail!("RuntimeError", "an object is of no type that is known")
+                    bail!("RuntimeError", "the type of an object is not registered")
                 };
                 plan.free_var = i64::from(info.structural_kind()) == kTVMFFISEqHashKindFreeVar;
                 plan.dag_node = i64::from(info.structural_kind()) == kTVMFFISEqHashKindDAGNode;

@@ -55,7 +55,7 @@ pub(crate) fn with_changes(
         }
         (Shape::Map, _) => {
             let Ok(map) = Map::<Any, Any>::try_from_object(node.clone()) else {
-                bail!("InternalError", "a Map is none")
+                bail!("InternalError", "a node of type ffi.Map is not a Map")
             };
             let mut pairs: Vec<(Any, Any)> =
                 map.iter_any().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -64,7 +64,7 @@ pub(crate) fn with_changes(
             }
             Ok(Any::from(Map::<Any, Any>::from_vec(pairs)?.into_object()))
         }
-        _ => bail!("InternalError", "a value without children has changed ones"),
+        _ => bail!("InternalError", "a value without children has changed children"),
     }
 }
 
@@ -93,7 +93,12 @@ fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
     }
     let copy = info.make()?;
     if copy.type_index() != node.type_index() {
-        bail!("TypeError", "the creator of type `{}` makes a {}", info.key(), copy.type_key());
+        bail!(
+            "TypeError",
+            "the creator of type `{}` returned an object of type {}",
+            info.key(),
+            copy.type_key()
+        );
     }
     for field in info.fields() {
         // SAFETY: the field belongs to the object's type.

@@ -149,7 +149,8 @@ impl<'a> Tool<'a> {
         }
         bail!(
             "RuntimeError",
-            "a {} works during the callback that it was passed to only, on the same thread (and greenlet)",
+            "a {} can only be used during the callback that it was passed to, on the same thread (and \
+             greenlet)",
             self.0.type_key()
         );
     }

@@ -83,7 +83,7 @@ impl Step {
             2 => format!("[{}]", show(&self.key)?),
             4 => format!("[<missing:{}>]", self.key.get::<i64>()?),
             3 | 5 => format!("[<missing:{}>]", show(&self.key)?),
-            kind => anyfn::bail!("ValueError", "an access step of the unknown kind {kind}"),
+            kind => anyfn::bail!("ValueError", "unknown kind {kind} of an access step"),
         })
     }
 

@@ -170,7 +170,7 @@ unsafe fn aligned(start: *mut u8, gap: usize, request: Request) -> Result<*mut c
 
 #[cold]
 fn short(request: Request) -> Error {
-    anyfn::error!("MemoryError", "{} bytes of main memory are not available", request.bytes)
+    anyfn::error!("MemoryError", "cannot allocate {} bytes of main memory", request.bytes)
 }
 
 /// Time of an event that has not been recorded, as a value that no recorded event has.

@@ -27,7 +27,11 @@ fn get_device_attr(device_type: i32, device_id: i32, kind: i32) -> Result<Any> {
             None => ().into_any(),
         },
         None => {
-            bail!("ValueError", "an attribute is a number up to {} but got {kind}", Attribute::ALL.len() - 1)
+            bail!(
+                "ValueError",
+                "expected a device attribute from 0 to {} but got {kind}",
+                Attribute::ALL.len() - 1
+            )
         }
     }
 }

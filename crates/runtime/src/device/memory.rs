@@ -156,7 +156,7 @@ impl Memory {
         if offset.checked_add(bytes).is_none_or(|end| end > self.len()) {
             bail!(
                 "ValueError",
-                "{bytes} bytes at {offset} are not inside {} bytes on {}",
+                "{bytes} bytes at offset {offset} exceed the memory of {} bytes on {}",
                 self.len(),
                 self.device
             );
@@ -223,7 +223,8 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     let Request { bytes, alignment } = request;
     anyfn::error!(
         "RuntimeError",
-        "the driver of {device} allocated {data:p}, which cannot be {bytes} bytes aligned to {alignment}"
+        "the driver of {device} returned the address {data:p}, which is invalid for {bytes} bytes aligned to \
+         {alignment}"
     )
 }
 
@@ -232,11 +233,11 @@ fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
         bail!(
             "ValueError",
-            "an alignment is a power of two up to {ALIGNMENT_MAX}, in bytes, but got {alignment}"
+            "expected an alignment in bytes that is a power of two up to {ALIGNMENT_MAX} but got {alignment}"
         );
     }
     if bytes > isize::MAX as usize - ALIGNMENT_MAX {
-        bail!("MemoryError", "{bytes} bytes on {device} are more than any machine has");
+        bail!("MemoryError", "cannot allocate {bytes} bytes on {device}: the size exceeds the address space");
     }
     Ok(Request { bytes: bytes.max(1), alignment })
 }
@@ -265,7 +266,7 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
         if place.data.is_null() || end.is_none() || bytes > isize::MAX as usize {
             bail!(
                 "ValueError",
-                "there are no {bytes} bytes on {} at {:p} + {}",
+                "invalid range of {bytes} bytes on {} at {:p} + {}",
                 place.device,
                 place.data,
                 place.offset
@@ -314,7 +315,7 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
 pub(crate) fn buffer(bytes: usize) -> Result<Vec<u8>> {
     let mut buffer = Vec::new();
     if buffer.try_reserve_exact(bytes).is_err() {
-        bail!("MemoryError", "{bytes} bytes of main memory are not available");
+        bail!("MemoryError", "cannot allocate {bytes} bytes of main memory");
     }
     buffer.resize(bytes, 0);
     Ok(buffer)

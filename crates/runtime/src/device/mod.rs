@@ -15,7 +15,8 @@
 //! let mut bytes = [0; 4];
 //! memory.read(3, &mut bytes)?;
 //! assert_eq!(&bytes, b"here");
-//! assert_eq!(memory.read(1022, &mut bytes).unwrap_err().message(), "4 bytes at 1022 are not inside 1024 bytes on cpu:0");
+//! let error = memory.read(1022, &mut bytes).unwrap_err();
+//! assert_eq!(error.message(), "4 bytes at offset 1022 exceed the memory of 1024 bytes on cpu:0");
 //!
 //! let missing = driver_of(Device::new(2, 0)).err().unwrap();
 //! assert!(missing.message().starts_with("device cuda:0 is not available: no driver for cuda is loaded in this build"));

@@ -64,7 +64,7 @@ unsafe impl Driver for Null {
     }
 
     fn probe(&self, index: i32) -> Result<(), String> {
-        if (0..DEVICES).contains(&index) { Ok(()) } else { Err(format!("there are only {DEVICES}")) }
+        if (0..DEVICES).contains(&index) { Ok(()) } else { Err(format!("only {DEVICES} null devices exist")) }
     }
 
     fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value> {
@@ -87,7 +87,7 @@ unsafe impl Driver for Null {
         let mut memory = Vec::new();
         if request.bytes > MEMORY - *used || memory.try_reserve_exact(request.bytes).is_err() {
             let free = MEMORY - *used;
-            anyfn::bail!("MemoryError", "{} bytes are not available: {free} are free", request.bytes);
+            anyfn::bail!("MemoryError", "cannot allocate {} bytes: {free} are free", request.bytes);
         }
         *used += request.bytes;
         // New memory has unspecified content. A value other than zero reveals code that relies on zeros.
@@ -114,7 +114,10 @@ unsafe impl Driver for Null {
             match memory.and_then(|memory| memory.get_mut(place.offset..place.offset.checked_add(*bytes)?)) {
                 Some(range) => Ok(range.as_mut_ptr()),
                 // Only possible for tensors that were described by other code. Memory of this crate is checked above.
-                None => anyfn::bail!("ValueError", "{bytes} bytes at {place:?} are not memory of this device"),
+                None => anyfn::bail!(
+                    "ValueError",
+                    "{bytes} bytes at {place:?} are not in the memory of this device"
+                ),
             }
         };
         let (from, to) = (outside(from)?, outside(to)?);

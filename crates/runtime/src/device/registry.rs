@@ -46,7 +46,7 @@ fn insert(driver: &'static dyn Driver) -> Result<()> {
     let kind = driver.device_type();
     let slot = usize::try_from(kind).ok().and_then(|kind| DRIVERS.get(kind));
     let Some(slot) = slot.filter(|_| kind > 0) else {
-        anyfn::bail!("ValueError", "a device type is a number from 1 to {} but got {kind}", KINDS - 1);
+        anyfn::bail!("ValueError", "expected a device type from 1 to {} but got {kind}", KINDS - 1);
     };
     // Never freed, like the driver.
     let entry = Box::into_raw(Box::new(driver));
@@ -57,7 +57,7 @@ fn insert(driver: &'static dyn Driver) -> Result<()> {
     }
     // SAFETY: allocated above and not stored.
     drop(unsafe { Box::from_raw(entry) });
-    anyfn::bail!("RuntimeError", "there is a driver for {} already", type_name(kind))
+    anyfn::bail!("RuntimeError", "a driver for {} is already registered", type_name(kind))
 }
 
 fn register_linked() {
@@ -102,7 +102,7 @@ pub fn driver_of(device: Device) -> Result<&'static dyn Driver> {
         return Ok(&CPU);
     }
     match why_missing(device) {
-        None => find(device.0.device_type).ok_or_else(|| missing(device, "its driver is gone")),
+        None => find(device.0.device_type).ok_or_else(|| missing(device, "its driver is not registered")),
         Some(reason) => Err(missing(device, &reason)),
     }
 }
@@ -123,7 +123,7 @@ pub fn why_missing(device: Device) -> Option<String> {
 fn no_driver(kind: i32) -> String {
     let known = DEVICE_TYPES.iter().any(|(_, number)| *number == kind);
     if !known {
-        return format!("{kind} is no device type that DLPack knows");
+        return format!("{kind} is not a device type of DLPack");
     }
     let loaded = (1..KINDS as i32).filter(|kind| find(*kind).is_some()).map(type_name);
     let loaded: Vec<String> = loaded.collect();

@@ -231,7 +231,7 @@ pub(super) fn event_number(event: Event) -> i64 {
 pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
-        None => bail!("ValueError", "{number} is no stream of {device} that is alive"),
+        None => bail!("ValueError", "{number} is not a live stream of {device}"),
     }
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
 }
 
 fn no_event(device: Device, number: i64) -> Error {
-    anyfn::error!("ValueError", "{number} is no event of {device} that is alive")
+    anyfn::error!("ValueError", "{number} is not a live event of {device}")
 }
 
 /// Converts an integer to the native handle that it represents.
@@ -360,7 +360,7 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
     match kept {
         Ok(before) => Ok(before),
         Err(_) if is_some => {
-            bail!("RuntimeError", "a thread that ends cannot make a stream of {device} current")
+            bail!("RuntimeError", "cannot make a stream of {device} current: the thread is ending")
         }
         Err(_) => Ok(None),
     }
@@ -382,7 +382,7 @@ fn keep_covered(stream: Arc<Stream>) {
 pub(crate) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
     let known = Known::of_number(device, number);
     if number != 0 && known.stream.is_none() && !driver.takes_foreign_streams() {
-        bail!("ValueError", "{number} is no stream of {device} that is alive");
+        bail!("ValueError", "{number} is not a live stream of {device}");
     }
     Ok(known)
 }

@@ -166,7 +166,7 @@ pub fn start(options: Options) -> Result<()> {
     let state = state();
     let mut running = lock(&state.running);
     if running.is_some() {
-        bail!("RuntimeError", "a profile is running already; stop it before another one begins");
+        bail!("RuntimeError", "a profile is already running; stop it before starting another one");
     }
     for shard in &state.shards {
         // Logs of calls that began while the last recording was ending. They are dropped without the lock.
@@ -195,7 +195,7 @@ pub fn stop() -> Result<Profile> {
     let Some(Running { began }) = running.take() else {
         bail!(
             "RuntimeError",
-            "no profile is running; a process that is forked off from one that is profiled is not"
+            "no profile is running; a child process forked from a profiled process is not profiled"
         );
     };
     ON.store(false, Ordering::Release);

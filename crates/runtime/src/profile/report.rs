@@ -150,11 +150,8 @@ impl Profile {
         );
         if self.dropped > 0 {
             // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{} of them are not in the timeline: there were more than the limit",
-                self.dropped
-            );
+            let _ =
+                writeln!(text, "{} of them are not in the timeline because it reached its limit", self.dropped);
         }
         const WIDEST: usize = 60;
         let width = shown.iter().map(|function| function.name.chars().count()).max().unwrap_or(0);

@@ -76,7 +76,7 @@ pub fn run(device: Device, lists: &Lists<'_>) -> Report {
         let (unsupported, expected) = (listed(lists.unsupported), listed(lists.expected_failures));
         match (case(device), unsupported, expected) {
             (Ok(()), None, None) => report.passed.push(name),
-            (Ok(()), _, _) => report.problems.push(format!("{name} passes: take it out of the list")),
+            (Ok(()), _, _) => report.problems.push(format!("{name} passes: remove it from the list")),
             (Err(error), Some(reason), _) if error.kind() == "NotImplementedError" => {
                 report.excused.push((name, reason));
             }
@@ -88,7 +88,7 @@ pub fn run(device: Device, lists: &Lists<'_>) -> Report {
     }
     let unknown = lists.unsupported.iter().chain(lists.expected_failures).map(|(name, _)| name);
     for name in unknown.filter(|name| CASES.iter().all(|(known, _)| known != *name)) {
-        report.problems.push(format!("{name} is no test"));
+        report.problems.push(format!("{name} is not a test"));
     }
     report
 }
@@ -128,7 +128,7 @@ pub(crate) use ensure;
 /// Returns the error in `result`, whose kind must be `kind`. Returns an `AssertionError` if `result` is anything else.
 pub(crate) fn refused<T>(result: Result<T>, kind: &str) -> Result<Error> {
     match result {
-        Ok(_) => bail!("AssertionError", "expected {kind}, but it was accepted"),
+        Ok(_) => bail!("AssertionError", "expected {kind} but the call succeeded"),
         Err(error) if error.kind() == kind => Ok(error),
         Err(error) => bail!("AssertionError", "expected {kind} but got {}: {}", error.kind(), error.message()),
     }
@@ -139,10 +139,10 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
 }
 
 fn is_there(device: Device) -> Result<()> {
-    ensure!(exists(device), "{device} is not there");
+    ensure!(exists(device), "{device} does not exist");
     ensure!(devices().contains(&device), "{device} is not listed");
     let driver = driver_of(device)?;
-    ensure!(driver.device_type() == device.0.device_type, "the driver is of another kind");
+    ensure!(driver.device_type() == device.0.device_type, "the driver has another device type");
     Ok(())
 }
 
@@ -165,7 +165,7 @@ fn attributes(device: Device) -> Result<()> {
     let (Some(Value::Int(total)), Some(Value::Int(free))) =
         (of(Attribute::TotalMemory), of(Attribute::FreeMemory))
     else {
-        bail!("AssertionError", "it does not know its memory");
+        bail!("AssertionError", "it does not report its memory");
     };
     ensure!(0 < free && free <= total, "{free} bytes of {total} are free");
     ensure!(matches!(of(Attribute::ComputeUnits), Some(Value::Int(1..))), "it has no compute units");
@@ -187,7 +187,7 @@ fn alignment(device: Device) -> Result<()> {
 
 fn sizes(device: Device) -> Result<()> {
     let none = Memory::allocate(device, 0, 64)?;
-    ensure!(!none.data().is_null(), "no bytes have no address");
+    ensure!(!none.data().is_null(), "memory of 0 bytes has a NULL address");
     for bytes in [usize::MAX, isize::MAX as usize, 1 << 55, 1 << 48] {
         refused(Memory::allocate(device, bytes, 64), "MemoryError")?;
     }
@@ -278,7 +278,7 @@ fn scopes(device: Device) -> Result<()> {
 
 fn streams(device: Device) -> Result<()> {
     let (one, two) = (Stream::create(device)?, Stream::create(device)?);
-    ensure!(one.as_raw() != two.as_raw(), "two streams are one");
+    ensure!(one.as_raw() != two.as_raw(), "two streams are the same");
     ensure!(!one.as_raw().is_null() && !two.as_raw().is_null(), "a new stream is the default one");
     let event = Event::create(device)?;
     event.record(Some(&one))?;
@@ -334,7 +334,7 @@ fn threads(device: Device) -> Result<()> {
             let (sent, mut got) = (pattern(1000, seed * 100 + round), vec![0; 1000]);
             memory.write(seed, &sent)?;
             memory.read(seed, &mut got)?;
-            ensure!(sent == got, "threads have mixed their memory up");
+            ensure!(sent == got, "memory of one thread was changed by another thread");
         }
         Ok(())
     };
@@ -393,7 +393,7 @@ mod tests {
         let lists = Lists { unsupported: &[("sizes", "?")], expected_failures: &[("nothing", "?")] };
         let problems = run(Device::CPU, &lists).problems;
         assert!(problems.iter().any(|text| text.starts_with("sizes passes")), "{problems:?}");
-        assert!(problems.iter().any(|text| text == "nothing is no test"), "{problems:?}");
+        assert!(problems.iter().any(|text| text == "nothing is not a test"), "{problems:?}");
         assert!(problems.iter().any(|text| text.starts_with("scopes: NotImplementedError")), "{problems:?}");
     }
 

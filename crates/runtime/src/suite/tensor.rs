@@ -28,7 +28,7 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
     let zeroed: Vec<i32> = (0..24).map(|i| if i % 6 % 2 == 1 { 0 } else { i }).collect();
     ensure!(get(&tensor)? == bytes(&zeroed), "writing through a view has changed other elements");
     between(&copied, &column)?;
-    ensure!(get(&tensor)? == numbers, "a copy into a view has gone elsewhere");
+    ensure!(get(&tensor)? == numbers, "a copy into a view has written other elements");
 
     // A view of a view. Views outside the memory are refused.
     let middle = view(&tensor, &Window { shape: &[3], strides: Some(&[6]), dtype: int32, bit_offset: 8 * 32 })?;
@@ -46,15 +46,22 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
     set(&packed, &[0x21, 0x43, 0x05])?;
     ensure!(get(&packed)? == [0x21, 0x43, 0x05], "packed elements came back changed");
     let odd = slice(&packed, 0, Some(0), None, 2)?;
-    ensure!(get(&odd)? == [0x31, 0x05], "every other packed element: {:x?}", get(&odd)?);
+    ensure!(get(&odd)? == [0x31, 0x05], "a view of every other packed element shows {:x?}", get(&odd)?);
     set(&odd, &[0xFE, 0x0D])?;
-    ensure!(get(&packed)? == [0x2E, 0x4F, 0x0D], "packed elements beside were changed: {:x?}", get(&packed)?);
+    ensure!(
+        get(&packed)? == [0x2E, 0x4F, 0x0D],
+        "writing packed elements has changed their neighbours: {:x?}",
+        get(&packed)?
+    );
 
     // Zeros, an empty tensor, and a tensor without dimensions.
-    ensure!(get(&zeros(&[1000], DType::FLOAT64, device)?)? == [0; 8000], "zeros are none");
+    ensure!(
+        get(&zeros(&[1000], DType::FLOAT64, device)?)? == [0; 8000],
+        "elements of a tensor of zeros are not 0"
+    );
     let none = empty(&[3, 0, 2], int32, device, None)?;
     between(&none, &empty(&[3, 0, 2], int32, device, None)?)?;
-    ensure!(get(&none)?.is_empty(), "nothing has elements");
+    ensure!(get(&none)?.is_empty(), "an empty tensor has elements");
     let one = empty(&[], int32, device, None)?;
     set(&one, &[1, 2, 3, 4])?;
     ensure!(get(&one)? == [1, 2, 3, 4], "a tensor of no dimensions has changed");

@@ -58,7 +58,7 @@ pub(super) fn known(dtype: DType) -> Result<Element> {
     element_bits(dtype)?;
     match Element::of(dtype) {
         Some(element) => Ok(element),
-        None => bail!("TypeError", "elements of type {dtype} are not known as numbers"),
+        None => bail!("TypeError", "elements of type {dtype} cannot be converted to numbers"),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn element(dtype: DType, value: &AnyView<'_>) -> Result<Vec<u8>> {
     let known = known(dtype)?;
     let number = number(value)?;
     let Some(code) = known.scalar.encode(number) else {
-        bail!("ValueError", "{} is no {dtype}", shown(number));
+        bail!("ValueError", "{} cannot be represented as {dtype}", shown(number));
     };
     let bits = known.scalar.bits() as usize;
     let mut bytes = buffer((bits * known.scalars).div_ceil(8))?;
@@ -142,7 +142,7 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
     }
     let (read, written) = (known(from.dtype())?, known(dtype)?);
     if read.lanes != written.lanes || read.complex && !written.complex {
-        bail!("TypeError", "elements of {} do not become {dtype} one by one", from.dtype());
+        bail!("TypeError", "elements of {} cannot be converted to {dtype} one by one", from.dtype());
     }
     // SAFETY: the caller guarantees the tensor.
     let bytes = unsafe { to_bytes(from) }?;
@@ -155,7 +155,7 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
         let number = read.scalar.decode(codes.get(index));
         let Some(code) = written.scalar.encode(number) else {
             let at = place(index / read.scalars, from.shape());
-            bail!("ValueError", "{} at {at} is no {dtype}", shown(number));
+            bail!("ValueError", "{} at {at} cannot be represented as {dtype}", shown(number));
         };
         put(&mut out, bits, index * step, code);
     }

@@ -41,7 +41,7 @@ impl FromArg for Target<'_> {
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Target<'a>, Mismatch> {
         let tensor = TensorView::from_arg(view)?;
         if tensor.is_read_only() {
-            let text = "expected a tensor that may be written, but its memory is read-only";
+            let text = "expected a writable tensor, but its memory is read-only";
             return Err(Mismatch::new("ValueError", "DLTensor*".into(), text.into()));
         }
         Ok(Target(tensor))
@@ -127,7 +127,7 @@ fn create_view(
     let source = tensor.0.view();
     check_contiguous(&source)?;
     if relative_byte_offset < 0 {
-        bail!("ValueError", "an offset is not negative but got {relative_byte_offset}");
+        bail!("ValueError", "expected an offset of 0 or more but got {relative_byte_offset}");
     }
     let bit_offset = i128::from(relative_byte_offset) * 8;
     view::view(&tensor.0, &Window { shape: &shape, strides: None, dtype, bit_offset })
@@ -214,7 +214,7 @@ unsafe fn copy_to_address(#[read_only] from: TensorView<'_>, data: OpaquePtr, nb
 
 fn check_address(data: *mut c_void, nbytes: usize) -> Result<()> {
     if data.is_null() && nbytes > 0 {
-        bail!("ValueError", "there are no {nbytes} bytes at address 0");
+        bail!("ValueError", "expected the address of {nbytes} bytes but got NULL");
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
     let bytes = unsafe { copy::to_bytes(&tensor) }?;
     match anyfn::__private::try_bytes(&bytes) {
         Some(value) => Ok(value),
-        None => bail!("MemoryError", "{} bytes of main memory are not available", bytes.len()),
+        None => bail!("MemoryError", "cannot allocate {} bytes of main memory", bytes.len()),
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
         let anyfn::abi::DLDataType { code, bits, lanes } = dtype.0;
         bail!(
             "TypeError",
-            "there are no tensors of a type without size, but got code {code}, {bits} bits, {lanes} lanes"
+            "expected a data type with a fixed size but got code {code}, {bits} bits, {lanes} lanes"
         );
     }
     Ok(dtype.bits())
@@ -33,7 +33,7 @@ pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
         return Err(TensorMismatch::TooManyDimensions { got: shape.len() as i64 }.error());
     }
     if let Some(extent) = shape.iter().find(|extent| **extent < 0) {
-        bail!("ValueError", "an extent is not negative but got {extent} in shape {}", show(shape));
+        bail!("ValueError", "expected extents of 0 or more but got {extent} in shape {}", show(shape));
     }
     if shape.contains(&0) {
         return Ok(0);
@@ -41,7 +41,7 @@ pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
     let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?));
     match count.filter(|count| *count <= isize::MAX as usize) {
         Some(count) => Ok(count),
-        None => bail!("MemoryError", "no machine has memory for a tensor of shape {}", show(shape)),
+        None => bail!("MemoryError", "a tensor of shape {} exceeds the address space", show(shape)),
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn byte_count(dtype: DType, shape: &[i64]) -> Result<usize> {
     let bits = u128::from(element_bits(dtype)?) * element_count(shape)? as u128;
     match usize::try_from(bits.div_ceil(8)) {
         Ok(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
-        _ => bail!("MemoryError", "no machine has memory for a tensor of {dtype} and shape {}", show(shape)),
+        _ => bail!("MemoryError", "a tensor of {dtype} and shape {} exceeds the address space", show(shape)),
     }
 }
 
@@ -107,7 +107,7 @@ impl<'a> Layout<'a> {
     pub(crate) fn of(tensor: &TensorView<'a>) -> Result<Layout<'a>> {
         let dl: &DLTensor = tensor.as_dl();
         if dl.ndim < 0 || dl.ndim > 0 && dl.shape.is_null() {
-            bail!("ValueError", "a tensor of {} dimensions has no shape", dl.ndim);
+            bail!("ValueError", "invalid tensor with {} dimensions: it has no shape", dl.ndim);
         }
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
         let (bits, count) = (element_bits(dtype)?, element_count(shape)?);
@@ -118,10 +118,14 @@ impl<'a> Layout<'a> {
         }
         let (low, high) = span(shape, &strides, bits);
         if high - low > 8 * isize::MAX as i128 {
-            bail!("ValueError", "strides {} of shape {} are beyond any memory", show(&strides), show(shape));
+            bail!("ValueError", "strides {} of shape {} exceed the address space", show(&strides), show(shape));
         }
         if dl.data.is_null() && count > 0 {
-            bail!("ValueError", "a tensor of {count} elements on {} has no memory", tensor.device());
+            bail!(
+                "ValueError",
+                "invalid tensor of {count} elements on {}: its data pointer is NULL",
+                tensor.device()
+            );
         }
         let kind = memory_kind(tensor.device());
         let offset = usize::try_from(dl.byte_offset).unwrap_or(usize::MAX);

@@ -114,7 +114,10 @@ fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let made = unsafe { ObjectRef::from_owned_or_null(out) };
     match made.and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) if tensor.view().shape() == shape && tensor.view().dtype() == dtype => Ok(tensor),
-        _ => bail!("RuntimeError", "the allocator of the framework made another tensor than {dtype}{shape:?}"),
+        _ => bail!(
+            "RuntimeError",
+            "the allocator of the framework returned a tensor other than {dtype}{shape:?}"
+        ),
     }
 }
 
@@ -137,5 +140,6 @@ fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
     let content = Content { tensor, _memory: memory, _extents: extents };
     // SAFETY: the content begins with the description of a tensor, and owns its memory and extents.
     let object = unsafe { anyfn::__private::new_object(kTVMFFITensor, content) };
-    Tensor::try_from_object(object).map_err(|_| anyfn::error!("RuntimeError", "a new tensor is none"))
+    Tensor::try_from_object(object)
+        .map_err(|_| anyfn::error!("RuntimeError", "cannot create a tensor: the new object is not a tensor"))
 }

@@ -67,7 +67,7 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
     if bit_offset % 8 != 0 && count > 0 {
         bail!(
             "ValueError",
-            "an element of {dtype} that does not begin at a byte cannot be the first of a view"
+            "a view cannot begin with an element of {dtype} that does not begin at a byte boundary"
         );
     }
     let place = layout.at(if count == 0 { 0 } else { bit_offset.div_euclid(8) })?;
@@ -88,7 +88,7 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
     // SAFETY: on success the result is an owned tensor.
     let made = unsafe { ObjectRef::from_owned_or_null(out) };
     made.and_then(|object| Tensor::try_from_object(object).ok())
-        .ok_or_else(|| anyfn::error!("RuntimeError", "the runtime gave no tensor"))
+        .ok_or_else(|| anyfn::error!("RuntimeError", "the runtime returned no tensor"))
 }
 
 /// Returns a tensor that shares the memory of `source` and has the same elements in another shape. One extent may be
@@ -183,7 +183,7 @@ pub fn slice(source: &Tensor, dim: i64, start: Option<i64>, stop: Option<i64>, s
     let layout = Layout::of(&from)?;
     let at = dimension(&layout, dim)?;
     if step == 0 || step == i64::MIN {
-        bail!("ValueError", "a slice has a step other than 0 but got {step}");
+        bail!("ValueError", "expected a slice step other than 0 but got {step}");
     }
     let extent = layout.shape[at];
     let (least, most) = if step > 0 { (0, extent) } else { (-1, extent - 1) };

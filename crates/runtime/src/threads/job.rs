@@ -205,7 +205,7 @@ impl Job {
         let round = meeting.round;
         while meeting.round == round {
             if meeting.broken.is_none() && meeting.arrived + self.ended.load(Ordering::SeqCst) >= self.count {
-                meeting.broken = Some("another task of the launch has ended without coming to it");
+                meeting.broken = Some("another task of the launch has ended without reaching the barrier");
             }
             if let Some(reason) = meeting.broken {
                 self.met.notify_all();
@@ -233,10 +233,10 @@ impl Job {
                 self.helpers.fetch_sub(1, Ordering::Relaxed);
                 self.fail(anyfn::error!(
                     "RuntimeError",
-                    "no thread can be made for task {index} of {}, which the others wait for: {reason}",
+                    "cannot start a thread for task {index} of {}, for which the other tasks wait: {reason}",
                     self.count
                 ));
-                lock(&self.meeting).broken = Some("no thread can be made for another task of the launch");
+                lock(&self.meeting).broken = Some("cannot start a thread for another task of the launch");
                 self.end_task();
             }
         }

@@ -115,7 +115,7 @@ pub(crate) unsafe fn barrier(group: &TVMParallelGroupEnv) -> Result<()> {
     let job = unsafe { group.sync_handle.cast::<Job>().as_ref() };
     match job {
         Some(job) => job.barrier(),
-        None => bail!("ValueError", "TVMBackendParallelBarrier: the group is of no launch"),
+        None => bail!("ValueError", "TVMBackendParallelBarrier: the group does not belong to a launch"),
     }
 }
 

@@ -262,7 +262,7 @@ fn wrong_launches_are_refused() {
     assert!(Error::take_raised().message().contains("`env` is NULL"));
     let mut group = TVMParallelGroupEnv { sync_handle: core::ptr::null_mut(), num_task: 2 };
     assert_eq!(barrier_of(0, &raw mut group), -1);
-    assert!(Error::take_raised().message().contains("no launch"));
+    assert!(Error::take_raised().message().contains("does not belong to a launch"));
 }
 
 /// Guard that removes the launcher on drop.

@@ -117,7 +117,7 @@ impl TimeEvaluator {
         none?;
         match timing {
             Some(timing) => Ok(timing),
-            None => bail!("InternalError", "a measurement has given nothing"),
+            None => bail!("InternalError", "the measurement returned no result"),
         }
     }
 
@@ -131,7 +131,7 @@ impl TimeEvaluator {
         if let Some(index) = args.iter().position(|arg| arg.type_index() == kTVMFFIObjectRValueRef) {
             bail!(
                 "ValueError",
-                "time_evaluator: argument #{index} is moved, so there is none for a second call"
+                "time_evaluator: argument #{index} is moved, so it would be missing in a second call"
             );
         }
         let mut timer = timer(self.device)?;

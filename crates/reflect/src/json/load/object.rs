@@ -48,7 +48,7 @@ impl Loader<'_> {
             let inline = kept.and_then(|kept| self.kept_inline(kept, name)).or(inline);
             expected = place + 1;
             if places.known[place].0 != 0 {
-                return Err(self.fail("the same field twice", name));
+                return Err(self.fail("duplicate field", name));
             }
             places.known[place] = (value, inline);
         }
