@@ -12,6 +12,10 @@ import sys
 
 from . import _core, _error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
 _LIMIT = 32
 
 _pool = None
@@ -51,7 +55,14 @@ class _Call(_core.CallToken):
             self.future.set_exception(_Timeout("the deadline of the call has passed"))
 
 
-async def call_async(self, /, *args, timeout=None, deadline=None, **kwargs):
+async def call_async(
+    self,
+    /,
+    *args: "Any",
+    timeout: "Optional[float]" = None,
+    deadline: "Optional[float]" = None,
+    **kwargs: "Any",
+) -> "Any":
     """Calls the function on a thread of a pool and awaits the result, without blocking the event loop.
 
     ``timeout`` is in seconds; ``deadline`` is a time on the event loop's clock. After the earlier of the two, the call
@@ -145,7 +156,7 @@ def _forget_pool():
     _pool = _Pool(_pool.limit)
 
 
-def set_async_threads(limit):
+def set_async_threads(limit: int) -> None:
     """Sets the maximum number of ``call_async`` calls that run at the same time; the default is 32.
 
     Further calls wait for a thread. Raises ``ValueError`` unless ``limit`` is an integer of at least 1.
@@ -220,7 +231,7 @@ def _finish(call, result):
         call.inner = None
 
 
-def check_signals():
+def check_signals() -> None:
     """Raises an exception if the ``call_async`` call on this thread was cancelled or timed out, or if a signal is pending.
 
     Long-running Python functions that native code calls use it, as native functions use ``anyfn::check_signals``.

@@ -2,6 +2,27 @@
 
 from ._core import Object
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Union
+
+    from ._module import Module
+    from .te import Tensor
+    from .tir import IRModule, PrimFunc, Schedule, Target, Var
+    from .transform import _PassLike, Pipeline
+
+    _Inputs = Union[
+        PrimFunc,
+        Schedule,
+        IRModule,
+        Mapping[str, PrimFunc],
+        Sequence[Union[PrimFunc, Schedule]],
+        Sequence[Union[Tensor, Var]],
+    ]
+    _Target = Union[Target, str, Mapping[str, Any], None]
+    _Pipeline = Union[Pipeline, Iterable[_PassLike], None]
+
 
 def _functions(prefix):
     """Returns the compiler's global functions with a prefix. Importing the package does not load the compiler."""
@@ -10,7 +31,16 @@ def _functions(prefix):
     return functions(prefix)
 
 
-def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=True, progress=None):
+def build(
+    inputs: "_Inputs",
+    target: "_Target" = None,
+    name: str = "main",
+    *,
+    pipeline: "_Pipeline" = None,
+    passes: "Iterable[_PassLike]" = (),
+    cache: bool = True,
+    progress: "Union[Callable[[str, float], object], None]" = None,
+) -> "Module":
     """Compiles functions and loads the result as a module.
 
     ``inputs`` is a function, a schedule, an ``IRModule``, a list or dict of functions, or a list of input and output tensors.
@@ -26,12 +56,26 @@ def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=T
     return _functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
 
 
-def source(inputs, target=None, name="main", *, pipeline=None, passes=()):
+def source(
+    inputs: "_Inputs",
+    target: "_Target" = None,
+    name: str = "main",
+    *,
+    pipeline: "_Pipeline" = None,
+    passes: "Iterable[_PassLike]" = (),
+) -> str:
     """Returns the C source that ``build`` compiles for these arguments."""
     return _functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
-def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
+def lower(
+    inputs: "_Inputs",
+    target: "_Target" = None,
+    name: str = "main",
+    *,
+    pipeline: "_Pipeline" = None,
+    passes: "Iterable[_PassLike]" = (),
+) -> "IRModule":
     """Returns the lowered ``IRModule`` from which code is generated."""
     return _functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 

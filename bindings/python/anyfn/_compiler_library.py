@@ -1,13 +1,19 @@
 """The compiler library, which is loaded on first use, and its global functions."""
 
+from __future__ import annotations
+
 import os
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._core import PackedFunc
+
 _library = None
 
 
-def load():
+def load() -> None:
     """Loads the compiler library, which stays loaded for the lifetime of the process."""
     global _library
     if _library is None:
@@ -20,11 +26,11 @@ def load():
 class functions:
     """Namespace whose attributes are the compiler's global functions with a prefix."""
 
-    def __init__(self, prefix):
+    def __init__(self, prefix: str) -> None:
         load()
         self._prefix = prefix
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> PackedFunc:
         full = f"{self._prefix}.{name}"
         function = _core.get_global_func(full, True)
         if function is None:
@@ -33,5 +39,5 @@ class functions:
         self.__dict__[name] = function
         return function
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> PackedFunc:
         return getattr(self, name)

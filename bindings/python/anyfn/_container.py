@@ -5,10 +5,15 @@ import _collections_abc as abc
 from . import _core
 from ._core import Array, Dict, List, Map
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, SupportsIndex, Union
+
 _GenericAlias = type(list[int])
 
 
-def to_python(value):
+def to_python(value: "Any") -> "Any":
     """Converts a container, and all containers in it, to built-in Python containers.
 
     Array and List become list, Map and Dict become dict, and Shape becomes tuple. Any other object is left unchanged. A
@@ -130,81 +135,81 @@ class Shape(_core.BuiltinObject):
 
     __slots__ = ()
 
-    def __new__(cls, extents=()):
+    def __new__(cls, extents: "Iterable[int]" = ()) -> "Shape":
         if isinstance(extents, Shape):
             return extents
         return _core.get_global_func("ffi.Shape", False)(*extents)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(_core.shape_values(self))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: "Union[SupportsIndex, slice]") -> "Union[int, Shape]":
         extents = _core.shape_values(self)[index]
         return Shape(extents) if isinstance(index, slice) else extents
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[int]":
         return iter(_core.shape_values(self))
 
-    def __reversed__(self):
+    def __reversed__(self) -> "Iterator[int]":
         return reversed(_core.shape_values(self))
 
-    def __contains__(self, extent):
+    def __contains__(self, extent: object) -> bool:
         return extent in _core.shape_values(self)
 
-    def index(self, *args):
+    def index(self, *args: "Any") -> int:
         """Returns the index of the first extent that equals a value."""
         return _core.shape_values(self).index(*args)
 
-    def count(self, value):
+    def count(self, value: "Any") -> int:
         """Returns the number of extents that equal a value."""
         return _core.shape_values(self).count(value)
 
-    def __add__(self, other):
+    def __add__(self, other: "Sequence[int]") -> "Shape":
         other = _extents(other)
         return NotImplemented if other is None else Shape(_core.shape_values(self) + other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: "Sequence[int]") -> "Shape":
         other = _extents(other)
         return NotImplemented if other is None else Shape(other + _core.shape_values(self))
 
-    def __mul__(self, times):
+    def __mul__(self, times: "SupportsIndex") -> "Shape":
         return Shape(_core.shape_values(self) * times)
 
     __rmul__ = __mul__
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         other = _extents(other)
         return NotImplemented if other is None else _core.shape_values(self) == other
 
-    def __lt__(self, other):
+    def __lt__(self, other: "Sequence[int]") -> bool:
         other = _extents(other)
         return NotImplemented if other is None else _core.shape_values(self) < other
 
-    def __le__(self, other):
+    def __le__(self, other: "Sequence[int]") -> bool:
         other = _extents(other)
         return NotImplemented if other is None else _core.shape_values(self) <= other
 
-    def __gt__(self, other):
+    def __gt__(self, other: "Sequence[int]") -> bool:
         other = _extents(other)
         return NotImplemented if other is None else _core.shape_values(self) > other
 
-    def __ge__(self, other):
+    def __ge__(self, other: "Sequence[int]") -> bool:
         other = _extents(other)
         return NotImplemented if other is None else _core.shape_values(self) >= other
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(_core.shape_values(self))
 
-    def __reduce__(self):
+    def __reduce__(self) -> "Any":
         return Shape, (_core.shape_values(self),)
 
-    def __copy__(self):
+    def __copy__(self) -> "Shape":
         return self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: "Any") -> "Shape":
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"anyfn.Shape({_core.shape_values(self)})"
 
 

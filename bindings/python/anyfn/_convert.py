@@ -3,6 +3,15 @@
 from . import _core
 from ._reflection import type_info
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, TypeVar, Union
+
+    from ._core import Object
+
+    _T = TypeVar("_T")
+
 # Classes whose instances are converted before any converter is looked up.
 _BUILTIN = (int, float, str, bytes, list, tuple, dict, BaseException, type(None), type, _core.Object, _core.Word)
 
@@ -11,7 +20,13 @@ _KEYS = {}
 _STANDS = {}
 
 
-def register_converter(cls, native, *, to_native=None, from_native=None):
+def register_converter(
+    cls: "type[_T]",
+    native: "Union[type[Object], str]",
+    *,
+    to_native: "Optional[Callable[[_T], Any]]" = None,
+    from_native: "Optional[Callable[[Any], Any]]" = None,
+) -> None:
     """Registers conversions between a Python class and a native type.
 
     Instances of ``cls`` are passed as objects of the type, and objects of the type come back as instances. ``native`` is
@@ -73,7 +88,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
         _STANDS[cls] = stands
 
 
-def remove_converter(cls):
+def remove_converter(cls: "type[Any]") -> None:
     """Removes the converter of a class. Raises ``KeyError`` if the class has no converter."""
     if cls not in _KEYS and cls not in _STANDS:
         raise KeyError(f"{cls.__name__} has no converter")

@@ -6,6 +6,19 @@ from ._object import _add_hooks
 from ._reflection import TypeInfo
 from ._values import device, dtype
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, TypeVar, Union
+
+    from typing_extensions import Literal
+
+    from ._core import Object
+
+    _FieldStructural = Optional[Literal["ignore", "def", "def_pattern"]]
+    _O = TypeVar("_O", bound=type[Object])
+    _Structural = Optional[Literal["tree", "dag", "const_tree", "var", "unique"]]
+
 _MISSING = type("_Missing", (), {"__repr__": lambda self: "MISSING"})()
 
 # Flag bits of a field in the ABI.
@@ -19,7 +32,14 @@ class Field:
 
     __slots__ = ("default", "default_factory", "doc", "flags", "kw_only")
 
-    def __init__(self, default=_MISSING, default_factory=_MISSING, doc=None, flags=0, kw_only=None):
+    def __init__(
+        self,
+        default: "Any" = _MISSING,
+        default_factory: "Any" = _MISSING,
+        doc: "Optional[str]" = None,
+        flags: int = 0,
+        kw_only: "Optional[bool]" = None,
+    ) -> None:
         self.default = default
         self.default_factory = default_factory
         self.doc = doc
@@ -29,16 +49,16 @@ class Field:
 
 def field(
     *,
-    default=_MISSING,
-    default_factory=_MISSING,
-    init=True,
-    repr=True,
-    compare=True,
-    hash=None,
-    kw_only=None,
-    structural=None,
-    doc=None,
-):
+    default: "Any" = _MISSING,
+    default_factory: "Any" = _MISSING,
+    init: bool = True,
+    repr: bool = True,
+    compare: bool = True,
+    hash: "Optional[bool]" = None,
+    kw_only: "Optional[bool]" = None,
+    structural: "_FieldStructural" = None,
+    doc: "Optional[str]" = None,
+) -> "Any":
     """Returns the options of a field: its default, and how constructor and operations treat it.
 
     >>> from anyfn import Object, object
@@ -77,8 +97,15 @@ def _one_of(name, value, known):
 
 
 def object(
-    key=None, *, frozen=False, eq=False, order=False, unsafe_hash=False, kw_only=False, structural=None
-):
+    key: "Union[_O, str, None]" = None,
+    *,
+    frozen: bool = False,
+    eq: bool = False,
+    order: bool = False,
+    unsafe_hash: bool = False,
+    kw_only: bool = False,
+    structural: "_Structural" = None,
+) -> "Union[_O, Callable[[_O], _O]]":
     """Defines a native object type from a class, whose annotated names become fields.
 
     This is a decorator. Without the key of the type, the key consists of the module and name of the class. The class

@@ -1,5 +1,7 @@
 """``anyfn.doctor()``: checks of what works on this machine, and reasons for what does not."""
 
+from __future__ import annotations
+
 import sys
 
 from . import _core
@@ -12,31 +14,31 @@ class Diagnosis:
 
     __slots__ = ("checks",)
 
-    def __init__(self, checks):
+    def __init__(self, checks: list[dict[str, str]]) -> None:
         self.checks = checks
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """True if no check found a problem."""
         return all(check["status"] != "problem" for check in self.checks)
 
-    def json(self):
+    def json(self) -> str:
         """Returns the diagnosis as JSON."""
         import json
 
         abi = _core.get_global_func("anyfn.abi_version", False)()
         return json.dumps({"anyfn": _core.VERSION, "abi": abi, "ok": self.ok, "checks": self.checks}, indent=2)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return _core.get_global_func("anyfn.doctor_text", False)(self.checks)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         bad = [check["id"] for check in self.checks if check["status"] == "problem"]
         what = "no problem" if not bad else "problems: " + ", ".join(bad)
         return f"<anyfn.Diagnosis of {len(self.checks)} checks, {what}>"
 
 
-def doctor():
+def doctor() -> Diagnosis:
     """Runs the checks of this frontend, then the global function ``anyfn.doctor`` with all registered checks."""
     checks = []
     for check in (_python, _numpy, _peers):

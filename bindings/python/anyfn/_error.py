@@ -4,11 +4,19 @@ import builtins
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, Optional, TypeVar, Union
+
+    _E = TypeVar("_E", bound=BaseException)
+
 
 class Error(RuntimeError):
     """An error of native code whose kind is not a built-in exception. Each such kind has its own subclass."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> "Any":
         kind = type(self).__dict__.get("kind")
         if kind is None:
             return super().__reduce__()
@@ -26,52 +34,52 @@ class ErrorObject(_core.BuiltinObject):
     __slots__ = ()
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """Kind of the error, such as ``ValueError``."""
         return _core.error_texts(self)[0]
 
     @property
-    def message(self):
+    def message(self) -> str:
         """Message of the error."""
         return _core.error_texts(self)[1]
 
     @property
-    def backtrace(self):
+    def backtrace(self) -> str:
         """Frames through which the error passed, most recent first."""
         return _core.error_texts(self)[2]
 
     @property
-    def cause(self):
+    def cause(self) -> "Optional[BaseException]":
         """Error that led to this one, as an exception, or None."""
         return _core.error_objects(self)[0]
 
     @property
-    def context(self):
+    def context(self) -> "Any":
         """Map of further details, or None."""
         return _core.error_objects(self)[1]
 
     @property
-    def function(self):
+    def function(self) -> "Optional[str]":
         """Name of the function that was called with a wrong argument, or None."""
         return self._detail("function")
 
     @property
-    def argument(self):
+    def argument(self) -> "Union[str, int, None]":
         """Name of the wrong argument, its index if it has no name, or None."""
         return self._detail("argument")
 
     @property
-    def path(self):
+    def path(self) -> "Optional[str]":
         """Path of the wrong value inside the argument, such as ``[3]["w"]``; empty for the argument itself."""
         return self._detail("path")
 
     @property
-    def expected(self):
+    def expected(self) -> "Optional[str]":
         """Expected type, such as ``Array<int>``, or None."""
         return self._detail("expected")
 
     @property
-    def got(self):
+    def got(self) -> "Optional[str]":
         """Actual type, or None."""
         return self._detail("got")
 
@@ -79,11 +87,11 @@ class ErrorObject(_core.BuiltinObject):
         context = self.context
         return context[key] if isinstance(context, _core.Object) and key in context else None
 
-    def __reduce__(self):
+    def __reduce__(self) -> "Any":
         detail = {key: self._detail(key) for key in _DETAIL if self._detail(key) is not None}
         return _make, (*_core.error_texts(self), detail)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<anyfn.ErrorObject {self.kind}: {self.message}>"
 
 
@@ -92,7 +100,7 @@ _DETAIL = ("function", "argument", "path", "expected", "got")
 _known = {"InternalError": InternalError, "Error": Error}
 
 
-def class_of_kind(kind):
+def class_of_kind(kind: str) -> "type[Exception]":
     """Returns the exception class of a kind of error, which is created at its first use."""
     known = _known.get(kind)
     if known is not None:
@@ -108,7 +116,9 @@ def class_of_kind(kind):
     return type(name, (Error,), {"__module__": "anyfn", "__doc__": f"An error of kind {kind!r}.", "kind": kind})
 
 
-def register_error(kind, cls=None):
+def register_error(
+    kind: "Union[type[_E], str]", cls: "Optional[type[_E]]" = None
+) -> "Union[type[_E], Callable[[type[_E]], type[_E]]]":
     """Registers an exception class for a kind of error, in both directions.
 
     An error of that kind raised by native code becomes an exception of the class, and an exception of the class becomes
@@ -142,7 +152,7 @@ def _make(kind, message, backtrace, detail):
     return _core.make_error(kind, message, backtrace, _core.convert(detail) if detail else None)
 
 
-def native_frame(line):
+def native_frame(line: str) -> "FrameType":
     """Returns a frame object that represents a native function in tracebacks.
 
     ``line`` is the function's name, or a line of a native backtrace with file and line number.

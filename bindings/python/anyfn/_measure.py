@@ -4,20 +4,31 @@ from . import _core
 from ._object import register_object
 from ._values import device as _device
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, Union
+
+    from ._core import PackedFunc
+    from ._doctor import Diagnosis
+    from ._profile import Profile
+    from ._values import device as _Device
+
+
 def time_evaluator(
-    function,
-    device=None,
+    function: "Callable[..., Any]",
+    device: "Optional[Union[str, _Device]]" = None,
     *,
-    number=10,
-    repeat=1,
-    min_repeat_ms=0,
-    limit_zero_time_iterations=100,
-    cooldown_interval_ms=0,
-    repeats_to_cooldown=1,
-    cache_flush_bytes=0,
-    flush=None,
-    preprocess=None,
-):
+    number: int = 10,
+    repeat: int = 1,
+    min_repeat_ms: float = 0,
+    limit_zero_time_iterations: int = 100,
+    cooldown_interval_ms: int = 0,
+    repeats_to_cooldown: int = 1,
+    cache_flush_bytes: int = 0,
+    flush: "Optional[Union[str, int]]" = None,
+    preprocess: "Optional[Callable[..., Any]]" = None,
+) -> "PackedFunc[..., Timing]":
     """Returns a function that measures how long calls of ``function`` take.
 
     Called with the arguments of ``function``, it returns a ``Timing``. A native loop makes the calls, and the arguments are
@@ -66,7 +77,7 @@ def time_evaluator(
     return evaluator
 
 
-def profile(limit=1_000_000, shapes=False):
+def profile(limit: int = 1_000_000, shapes: bool = False) -> "Profile":
     """Returns a context manager that records the calls of all languages and threads.
 
     The times of at most ``limit`` calls are kept individually, for the timeline; the table covers all calls. With ``shapes``
@@ -84,7 +95,7 @@ def profile(limit=1_000_000, shapes=False):
     return Profile(limit, shapes)
 
 
-def doctor():
+def doctor() -> "Diagnosis":
     """Checks what works on this machine, finds reasons for what does not, and returns a ``Diagnosis``.
 
     ``print`` shows it. ``checks`` is a list of dicts with ``id``, ``status``, ``done`` (what was tried), ``why`` (what was
@@ -102,10 +113,10 @@ class Timing(_core.Object):
 
     __slots__ = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return _core.get_global_func("anyfn.timing_text", False)(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<anyfn.Timing: {self}>"
 
 
@@ -113,7 +124,9 @@ if _core.type_index("anyfn.Timing") is not None:
     register_object("anyfn.Timing")(Timing)
 
 
-def _of_function(self, device=None, **options):
+def _of_function(
+    self, device: "Optional[Union[str, _Device]]" = None, **options: "Any"
+) -> "PackedFunc[..., Timing]":
     """Returns a function that measures calls of this function; the options are those of ``anyfn.time_evaluator``."""
     return time_evaluator(self, device, **options)
 

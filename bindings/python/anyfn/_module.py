@@ -4,6 +4,17 @@ import os
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Optional, Union
+
+    from ._core import PackedFunc
+    from ._measure import Timing
+    from ._values import device as _Device
+
+    _Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
+
 _ENTRY = "main"
 
 
@@ -30,26 +41,26 @@ class Module:
     Functions keep the module's code alive. Global functions that its library registers are removed with the module.
     """
 
-    def get_function(self, name, query_imports=False):
+    def get_function(self, name: str, query_imports: bool = False) -> "PackedFunc":
         """Returns the function with the given name. Raises ``AttributeError`` if the module has no such function."""
         function = _core.module_function(self, name, query_imports)
         if function is None:
             _core.module_missing(self, name)
         return function
 
-    def implements_function(self, name, query_imports=False):
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Returns true if the module has a function with the given name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
-    def list_functions(self, query_imports=False):
+    def list_functions(self, query_imports: bool = False) -> "list[str]":
         """Returns the names of the functions, sorted; the list is empty if the module does not know them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
-    def get_function_doc(self, name, query_imports=False):
+    def get_function_doc(self, name: str, query_imports: bool = False) -> "Optional[str]":
         """Returns the documentation of a function, or None."""
         return _core.get_global_func("ffi.ModuleGetFunctionDoc", False)(self, name, query_imports)
 
-    def get_function_metadata(self, name, query_imports=False):
+    def get_function_metadata(self, name: str, query_imports: bool = False) -> "Optional[dict[str, Any]]":
         """Returns the metadata of a function, such as its signature, as a dict, or None."""
         text = _core.get_global_func("ffi.ModuleGetFunctionMetadata", False)(self, name, query_imports)
         if text is None:
@@ -59,56 +70,56 @@ class Module:
         return json.loads(text)
 
     @property
-    def imports(self):
+    def imports(self) -> "list[Module]":
         """Copy of the list of imported modules, which ``import_module`` and ``clear_imports`` change."""
         return list(_core.get_global_func("ffi.ModuleGetImports", False)(self))
 
-    def import_module(self, module):
+    def import_module(self, module: "Module") -> None:
         """Imports a module, whose functions are then found by lookups with ``query_imports`` and by this module's code.
 
         Raises ``RuntimeError`` if ``module`` already imports this one, directly or indirectly.
         """
         _core.get_global_func("ffi.ModuleImportModule", False)(self, module)
 
-    def clear_imports(self):
+    def clear_imports(self) -> None:
         """Removes all imports. Functions that this module's code has already looked up stay available to it."""
         _core.get_global_func("ffi.ModuleClearImports", False)(self)
 
-    def get_property_mask(self):
+    def get_property_mask(self) -> int:
         """Returns the properties of the module as bits: 1 saveable, 2 runnable, 4 code that is linked when it is exported."""
         return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
 
-    def is_binary_serializable(self):
+    def is_binary_serializable(self) -> bool:
         """Returns true if the module states that it can be saved as bytes."""
         return bool(self.get_property_mask() & 1)
 
-    def is_runnable(self):
+    def is_runnable(self) -> bool:
         """Returns true if functions of the module can be called."""
         return bool(self.get_property_mask() & 2)
 
-    def is_compilation_exportable(self):
+    def is_compilation_exportable(self) -> bool:
         """Returns true if the module is code that becomes part of a library when it is exported."""
         return bool(self.get_property_mask() & 4)
 
-    def save_to_bytes(self):
+    def save_to_bytes(self) -> bytes:
         """Returns the bytes from which the loader of its kind recreates the module, without its imports.
 
         Raises ``RuntimeError``, which names the kind, if the module cannot be saved.
         """
         return _core.get_global_func("ffi.ModuleSaveToBytes", False)(self)
 
-    def get_write_formats(self):
+    def get_write_formats(self) -> "list[str]":
         """Returns the file formats, as extensions, for which the module has its own writer."""
         return list(_core.get_global_func("ffi.ModuleGetWriteFormats", False)(self))
 
-    def write_to_file(self, file_name, fmt=""):
+    def write_to_file(self, file_name: "_Path", fmt: str = "") -> None:
         """Writes the module to a file, without its imports. The format defaults to the extension of the file.
 
         A module without its own writer writes the result of ``save_to_bytes``. Raises ``RuntimeError`` if it has neither.
         """
         _releasing("ffi.ModuleWriteToFile")(self, os.fsdecode(file_name), fmt)
 
-    def inspect_source(self, fmt=""):
+    def inspect_source(self, fmt: str = "") -> str:
         """Returns the module's source code, or an empty string. A module that ``anyfn.build`` returned has C source."""
         text = _core.get_global_func("ffi.ModuleInspectSource", False)(self, fmt)
         if text or fmt not in ("", "c") or self.kind != "library":
@@ -117,7 +128,7 @@ class Module:
         compiled = _core.get_global_func("compiler.source_of_built", True)
         return "" if compiled is None else compiled(self) or ""
 
-    def export(self, path, objects=(), **options):
+    def export(self, path: "_Path", objects: "Union[_Path, Iterable[_Path]]" = (), **options: "Any") -> None:
         """Writes the module, with its imports of any kind, as one library file that ``load_module`` reads.
 
         If one of the modules is a library, it becomes the library of the bundle. Otherwise ``objects`` are linked to a
@@ -132,7 +143,7 @@ class Module:
             return functions("compiler").export(self, os.fsdecode(path))
         _write_bundle(path, self, objects, (), **options)
 
-    def leases(self, detail=False):
+    def leases(self, detail: bool = False) -> "Union[dict[str, int], dict[str, list[dict[str, Any]]]]":
         """Returns the number of leases of each kind that keep the module's library mapped, as a dict that omits zeros.
 
         With ``detail``, returns a dict of lists instead: the entries of ``live_handles`` by kind of lease.
@@ -144,41 +155,45 @@ class Module:
             leases.setdefault(handle["lease"], []).append(handle)
         return leases
 
-    def time_evaluator(self, name, device=None, **options):
+    def time_evaluator(
+        self, name: str, device: "Optional[Union[str, _Device]]" = None, **options: "Any"
+    ) -> "PackedFunc[..., Timing]":
         """Returns a function that measures the function ``name``; the options are those of ``anyfn.time_evaluator``."""
         return self.get_function(name).time_evaluator(device, **options)
 
-    def is_current(self, path=None):
+    def is_current(
+        self, path: "Optional[Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]]" = None
+    ) -> bool:
         """Returns true if loading the module's file now, or the file at ``path``, would load the code of this module."""
         return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))
 
     @property
-    def pinned(self):
+    def pinned(self) -> "Optional[str]":
         """Reason why the module's library is never unmapped, or None."""
         return _core.get_global_func("ffi.ModulePinned", False)(self)
 
     @property
-    def entry_func(self):
+    def entry_func(self) -> "PackedFunc":
         """Function that calling the module calls: ``main``, or the module's only function."""
         return _entry_of(self)
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """Kind of the module, such as ``library``."""
         return _core.get_global_func("ffi.ModuleGetKind", False)(self)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> "PackedFunc":
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a function but got {type(name).__name__}")
         return self.get_function(name)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> "PackedFunc":
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
         # Python also calls this if the property `entry_func` raises `AttributeError`.
         return _entry_of(self) if name == "entry_func" else self.get_function(name)
 
-    def __dir__(self):
+    def __dir__(self) -> "list[str]":
         try:
             functions = self.list_functions()
         except RuntimeError:
@@ -186,7 +201,7 @@ class Module:
             functions = []
         return sorted({*object.__dir__(self), *filter(str.isidentifier, functions)})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<anyfn.Module of kind {self.kind}>"
 
 
@@ -204,7 +219,7 @@ def _entry_of(module):
     return function
 
 
-def load_module(path):
+def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]") -> "Module":
     """Loads a module from a file, whose extension selects the loader; ``.so`` is a shared library.
 
     ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative path refers to the current directory. Raises
@@ -214,7 +229,12 @@ def load_module(path):
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 
-def bundle(path, files=(), imports=(), **options):
+def bundle(
+    path: "_Path",
+    files: "Union[_Path, Iterable[_Path]]" = (),
+    imports: "Union[Module, Iterable[Module]]" = (),
+    **options: "Any",
+) -> None:
     """Writes one library file that contains ``files``, the modules ``imports`` and everything that those import.
 
     ``files`` are object files, static archives, C or C++ sources, or one linked library, which needs no linker. Modules are
@@ -251,7 +271,7 @@ _METHODS = (
 )
 
 
-def make_module(content):
+def make_module(content: "Any") -> "Module":
     """Returns a module of a custom kind, which is implemented by the object ``content``.
 
     ``content.kind`` is the name of the kind, and ``content.get_function(name)`` returns a callable or None. Further
@@ -273,7 +293,9 @@ def make_module(content):
     return _core.get_global_func("ffi.ModuleCreate", False)(*args)
 
 
-def register_module_loader(kind, loader, extensions=(), override=False):
+def register_module_loader(
+    kind: str, loader: "Callable[[bytes], Any]", extensions: "Iterable[str]" = (), override: bool = False
+) -> None:
     """Registers the loader of a module kind: ``loader(data)`` returns a Module, or an object for ``make_module``.
 
     The loader is called when a library that contains a module of this kind is loaded, and for files with one of
@@ -304,33 +326,33 @@ class Watch:
 
     __slots__ = ("_watch", "__weakref__")
 
-    def __init__(self, module):
+    def __init__(self, module: "Module") -> None:
         self._watch = module
 
-    def poll(self):
+    def poll(self) -> bool:
         """Loads a newer good build if there is one, and returns true in that case. Lookups and calls do the same."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
-    def reload(self):
+    def reload(self) -> "Module":
         """Returns the module of the file as it is now. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
-    def module(self):
+    def module(self) -> "Module":
         """Newest good build as a module. Functions that are looked up in it remain those of this build."""
         return _releasing("ffi.ModuleWatchNewest")(self._watch)
 
     @property
-    def problem(self):
+    def problem(self) -> "Optional[str]":
         """Reason why the content of the file at the last check is not in use, or None."""
         return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
 
     @property
-    def path(self):
+    def path(self) -> str:
         """Absolute path of the file; each check follows symbolic links."""
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
-    def get_function(self, name):
+    def get_function(self, name: str) -> "PackedFunc":
         """Returns the function with the given name. Its calls always use the newest good build of the file.
 
         Raises ``AttributeError`` if the newest good build has no such function.
@@ -338,25 +360,29 @@ class Watch:
         self.poll()
         return self._watch.get_function(name)
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> "PackedFunc":
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a function but got {type(name).__name__}")
         return self.get_function(name)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> "PackedFunc":
         if name.startswith("__"):
             raise AttributeError(f"watch has no attribute {name!r}")
         return self.get_function(name)
 
-    def __dir__(self):
+    def __dir__(self) -> "list[str]":
         return sorted({*super().__dir__(), *filter(str.isidentifier, self.module.list_functions(True))})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         problem = self.problem
         return f"<anyfn.Watch of {self.path}{'' if problem is None else ', not the newest: ' + problem}>"
 
 
-def watch(path, on_reload=None, on_problem=None):
+def watch(
+    path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]",
+    on_reload: "Optional[Callable[[str, Module], object]]" = None,
+    on_problem: "Optional[Callable[[str, str], object]]" = None,
+) -> "Watch":
     """Returns a ``Watch``, which always uses the newest good build of a library file, for development.
 
     The file is checked whenever a function is looked up or called; no thread is started. A newer build is loaded beside
@@ -392,12 +418,12 @@ def _releasing(name):
     return function
 
 
-def system_lib(prefix=""):
+def system_lib(prefix: str = "") -> "Module":
     """Returns the module of the functions that are linked statically into this process, with a common prefix."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
 
 
-def inspect_library(path):
+def inspect_library(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]") -> "dict[str, Any]":
     """Returns a dict that describes the contents, requirements and target of a library file, without running its code.
 
     Raises ``RuntimeError`` with the reason if the file is damaged or is not a shared library for this machine.
@@ -405,7 +431,7 @@ def inspect_library(path):
     return _core.to_python(_core.get_global_func("ffi.ModuleInspectFile", False)(os.fsdecode(path)))
 
 
-def mapped_libraries():
+def mapped_libraries() -> "list[dict[str, Any]]":
     """Returns the libraries that were loaded as modules and are still mapped.
 
     The result is a list of dicts with ``file``, ``leases`` (the number of leases of each kind) and ``pinned`` (the reason why
@@ -414,7 +440,7 @@ def mapped_libraries():
     return _core.to_python(_core.get_global_func("ffi.ModuleMapped", False)())
 
 
-def start_ledger():
+def start_ledger() -> None:
     """Starts the ledger, which records who creates each native object, and where, for ``live_handles``.
 
     The environment variable ``ANYFN_LEDGER=1`` starts it with the process. Objects that were created before are not in the
@@ -423,7 +449,7 @@ def start_ledger():
     _core.start_ledger()
 
 
-def live_handles(module=None):
+def live_handles(module: "Optional[Module]" = None) -> "list[dict[str, Any]]":
     """Returns the live native objects as a list of dicts, in the order of creation.
 
     With a module, returns only the objects that keep its library mapped. Each dict has ``type`` (the type's key), ``place``
@@ -436,12 +462,12 @@ def live_handles(module=None):
     return _core.to_python(_core.get_global_func("ffi.LiveHandles", False)(module))
 
 
-def live_handles_text(module=None):
+def live_handles_text(module: "Optional[Module]" = None) -> str:
     """Returns the information of ``live_handles`` as text."""
     return _core.get_global_func("ffi.LiveHandlesText", False)(module)
 
 
-def reap():
+def reap() -> "list[str]":
     """Unmaps the libraries that hold no lease, and returns their paths.
 
     Loading a library also unmaps those that have held no lease for some time. Code of such a library must not be returning

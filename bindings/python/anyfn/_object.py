@@ -2,11 +2,22 @@
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar, Union
+
+    from ._core import Object
+
+    _O = TypeVar("_O", bound=type[Object])
+
 # Lower type indices belong to the ABI's built-in types.
 _FIRST_OTHER = 128
 
 
-def register_object(type_key=None, constructor=None):
+def register_object(
+    type_key: "Union[_O, str, None]" = None, constructor: "Union[Callable[..., Any], str, None]" = None
+) -> "Union[_O, Callable[[_O], _O]]":
     """Registers the class that represents a native type: objects of the type become instances of the class.
 
     This is a decorator, with or without the key of the type; the default key is the name of the class. The class derives

@@ -1,8 +1,18 @@
 """``anyfn.profile()``: records which functions are called, by which callers, and how long the calls take."""
 
+from __future__ import annotations
+
 import os
 
 from . import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Union
+
+    from typing_extensions import Self
+
+    from .rpc import Session
 
 
 class Profile:
@@ -13,27 +23,27 @@ class Profile:
 
     __slots__ = ("_limit", "_shapes", "_recorded", "_process", "__weakref__")
 
-    def __init__(self, limit=1_000_000, shapes=False):
+    def __init__(self, limit: int = 1_000_000, shapes: bool = False) -> None:
         self._limit = limit
         self._shapes = shapes
         self._recorded = self._process = None
 
-    def start(self):
+    def start(self) -> None:
         """Starts recording. Raises ``RuntimeError`` if a profile is already running."""
         self._call("start", self._limit, self._shapes)
         self._recorded, self._process = None, os.getpid()
 
-    def stop(self):
+    def stop(self) -> None:
         """Stops recording. Raises ``RuntimeError`` if the profile is not running, as in a forked child process."""
         if self._process is None:
             raise RuntimeError("the profile is not running")
         self._recorded, self._process = self._call("stop"), None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         # In a forked child process, the profile runs in the parent only.
         if self._process == os.getpid():
             self.stop()
@@ -46,21 +56,21 @@ class Profile:
         return self._recorded
 
     @property
-    def duration(self):
+    def duration(self) -> float:
         """Time from start to stop, in seconds."""
         return self._result().duration
 
     @property
-    def calls(self):
+    def calls(self) -> int:
         """Number of recorded calls."""
         return self._result().calls
 
     @property
-    def dropped(self):
+    def dropped(self) -> int:
         """Number of calls beyond the limit, which are missing from the timeline. The table covers all calls."""
         return self._result().dropped
 
-    def functions(self, sort="self"):
+    def functions(self, sort: str = "self") -> list[dict[str, Any]]:
         """Returns the functions that were called, as a list of dicts.
 
         The keys are ``name``, ``calls``, ``errors``, ``share`` and, in seconds, ``total``, ``mean``, ``min``, ``max`` and
@@ -70,22 +80,22 @@ class Profile:
         """
         return _core.to_python(self._call("functions", self._result(), sort))
 
-    def table(self, limit=50, sort="self"):
+    def table(self, limit: int = 50, sort: str = "self") -> str:
         """Returns a table of the first ``limit`` functions in the order ``sort``."""
         return self._call("table", self._result(), limit, sort)
 
-    def trace(self):
+    def trace(self) -> str:
         """Returns the timeline as JSON in the trace event format of Chrome and Perfetto."""
         return self._call("trace", self._result())
 
-    def save(self, path):
+    def save(self, path: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> None:
         """Writes the timeline to a file, for ``chrome://tracing`` or https://ui.perfetto.dev."""
         self._call("save", self._result(), os.fsdecode(path))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table() if self._recorded is not None else repr(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self._recorded is None:
             return f"<anyfn.Profile, {'running' if self._process is not None else 'not started'}>"
         return f"<anyfn.Profile of {self.calls} calls in {self.duration:.6g} s>"
@@ -99,23 +109,23 @@ class RemoteProfile(Profile):
 
     __slots__ = ("_session",)
 
-    def __init__(self, session, limit=1_000_000, shapes=False):
+    def __init__(self, session: Session, limit: int = 1_000_000, shapes: bool = False) -> None:
         super().__init__(limit, shapes)
         self._session = session
 
     @property
-    def duration(self):
+    def duration(self) -> float:
         return self._result().get("duration")
 
     @property
-    def calls(self):
+    def calls(self) -> int:
         return self._result().get("calls")
 
     @property
-    def dropped(self):
+    def dropped(self) -> int:
         return self._result().get("dropped")
 
-    def save(self, path):
+    def save(self, path: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]) -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.trace())
 

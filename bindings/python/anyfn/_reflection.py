@@ -4,6 +4,15 @@ from . import _core
 from ._object import _nearest
 from ._signature import _shown
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import inspect
+    from typing import Any, Optional, TypeVar, Union
+
+    from ._core import Object, PackedFunc
+
+    _O = TypeVar("_O", bound=Object)
+
 # Names of the ABI's flags of fields. The two missing bits are flags of methods and setters.
 _FLAGS = {
     1: "writable",
@@ -30,7 +39,7 @@ class FieldInfo:
 
     __slots__ = ("default", "default_factory", "doc", "flags", "name", "owner", "schema", "type")
 
-    def __init__(self, owner, name, schema, doc, flags, default):
+    def __init__(self, owner: str, name: str, schema: str, doc: str, flags: int, default: "Any") -> None:
         import json
 
         self.owner, self.name, self.doc = owner, name, doc
@@ -41,10 +50,10 @@ class FieldInfo:
         self.default = None if from_factory else default
         self.default_factory = default if from_factory else None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<field {self}>"
 
-    def __str__(self):
+    def __str__(self) -> str:
         text = f"{self.name}: {self.type}"
         if self.default_factory is not None:
             return f"{text} = <factory>"
@@ -60,11 +69,11 @@ class MethodInfo:
 
     __slots__ = ("doc", "function", "name", "owner", "static")
 
-    def __init__(self, owner, name, doc, static, function):
+    def __init__(self, owner: str, name: str, doc: str, static: bool, function: "PackedFunc") -> None:
         self.owner, self.name, self.doc, self.static, self.function = owner, name, doc, static, function
 
     @property
-    def signature(self):
+    def signature(self) -> "Optional[inspect.Signature]":
         import inspect
 
         try:
@@ -72,10 +81,10 @@ class MethodInfo:
         except (TypeError, ValueError):
             return None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<method {self}>"
 
-    def __str__(self):
+    def __str__(self) -> str:
         signature = self.signature
         return f"{self.name}{'(...)' if signature is None else signature}"
 
@@ -89,7 +98,7 @@ class TypeInfo:
 
     __slots__ = ("_parent", "doc", "fields", "index", "key", "methods", "structural")
 
-    def __init__(self, told):
+    def __init__(self, told: "Any") -> None:
         self.key, self.index, self._parent, self.doc, kind, fields, methods = told
         self.structural = _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
         keys = {}
@@ -105,29 +114,29 @@ class TypeInfo:
         self.methods = tuple(found.values())
 
     @property
-    def parent(self):
+    def parent(self) -> "Optional[TypeInfo]":
         return None if self._parent < 0 else TypeInfo(_core.type_info(self._parent))
 
     @property
-    def cls(self):
+    def cls(self) -> "type[Object]":
         """Class whose instances represent objects of the type."""
         return _core.registered_class(self.index)
 
-    def field(self, name):
+    def field(self, name: str) -> "FieldInfo":
         """Returns the field with the given name. Raises ``KeyError`` if the type has no such field."""
         return _find(self.fields, name, f"{self.key} has no field")
 
-    def method(self, name):
+    def method(self, name: str) -> "MethodInfo":
         """Returns the method with the given name. Raises ``KeyError`` if the type has no such method."""
         return _find(self.methods, name, f"{self.key} has no method")
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self.index == other.index if isinstance(other, TypeInfo) else NotImplemented
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self.index
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parent = self.parent
         lines = [f"type {self.key}({'' if parent is None else parent.key}):"]
         if self.doc:
@@ -163,7 +172,7 @@ def _type_text(schema):
     return _shown(pair(schema))
 
 
-def type_info(of):
+def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
     """Returns key, parent, documentation, fields and methods of a native type, as a ``TypeInfo``.
 
     ``of`` is an object, a class that represents a type, or the type's key or index. Raises ``ValueError`` if there is no
@@ -202,7 +211,7 @@ def type_info(of):
     return TypeInfo(told)
 
 
-def replace(obj, /, **changes):
+def replace(obj: "_O", /, **changes: "Any") -> "_O":
     """Returns a copy of an object with the fields in ``changes`` replaced, including read-only fields.
 
     >>> from anyfn import Object, object

@@ -5,8 +5,13 @@ import sys
 from . import _core
 from ._core import PackedFunc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, Union
 
-def get_global_func(name, allow_missing=False):
+
+def get_global_func(name: str, allow_missing: bool = False) -> "Optional[PackedFunc]":
     """Returns the global function with the given name.
 
     If the function does not exist, raises ``ValueError``, or returns ``None`` with ``allow_missing``.
@@ -14,7 +19,11 @@ def get_global_func(name, allow_missing=False):
     return _core.get_global_func(name, allow_missing)
 
 
-def register_func(func_name=None, f=None, override=False):
+def register_func(
+    func_name: "Union[str, Callable[..., Any], None]" = None,
+    f: "Optional[Callable[..., Any]]" = None,
+    override: bool = False,
+) -> "Union[PackedFunc, Callable[[Callable[..., Any]], PackedFunc]]":
     """Registers a Python function under a global name.
 
     Can be used as a decorator, with or without a name; the default is the function's own name. Returns the function as a
@@ -42,17 +51,17 @@ def register_func(func_name=None, f=None, override=False):
     return register if f is None else register(f)
 
 
-def list_global_func_names():
+def list_global_func_names() -> "list[str]":
     """Returns the names of all global functions, sorted."""
     return _core.list_global_func_names()
 
 
-def remove_global_func(name):
+def remove_global_func(name: str) -> bool:
     """Removes a global function; returns ``False`` if it does not exist. Existing references to it stay valid."""
     return _core.remove_global_func(name)
 
 
-def convert(value):
+def convert(value: "Any") -> "Any":
     """Converts a value in the same way as an argument of a native function.
 
     A callable becomes a PackedFunc, a list an Array, and an array of another library a Tensor. The memory of an array is
@@ -65,7 +74,7 @@ def convert(value):
     return _core.convert(value)
 
 
-def _init_api(prefix, module_name=None):
+def _init_api(prefix: str, module_name: "Optional[str]" = None) -> None:
     """Adds the global functions ``<prefix>.<name>`` to a module as attributes.
 
     Functions without documentation receive a docstring of one line. ``module_name`` is usually the ``__name__`` of the

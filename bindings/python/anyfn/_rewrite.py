@@ -3,6 +3,20 @@
 from . import _core
 from ._object import register_object
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal, Optional, TypeVar, Union
+
+    from ._core import Object
+
+    _T = TypeVar("_T")
+    _F = TypeVar("_F", bound=Callable[..., Any])
+    _Type = Union[type[Any], str, None]
+    _Types = Union[_Type, tuple[_Type, ...]]
+    _Callbacks = Union[_F, tuple[_Types, _F], Iterable[tuple[_Types, _F]]]
+    _Order = Union[Literal["post", "pre"], int]
+
 _rewrite = _core.get_global_func("anyfn.rewrite", False)
 _interrupt = _core.get_global_func("ffi.VisitInterrupt", False)
 _visit = _core.get_global_func("ffi.StructuralVisitorVisit", False)
@@ -40,7 +54,7 @@ class DefRegionKind:
 class VisitInterrupt(_core.Object):
     """Result of a callback that ends a walk or visit, which then returns it; ``value`` is any value."""
 
-    def __init__(self, value=None):
+    def __init__(self, value: "Any" = None) -> None:
         self.__init_handle_by_constructor__(_interrupt, value)
 
 
@@ -52,19 +66,19 @@ _core.register_class(77, VisitInterrupt)
 class StructuralVisitor(_core.Object):
     """Visitor with which callbacks of ``structural_visit`` visit children. It is valid only during the callback."""
 
-    def visit(self, value):
+    def visit(self, value: "Any") -> "Optional[VisitInterrupt]":
         """Calls the callback for a value, or else visits its children. Returns the VisitInterrupt that ends the visit, or None."""
         return _visit(self, value)
 
-    def default_visit(self, value):
+    def default_visit(self, value: "Any") -> "Optional[VisitInterrupt]":
         """Visits the children of a value without its callback. Returns None or the VisitInterrupt that ends the visit."""
         return _default_visit(self, value)
 
-    def def_region_kind(self):
+    def def_region_kind(self) -> int:
         """Returns the DefRegionKind at the current position of the visit."""
         return _visitor_region(self)
 
-    def with_def_region_kind(self, kind, callback):
+    def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
         """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _visitor_with_region(self, kind, callback)
 
@@ -73,32 +87,38 @@ class StructuralVisitor(_core.Object):
 class StructuralMutator(_core.Object):
     """Mutator with which callbacks of ``structural_mutate`` mutate children. It is valid only during the callback."""
 
-    def mutate(self, value):
+    def mutate(self, value: "Any") -> "Any":
         """Returns the replacement of a value: the result of its callback, or else the value with mutated children."""
         return _mutate(self, value)
 
-    def default_mutate(self, value):
+    def default_mutate(self, value: "Any") -> "Any":
         """Returns a value with mutated children, without its callback; the value itself if no child changes."""
         return _default_mutate(self, value)
 
-    def var_remap_get(self, var):
+    def var_remap_get(self, var: "Object") -> "Any":
         """Returns the recorded replacement of a variable, or None."""
         return _remap_get(self, var)
 
-    def var_remap_set(self, var, mapped_value):
+    def var_remap_set(self, var: "Object", mapped_value: "Any") -> None:
         """Records the replacement for the uses of a variable."""
         _remap_set(self, var, mapped_value)
 
-    def def_region_kind(self):
+    def def_region_kind(self) -> int:
         """Returns the DefRegionKind at the current position of the mutation."""
         return _mutator_region(self)
 
-    def with_def_region_kind(self, kind, callback):
+    def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
         """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _mutator_with_region(self, kind, callback)
 
 
-def structural_walk(root, callbacks=(), with_def_region_kind=(), order="post", once=False):
+def structural_walk(
+    root: "Any",
+    callbacks: "_Callbacks[Callable[[Any], Any]]" = (),
+    with_def_region_kind: "_Callbacks[Callable[[Any, int], Any]]" = (),
+    order: "_Order" = "post",
+    once: bool = False,
+) -> "Optional[VisitInterrupt]":
     """Calls functions for the values of a graph: objects, the contents of their fields, and elements of containers.
 
     ``callbacks`` is a function for all values, a pair ``(type, function)``, or a list of pairs, of which the first that
@@ -124,7 +144,9 @@ def structural_walk(root, callbacks=(), with_def_region_kind=(), order="post", o
     return _rewrite(root, _WALK, options, *args)
 
 
-def structural_visit(root, callbacks=()):
+def structural_visit(
+    root: "Any", callbacks: "_Callbacks[Callable[[Any, StructuralVisitor], Any]]" = ()
+) -> "Optional[VisitInterrupt]":
     """Visits the values of a graph with functions that visit the children themselves.
 
     A function receives the value and a ``StructuralVisitor``, and calls ``visitor.visit(child)``,
@@ -135,7 +157,14 @@ def structural_visit(root, callbacks=()):
     return _rewrite(root, _VISIT, 0, *_entries(callbacks, _VALUE_AND_TOOL, "structural_visit"))
 
 
-def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", share=True, inplace=False):
+def structural_map(
+    root: "Any",
+    callbacks: "_Callbacks[Callable[[Any], Any]]" = (),
+    with_def_region_kind: "_Callbacks[Callable[[Any, int], Any]]" = (),
+    order: "_Order" = "post",
+    share: bool = True,
+    inplace: bool = False,
+) -> "Any":
     """Returns a graph in which values are replaced by the results of functions; unchanged objects stay the same.
 
     ``callbacks`` are those of ``structural_walk``; each function returns the value that it received or another one. With
@@ -162,7 +191,9 @@ def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", sh
     return _rewrite(root, _MAP, options, *args)
 
 
-def structural_mutate(root, callbacks=(), inplace=False):
+def structural_mutate(
+    root: "Any", callbacks: "_Callbacks[Callable[..., Any]]" = (), inplace: bool = False
+) -> "Any":
     """Returns a graph in which values are replaced by the results of functions, which mutate the children themselves.
 
     A function receives the value and a ``StructuralMutator``, and calls ``mutator.mutate(child)``,

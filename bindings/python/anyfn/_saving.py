@@ -3,8 +3,22 @@
 from . import _core
 from ._registry import get_global_func
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from typing import Any, Literal, Optional, Union
 
-def save_json(value, path=None, *, metadata=None):
+    from ._container import Map
+    from ._core import Object
+
+    _Path = Union[str, os.PathLike[str]]
+    _UnknownFields = Literal["keep", "drop", "error"]
+
+
+def save_json(
+    value: "Any", path: "Optional[_Path]" = None, *, metadata: "Optional[Mapping[str, Any]]" = None
+) -> "Optional[str]":
     """Saves a value, and all values that it refers to, as JSON.
 
     Returns the JSON as a string. With ``path``, writes it to that file instead, which is replaced atomically once everything
@@ -23,7 +37,9 @@ def save_json(value, path=None, *, metadata=None):
     _replace(path, text)
 
 
-def load_json(text=None, *, path=None, unknown_fields="keep"):
+def load_json(
+    text: "Optional[str]" = None, *, path: "Optional[_Path]" = None, unknown_fields: "_UnknownFields" = "keep"
+) -> "Any":
     """Loads a value that ``save_json``, or another runtime with this ABI, has saved. The source is a string or the file
     ``path``.
 
@@ -41,7 +57,7 @@ def load_json(text=None, *, path=None, unknown_fields="keep"):
     return get_global_func("anyfn.load_json")(text, unknown_fields)
 
 
-def json_metadata(text=None, *, path=None):
+def json_metadata(text: "Optional[str]" = None, *, path: "Optional[_Path]" = None) -> "Map[str, Any]":
     """Returns the metadata that ``save_json`` saved: those of the caller, and the format and version under ``"anyfn"``.
 
     >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]
@@ -55,7 +71,7 @@ def json_metadata(text=None, *, path=None):
     return get_global_func("anyfn.json_metadata")(text)
 
 
-def register_alias(old, new, *, of=None):
+def register_alias(old: str, new: str, *, of: "Union[None, str, type[Object]]" = None) -> None:
     """Registers ``old`` as a former key of the type with the key ``new``, so that files with the old key can be loaded.
 
     With ``of``, which is a class of objects or the key of its type, registers ``old`` as a former name of the field ``new``.

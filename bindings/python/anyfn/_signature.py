@@ -5,6 +5,11 @@ Signatures are computed on access; ``inspect`` and ``typing`` are not imported b
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Optional
+
 _PackedFunc = _core.PackedFunc
 
 # Kinds of parameters, as the extension module returns them.
@@ -241,7 +246,7 @@ attribute, it is not bound to instances, like a built-in function.
 """
 
 
-def install(classes):
+def install(classes: "Mapping[str, type[Any]]") -> None:
     """Sets the attributes of the class PackedFunc that are written in Python.
 
     ``classes`` are the classes of native types that Python modules define, by the names of the types in schemas.
@@ -318,7 +323,7 @@ def _as_json(value, depth=8):
     return False
 
 
-def describe(function):
+def describe(function: "Any") -> "Optional[str]":
     """Returns the signature of a Python callable as JSON, in the format of docs/signature.md, or None if it has none."""
     import inspect
     import json

@@ -3,6 +3,13 @@
 from . import _core
 from ._object import register_object
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, Union
+
+    from ._core import Object
+
 _global = _core.get_global_func
 _equal = _global("ffi.StructuralEqual", False)
 _structural_hash = _global("ffi.StructuralHash", False)
@@ -17,7 +24,9 @@ _recursive_hash = _global("ffi.RecursiveHash", False)
 _ALL_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def structural_equal(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
+def structural_equal(
+    lhs: "Any", rhs: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False
+) -> bool:
     """Returns true if two values are structurally equal.
 
     Variables that one value defines correspond to the variables that the other value defines at the same position. With
@@ -32,7 +41,7 @@ def structural_equal(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
     return _equal(lhs, rhs, map_free_vars, skip_tensor_content)
 
 
-def structural_hash(value, map_free_vars=False, skip_tensor_content=False):
+def structural_hash(value: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False) -> int:
     """Returns a non-negative hash, which is the same for structurally equal values in every process.
 
     >>> structural_hash([1, "x"]) == structural_hash((1, "x"))
@@ -43,7 +52,9 @@ def structural_hash(value, map_free_vars=False, skip_tensor_content=False):
     return _structural_hash(value, map_free_vars, skip_tensor_content) & _ALL_BITS
 
 
-def get_first_structural_mismatch(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
+def get_first_structural_mismatch(
+    lhs: "Any", rhs: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False
+) -> "Optional[tuple[AccessPath, AccessPath]]":
     """Returns the paths of the first difference in each of two values, or None if they are structurally equal.
 
     >>> left, right = get_first_structural_mismatch([1, {"a": 2}], [1, {"a": 3}])
@@ -54,7 +65,7 @@ def get_first_structural_mismatch(lhs, rhs, map_free_vars=False, skip_tensor_con
     return None if paths is None else (paths[0], paths[1])
 
 
-def recursive_equal(lhs, rhs):
+def recursive_equal(lhs: "Any", rhs: "Any") -> bool:
     """Returns true if two values are equal: numbers by value, containers by elements, objects by all fields.
 
     >>> recursive_equal([1.0, None], [1.0, None])
@@ -63,7 +74,7 @@ def recursive_equal(lhs, rhs):
     return _recursive_equal(lhs, rhs)
 
 
-def recursive_less(lhs, rhs):
+def recursive_less(lhs: "Any", rhs: "Any") -> bool:
     """Returns true if ``lhs`` is ordered before ``rhs``, by the first element or field that differs.
 
     >>> recursive_less([1, "a"], [1, "b"])
@@ -75,7 +86,7 @@ def recursive_less(lhs, rhs):
     return _recursive_less(lhs, rhs)
 
 
-def recursive_hash(value):
+def recursive_hash(value: "Any") -> int:
     """Returns a hash that is consistent with ``recursive_equal``.
 
     >>> recursive_hash([0.0]) == recursive_hash([-0.0])
@@ -84,7 +95,7 @@ def recursive_hash(value):
     return _recursive_hash(value)
 
 
-def deep_copy(value):
+def deep_copy(value: "Any") -> "Any":
     """Returns a deep copy of a value of any nesting depth; the copy has the same sharing and cycles.
 
     >>> from anyfn import List
@@ -117,39 +128,39 @@ class AccessStep(_core.Object):
 class AccessPath(_core.Object):
     """The path from a root to a value in it, with ``parent``, ``step`` and ``depth``, such as ``root.args[1].name``."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return _describe(self, "root")
 
-    def describe(self, root="root"):
+    def describe(self, root: str = "root") -> str:
         """Returns the path as text that begins with the name of the root."""
         return _describe(self, root)
 
-    def to_steps(self):
+    def to_steps(self) -> "list[AccessStep]":
         """Returns the steps from the root to the value."""
         return list(_method("_to_steps", self))
 
     @staticmethod
-    def root():
+    def root() -> "AccessPath":
         """Returns the path without steps."""
         return _method("_root")
 
-    def attr(self, name):
+    def attr(self, name: str) -> "AccessPath":
         """Returns the path to a field of the value."""
         return _method("_attr", self, name)
 
-    def array_item(self, index):
+    def array_item(self, index: int) -> "AccessPath":
         """Returns the path to an element of the value."""
         return _method("_array_item", self, index)
 
-    def map_item(self, key):
+    def map_item(self, key: "Any") -> "AccessPath":
         """Returns the path to the entry of a key."""
         return _method("_map_item", self, key)
 
-    def is_prefix_of(self, other):
+    def is_prefix_of(self, other: "AccessPath") -> bool:
         """Returns true if another path begins with this path."""
         return _method("_is_prefix_of", self, other)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return _method("_path_equal", self, other) if isinstance(other, AccessPath) else NotImplemented
 
     __hash__ = None
@@ -163,10 +174,10 @@ class StructuralKey(_core.Object):
     'a'
     """
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return _key_equal(self, other) if isinstance(other, StructuralKey) else NotImplemented
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return self.hash_i64 & _ALL_BITS
 
 
@@ -174,7 +185,7 @@ class StructuralKey(_core.Object):
 _hooks = {}
 
 
-def register_type_attr(of, name, function):
+def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Callable[..., Any]") -> None:
     """Registers a function as a hook of a native type for an operation, for objects from all languages.
 
     ``of`` is the key of the type, or the class that represents it. ``name`` is, for example, ``__ffi_repr__``, whose

@@ -4,6 +4,18 @@ from . import _core
 from ._tensor_make import _extents, _is_array, tensor, zeros as zeros
 from ._values import device as _device, dtype as _dtype
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any, Optional, TypeVar, Union
+
+    from numpy.typing import NDArray
+
+    from .typing import DeviceLike, DTypeLike, ShapeLike, TensorLike
+
+    _Part = Union[int, slice, None, Any]
+    _T = TypeVar("_T")
+
 _global = _core.get_global_func
 _as_strided = _global("anyfn.tensor_as_strided", False)
 _cast = _global("anyfn.tensor_cast", False)
@@ -54,32 +66,32 @@ class Tensor(_core.BuiltinObject):
     shape = property(_core.tensor_shape, doc="Extents of all dimensions.")
 
     @property
-    def strides(self):
+    def strides(self) -> "tuple[int, ...]":
         """Distance between neighbours of each dimension, in elements."""
         return _core.tensor_info(self)[1]
 
     @property
-    def dtype(self):
+    def dtype(self) -> "_dtype":
         """Data type of the elements."""
         return _core.tensor_info(self)[2]
 
     @property
-    def device(self):
+    def device(self) -> "_device":
         """Device of the memory."""
         return _core.tensor_info(self)[3]
 
     @property
-    def data_ptr(self):
+    def data_ptr(self) -> int:
         """Address of the first element on its device."""
         return _core.tensor_info(self)[4]
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of elements."""
         size = 1
         for extent in self.shape:
@@ -87,13 +99,13 @@ class Tensor(_core.BuiltinObject):
         return size
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Size of all elements in bytes; elements smaller than a byte are packed."""
         dtype = self.dtype
         return (self.size * dtype.bits * dtype.lanes + 7) // 8
 
     @property
-    def is_contiguous(self):
+    def is_contiguous(self) -> bool:
         """True if the elements are stored in row-major order without gaps."""
         shape, strides = _core.tensor_info(self)[:2]
         expected = 1
@@ -106,11 +118,11 @@ class Tensor(_core.BuiltinObject):
         return True
 
     @property
-    def read_only(self):
+    def read_only(self) -> bool:
         """True if the memory must not be written."""
         return _core.tensor_info(self)[5]
 
-    def numpy(self):
+    def numpy(self) -> "NDArray[Any]":
         """Returns a NumPy array that shares the memory.
 
         Data types that NumPy does not have, such as ``bfloat16``, require the package ml_dtypes. Raises ``BufferError`` if
@@ -138,7 +150,7 @@ class Tensor(_core.BuiltinObject):
             array = numpy.asarray(_Interface(tensor, array.__array_interface__))
         return array if known else array.view(element)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: "Any" = None, copy: "Optional[bool]" = None) -> "NDArray[Any]":
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
@@ -146,7 +158,14 @@ class Tensor(_core.BuiltinObject):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self,
+        *,
+        stream: "Any" = None,
+        max_version: "Optional[tuple[int, int]]" = None,
+        dl_device: "Optional[tuple[int, int]]" = None,
+        copy: "Optional[bool]" = None,
+    ) -> "Any":
         versioned = max_version is not None and max_version[0] >= 1
         if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
             if copy is False:
@@ -161,12 +180,12 @@ class Tensor(_core.BuiltinObject):
             raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
         return _core.tensor_capsule(self, versioned, False)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> "tuple[int, int]":
         return _core.tensor_device(self)
 
     # ---- Views of the same memory ----
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: "Union[_Part, tuple[_Part, ...]]") -> "Tensor":
         """Returns a view of a part of the tensor. The index consists of ints, slices, ``...`` and None, as in NumPy.
 
         Raises ``IndexError`` for an index out of range, and ``TypeError`` for index arrays and masks.
@@ -181,7 +200,7 @@ class Tensor(_core.BuiltinObject):
         shape, strides, offset = _place(index, *info[:2])
         return _as_strided(self, shape, strides, offset)
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: "Union[_Part, tuple[_Part, ...]]", value: "Any") -> None:
         """Copies a tensor, array or list of the same shape to a part of this tensor, or fills that part with a number."""
         part = self[index]
         if isinstance(value, (bool, int, float)):
@@ -193,30 +212,30 @@ class Tensor(_core.BuiltinObject):
         else:
             raise TypeError(f"expected a number, a list or an array but got {type(value).__name__}")
 
-    def __len__(self):
+    def __len__(self) -> int:
         shape = self.shape
         if not shape:
             raise TypeError("a tensor without dimensions has no length")
         return shape[0]
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[Tensor]":
         return (self[i] for i in range(len(self)))
 
     # `in` would compare identities and always be false.
     __contains__ = None
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         if self.size != 1:
             raise ValueError(f"a tensor of {self.size} elements is neither true nor false")
         return bool(self.item())
 
-    def __int__(self):
+    def __int__(self) -> int:
         return int(self.item())
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self.item())
 
-    def reshape(self, *shape):
+    def reshape(self, *shape: "Union[int, ShapeLike]") -> "Tensor":
         """Returns a view with another shape; one extent may be -1, which is then computed.
 
         Raises ``ValueError`` if the number of elements differs, or if no strides can describe the view. In the latter case
@@ -227,23 +246,29 @@ class Tensor(_core.BuiltinObject):
         """
         return _reshape(self, _extents(shape[0]) if len(shape) == 1 else shape)
 
-    def permute(self, *axes):
+    def permute(self, *axes: "Union[int, Sequence[int]]") -> "Tensor":
         """Returns a view with the dimensions in another order."""
         return _permute(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
     @property
-    def T(self):
+    def T(self) -> "Tensor":
         """View with the dimensions in reverse order."""
         return _permute(self, range(self.ndim - 1, -1, -1))
 
-    def as_strided(self, shape, strides=None, offset=0, dtype=None):
+    def as_strided(
+        self,
+        shape: "Union[int, ShapeLike]",
+        strides: "Optional[ShapeLike]" = None,
+        offset: int = 0,
+        dtype: "Optional[DTypeLike]" = None,
+    ) -> "Tensor":
         """Returns a view with the given extents, strides and offset, which are in elements of ``dtype``.
 
         Raises ``ValueError`` if the view reaches outside of the memory that the elements of this tensor span.
         """
         return _as_strided(self, _extents(shape), strides, offset, dtype)
 
-    def view(self, dtype):
+    def view(self, dtype: "DTypeLike") -> "Tensor":
         """Returns a view whose elements are interpreted as another data type of the same size.
 
         >>> zeros(2, "float32").view("uint32").dtype
@@ -257,32 +282,32 @@ class Tensor(_core.BuiltinObject):
 
     # ---- Copies ----
 
-    def copyto(self, target):
+    def copyto(self, target: "_T") -> "_T":
         """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns it."""
         _copy_from_to(self, target)
         return target
 
-    def copyfrom(self, source):
+    def copyfrom(self, source: "Any") -> "Tensor":
         """Copies the elements of a tensor, array or list of the same shape to this tensor, and returns this tensor."""
         _copy_from_to(tensor(source, self.dtype) if isinstance(source, (list, tuple)) else source, self)
         return self
 
-    def to(self, device):
+    def to(self, device: "Union[DeviceLike, str]") -> "Tensor":
         """Returns a tensor with the same elements on a device: this tensor if it is on the device, otherwise a copy.
 
         Raises ``RuntimeError`` with the reason if the device is not available.
         """
         return _to_device(self, _device(device))
 
-    def contiguous(self):
+    def contiguous(self) -> "Tensor":
         """Returns this tensor if it is contiguous, otherwise a contiguous copy."""
         return _contiguous(self)
 
-    def copy(self):
+    def copy(self) -> "Tensor":
         """Returns a compact copy on the same device."""
         return _copy(self)
 
-    def astype(self, dtype):
+    def astype(self, dtype: "DTypeLike") -> "Tensor":
         """Returns a compact copy with another data type.
 
         A floating-point type takes the nearest value. An integer type must hold each value exactly; otherwise raises
@@ -290,11 +315,11 @@ class Tensor(_core.BuiltinObject):
         """
         return _cast(self, _dtype(dtype))
 
-    def tobytes(self):
+    def tobytes(self) -> bytes:
         """Returns the elements as bytes in row-major order; elements smaller than a byte are packed."""
         return _to_bytes(self)
 
-    def tolist(self):
+    def tolist(self) -> "Any":
         """Returns the elements as numbers in nested lists; a tensor without dimensions becomes one number.
 
         >>> tensor([[1, 2], [3, 4]], "int4").tolist()
@@ -312,7 +337,7 @@ class Tensor(_core.BuiltinObject):
             shape = shape[:-1]
         return _nested(numbers, shape)
 
-    def item(self):
+    def item(self) -> "Any":
         """Returns the only element as a Python number. Raises ``ValueError`` if the tensor does not have exactly one
         element.
 
@@ -326,10 +351,10 @@ class Tensor(_core.BuiltinObject):
             value = value[0]
         return value
 
-    def __reduce__(self):
+    def __reduce__(self) -> "tuple[Any, ...]":
         return _rebuild, (_to_bytes(self), self.shape, str(self.dtype), str(self.device))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         try:
             return _text(self)
         except Exception:
@@ -426,7 +451,7 @@ class _Interface:
         self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
-def from_dlpack(array):
+def from_dlpack(array: "TensorLike") -> "Tensor":
     """Returns a Tensor that shares the memory of an array.
 
     ``array`` is a NumPy array, an object of any library with ``__dlpack__``, a DLPack capsule, or a buffer such as

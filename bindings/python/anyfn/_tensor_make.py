@@ -4,6 +4,13 @@ from . import _core
 from ._container import Array, List, Shape
 from ._values import device as _device, dtype as _dtype
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    from ._tensor import Tensor
+    from .typing import DeviceLike, DTypeLike, ShapeLike
+
 _global = _core.get_global_func
 _cast = _global("anyfn.tensor_cast", False)
 _copy = _global("anyfn.tensor_copy", False)
@@ -17,7 +24,9 @@ _CPU = _device("cpu")
 _DEEPEST = 64
 
 
-def empty(shape, dtype="float32", device="cpu"):
+def empty(
+    shape: "Union[int, ShapeLike]", dtype: "DTypeLike" = "float32", device: "Union[DeviceLike, str]" = "cpu"
+) -> "Tensor":
     """Returns a tensor with unspecified elements, aligned to 64 bytes.
 
     ``shape`` is an int or a sequence of ints. Raises ``ValueError`` for an invalid shape, ``MemoryError`` if there is not
@@ -29,7 +38,9 @@ def empty(shape, dtype="float32", device="cpu"):
     return _empty(_extents(shape), _type(dtype), _place(device))
 
 
-def zeros(shape, dtype="float32", device="cpu"):
+def zeros(
+    shape: "Union[int, ShapeLike]", dtype: "DTypeLike" = "float32", device: "Union[DeviceLike, str]" = "cpu"
+) -> "Tensor":
     """Returns a tensor of zeros. Raises the errors of ``empty``.
 
     >>> zeros(3).tolist()
@@ -38,7 +49,12 @@ def zeros(shape, dtype="float32", device="cpu"):
     return _zeros(_extents(shape), _type(dtype), _place(device))
 
 
-def full(shape, value, dtype=None, device="cpu"):
+def full(
+    shape: "Union[int, ShapeLike]",
+    value: "Any",
+    dtype: "Optional[DTypeLike]" = None,
+    device: "Union[DeviceLike, str]" = "cpu",
+) -> "Tensor":
     """Returns a tensor filled with one number.
 
     The data type defaults to that of the number: ``bool``, ``int64`` or ``float64``. Raises ``ValueError`` if the data type
@@ -53,7 +69,9 @@ def full(shape, value, dtype=None, device="cpu"):
     return _full(_extents(shape), _type(dtype), _place(device), value)
 
 
-def tensor(data, dtype=None, device=None):
+def tensor(
+    data: "Any", dtype: "Optional[DTypeLike]" = None, device: "Optional[Union[DeviceLike, str]]" = None
+) -> "Tensor":
     """Returns a tensor with a copy of the data: a number, nested lists of numbers, an array of any library, or bytes.
 
     Without ``dtype``, ints become ``int64``, floats ``float64``, complex numbers ``complex128`` and bools ``bool``; arrays

@@ -2,8 +2,15 @@
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Optional, Union
 
-def num_threads():
+    from ._core import PackedFunc
+
+
+def num_threads() -> int:
     """Returns the number of threads of a parallel loop of compiled code, including the calling thread.
 
     ``set_num_threads`` or the environment variable ``ANYFN_NUM_THREADS`` set it. The default is the number of processors in
@@ -12,7 +19,7 @@ def num_threads():
     return _core.get_global_func("anyfn.num_threads", False)()
 
 
-def set_num_threads(threads):
+def set_num_threads(threads: "Optional[int]") -> None:
     """Sets the number of threads of a parallel loop, including the calling thread; ``None`` restores the default.
 
     Raises ``ValueError`` unless ``threads`` is None or an integer of at least 1.
@@ -22,7 +29,9 @@ def set_num_threads(threads):
     _core.get_global_func("anyfn.set_num_threads", False)(0 if threads is None else threads)
 
 
-def set_parallel_launcher(launcher):
+def set_parallel_launcher(
+    launcher: "Union[Callable[[PackedFunc, int], Any], PackedFunc, None]"
+) -> "Optional[PackedFunc]":
     """Sets the function that runs the tasks of parallel loops instead of anyfn's threads, and returns the previous one.
 
     ``launcher(run, n)`` must call ``run(i)`` once for each ``i`` in ``range(n)``, on any threads, and return when all these

@@ -4,6 +4,15 @@ import sys
 
 from . import _core
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Union
+
+    import numpy as np
+    from typing_extensions import Self
+
+    from ._container import Map
+
 _DEVICE_NAMES = {
     1: "cpu",
     2: "cuda",
@@ -38,7 +47,7 @@ class dtype(_core.Word):
 
     __slots__ = ()
 
-    def __new__(cls, spec):
+    def __new__(cls, spec: "Any") -> "Self":
         if type(spec) is cls:
             return spec
         name = _dtype_name(spec)
@@ -47,26 +56,26 @@ class dtype(_core.Word):
         return _core.make_word(cls, _core.dtype_parse(name))
 
     @property
-    def code(self):
+    def code(self) -> int:
         """Number of the kind of data type: 0 int, 1 uint, 2 float, ..."""
         return _core.word_bits(self) & 0xFF
 
     @property
-    def bits(self):
+    def bits(self) -> int:
         """Number of bits of one lane."""
         return _core.word_bits(self) >> 8 & 0xFF
 
     @property
-    def lanes(self):
+    def lanes(self) -> int:
         """Number of lanes; 1 for scalars."""
         return _core.word_bits(self) >> 16 & 0xFFFF
 
     @property
-    def itemsize(self):
+    def itemsize(self) -> int:
         """Size of an element in bytes."""
         return (self.bits * self.lanes + 7) // 8
 
-    def numpy(self):
+    def numpy(self) -> "np.dtype[Any]":
         """Returns the NumPy data type with the same name; several lanes become a subarray of that many elements.
 
         Types that NumPy does not have, such as ``bfloat16``, come from the package ml_dtypes. Raises ``TypeError`` if
@@ -86,24 +95,24 @@ class dtype(_core.Word):
     # `numpy.dtype(x)` reads this attribute.
     dtype = property(numpy, doc="NumPy data type, as returned by ``numpy()``.")
 
-    def __str__(self):
+    def __str__(self) -> str:
         return _core.dtype_text(_core.word_bits(self))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"dtype({str(self)!r})"
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if type(other) is dtype:
             return _core.word_bits(self) == _core.word_bits(other)
         if isinstance(other, str):
             return str(self) == other
         return NotImplemented
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         # It equals its name, so both must have the same hash.
         return hash(str(self))
 
-    def __reduce__(self):
+    def __reduce__(self) -> "tuple[Any, tuple[str]]":
         return dtype, (str(self),)
 
 
@@ -149,7 +158,7 @@ class device(_core.Word):
 
     __slots__ = ()
 
-    def __new__(cls, kind, index=None):
+    def __new__(cls, kind: "Union[device, str, int]", index: "Optional[int]" = None) -> "Self":
         if type(kind) is cls and index is None:
             return kind
         if isinstance(kind, str):
@@ -169,26 +178,26 @@ class device(_core.Word):
         return _core.make_word(cls, kind | index << 32)
 
     @property
-    def device_type(self):
+    def device_type(self) -> int:
         """Number of the kind of device in DLPack."""
         return _core.word_bits(self) & 0xFFFFFFFF
 
     @property
-    def index(self):
+    def index(self) -> int:
         """Index among the devices of its kind."""
         return _core.word_bits(self) >> 32
 
     device_id = index
 
     @property
-    def exists(self):
+    def exists(self) -> bool:
         """True if the device is available; otherwise ``why_missing`` is the reason."""
         return _attribute(self, 0) != 0
 
     exist = exists
 
     @property
-    def why_missing(self):
+    def why_missing(self) -> "Optional[str]":
         """Reason why the device is not available, or None if it is.
 
         >>> device("cpu", 1).why_missing
@@ -197,7 +206,7 @@ class device(_core.Word):
         return _core.get_global_func("anyfn.device_why_missing", False)(self)
 
     @property
-    def name(self):
+    def name(self) -> "Optional[str]":
         """Product name of the device.
 
         This and the following properties are None if the driver does not know the value. They raise ``RuntimeError`` with
@@ -206,89 +215,89 @@ class device(_core.Word):
         return _attribute(self, 5)
 
     @property
-    def compute_units(self):
+    def compute_units(self) -> "Optional[int]":
         """Number of compute units (multiprocessors)."""
         return _attribute(self, 7)
 
     @property
-    def total_memory(self):
+    def total_memory(self) -> "Optional[int]":
         """Size of the memory in bytes."""
         return _attribute(self, 14)
 
     @property
-    def free_memory(self):
+    def free_memory(self) -> "Optional[int]":
         """Size of the currently free memory in bytes."""
         return _attribute(self, 15)
 
     @property
-    def max_threads_per_block(self):
+    def max_threads_per_block(self) -> "Optional[int]":
         """Maximum number of threads of a block (work group)."""
         return _attribute(self, 1)
 
     @property
-    def warp_size(self):
+    def warp_size(self) -> "Optional[int]":
         """Number of threads that execute in lockstep."""
         return _attribute(self, 2)
 
     @property
-    def max_shared_memory_per_block(self):
+    def max_shared_memory_per_block(self) -> "Optional[int]":
         """Size of the memory that the threads of a block share, in bytes."""
         return _attribute(self, 3)
 
     @property
-    def compute_version(self):
+    def compute_version(self) -> "Optional[str]":
         """Version of the instruction set."""
         return _attribute(self, 4)
 
     @property
-    def max_clock_rate(self):
+    def max_clock_rate(self) -> "Optional[int]":
         """Maximum clock rate in kHz."""
         return _attribute(self, 6)
 
     @property
-    def api_version(self):
+    def api_version(self) -> "Optional[int]":
         """Version of the driver interface."""
         return _attribute(self, 11)
 
     @property
-    def driver_version(self):
+    def driver_version(self) -> "Optional[str]":
         """Version of the driver."""
         return _attribute(self, 12)
 
     @property
-    def l2_cache_size(self):
+    def l2_cache_size(self) -> "Optional[int]":
         """Size of the second-level cache in bytes."""
         return _attribute(self, 13)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Waits until all work of the device is done."""
         _core.get_global_func("anyfn.device_synchronize", False)(self)
 
     sync = synchronize
 
     @property
-    def type(self):
+    def type(self) -> str:
         """Name of the kind of device."""
         return _DEVICE_NAMES.get(self.device_type, f"device_type_{self.device_type}")
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if type(other) is device:
             return _core.word_bits(self) == _core.word_bits(other)
         if isinstance(other, str):
             return str(self) == other
         return NotImplemented
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         # It equals its name, so both must have the same hash.
         return hash(str(self))
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.type}:{self.index}"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"device({self.type!r}, {self.index})"
 
-    def __reduce__(self):
+    def __reduce__(self) -> "tuple[Any, tuple[int, int]]":
         return device, (self.device_type, self.index)
 
 
@@ -296,7 +305,7 @@ def _attribute(device, number):
     return _core.get_global_func("runtime.GetDeviceAttr", False)(device.device_type, device.index, number)
 
 
-def as_map(instance):
+def as_map(instance: "Any") -> "Map[str, Any]":
     """Converts a dataclass instance to a Map of its fields by name; nested dataclass instances become Maps, too.
 
     A dataclass instance is otherwise passed to native code as an opaque Python object. Use this function for functions that
@@ -324,11 +333,11 @@ def as_map(instance):
     return _core.convert(plain(instance))
 
 
-def cpu(index=0):
+def cpu(index: int = 0) -> "device":
     """Returns the CPU device, which is the host and its memory."""
     return device("cpu", index)
 
 
-def cuda(index=0):
+def cuda(index: int = 0) -> "device":
     """Returns the device of a CUDA GPU."""
     return device("cuda", index)

@@ -10,6 +10,8 @@
 ``local`` uses this process itself. All return a ``Session``. ``serve`` starts a server.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -18,6 +20,20 @@ from ._core import Object
 from ._object import register_object
 from ._tensor import Tensor as _Tensor
 from ._values import device as _device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Optional, TypeVar, Union
+
+    import numpy as np
+
+    from ._core import PackedFunc
+    from ._module import Module
+    from ._profile import Profile
+    from .tir import Target
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @register_object("rpc.Tensor")
@@ -30,7 +46,7 @@ class Tensor(Object):
     on a terminal.
     """
 
-    def numpy(self, progress=None):
+    def numpy(self, progress: Optional[Callable[[int, int], Any]] = None) -> np.ndarray[Any, Any]:
         """Returns a NumPy array with a copy of the elements."""
         import numpy
 
@@ -39,13 +55,13 @@ class Tensor(Object):
             self.read(out, heard)
         return out
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("the elements are in another process, so an array here is a copy of them")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
-    def copy_from(self, source, progress=None):
+    def copy_from(self, source: Any, progress: Optional[Callable[[int, int], Any]] = None) -> None:
         """Copies the elements of an array of this process, or of a tensor of the same session.
 
         ``source`` must have the same shape and data type.
@@ -56,7 +72,7 @@ class Tensor(Object):
             with _Progress(progress, self.nbytes) as heard:
                 self.write(source, heard)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<rpc.Tensor: {self.dtype}, shape {tuple(self.shape)}, on {self.device} of the other side>"
 
 
@@ -64,7 +80,7 @@ class Tensor(Object):
 class RemoteObject(Object):
     """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of it."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.type_key} of the other side>"
 
 
@@ -80,16 +96,22 @@ class Session(Object):
     The session is closed by ``close``, or at the end of a ``with`` block.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> PackedFunc[..., Any]:
         return self.get_function(name)
 
-    def tensor(self, data, dtype=None, device=None, progress=None):
+    def tensor(
+        self,
+        data: Any,
+        dtype: Any = None,
+        device: Any = None,
+        progress: Optional[Callable[[int, int], Any]] = None,
+    ) -> Tensor:
         """Returns a remote tensor with a copy of ``data``, which is an array or an object that NumPy converts to one.
 
         ``progress`` is that of ``upload``.
@@ -102,18 +124,20 @@ class Session(Object):
         there.copy_from(data, progress)
         return there
 
-    def empty(self, shape, dtype="float32", device=None):
+    def empty(self, shape: Iterable[int], dtype: Any = "float32", device: Any = None) -> Tensor:
         """Returns a remote tensor of zeros."""
         return self.allocate(tuple(shape), dtype, _device(device) if isinstance(device, str) else device)
 
-    def target(self):
+    def target(self) -> Target:
         """Returns the ``anyfn.Target`` of the remote processor, for which ``load`` compiles.
 
         For another kind of processor, its compiler is the one named after the machine, such as ``aarch64-linux-gnu-gcc``.
         """
         return _target(self.info())
 
-    def register_func(self, name, f=None, override=False):
+    def register_func(
+        self, name: str, f: Optional[_Function] = None, override: bool = False
+    ) -> Union[_Function, Callable[[_Function], _Function]]:
         """Registers a function of this process as a global function of the remote process, for code that is loaded there.
 
         ``tir.call_packed(name, ..)`` in a compiled function calls it back. Without ``f``, returns a decorator. The function stays
@@ -124,7 +148,11 @@ class Session(Object):
         self.set_function(name, f, override)
         return f
 
-    def upload(self, source, progress=None):
+    def upload(
+        self,
+        source: Union[str, os.PathLike[str], bytes],
+        progress: Optional[Callable[[int, int], Any]] = None,
+    ) -> str:
         """Sends a file, given by its path or its bytes, and returns the digest that identifies it.
 
         A file that the remote end already has is not sent again. ``progress(done, total)`` is called during the transfer. Without
@@ -136,7 +164,7 @@ class Session(Object):
         with _Progress(progress, len(source)) as heard:
             return self.send_file(bytes(source), heard)
 
-    def load(self, what, progress=None):
+    def load(self, what: Any, progress: Optional[Callable[[int, int], Any]] = None) -> Module:
         """Loads a library at the remote end and returns its module.
 
         ``what`` is the path of a library file, a module (from ``anyfn.build`` or ``load_module``), or an input of
@@ -155,7 +183,7 @@ class Session(Object):
             what.export(path)
             return self.load_file(self.upload(path, progress))
 
-    def profile(self, limit=1_000_000, shapes=False):
+    def profile(self, limit: int = 1_000_000, shapes: bool = False) -> Profile:
         """Returns a context manager that records the calls in the remote process; its options are those of ``anyfn.profile``.
 
         ``anyfn.profile`` itself records the calls that are made here. A server has to grant ``anyfn.profile.*``.
@@ -164,14 +192,14 @@ class Session(Object):
 
         return RemoteProfile(self, limit, shapes)
 
-    def with_timeout(self, function, seconds):
+    def with_timeout(self, function: _Function, seconds: float) -> _Function:
         """Returns a function that calls ``function`` with a time limit in seconds.
 
         After that time it raises ``TimeoutError`` and cancels the remote call.
         """
         return _core.get_global_func("rpc.timed", False)(function, float(seconds))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<rpc.Session with {self.peer}{'' if self.ended() is None else ', closed'}>"
 
 
@@ -246,7 +274,7 @@ class _Progress:
             sys.stderr.flush()
 
 
-def connect(host, port, key=None, timeout=10.0):
+def connect(host: str, port: int, key: Optional[str] = None, timeout: Optional[float] = 10.0) -> Session:
     """Connects to a server and returns the session.
 
     ``key`` is the string that ``anyfn rpc key`` prints. With a key, both ends prove that they have the same one, and the session
@@ -255,12 +283,12 @@ def connect(host, port, key=None, timeout=10.0):
     return _core.get_global_func("rpc.connect", False)(host, port, key, timeout)
 
 
-def local():
+def local() -> Session:
     """Returns a session with this process itself, with the same objects, errors and limits as with another machine."""
     return _core.get_global_func("rpc.local", False)()
 
 
-def spawn(imports=(), command=None):
+def spawn(imports: Iterable[str] = (), command: Optional[Sequence[str]] = None) -> Session:
     """Returns a session with a new child process, whose crash raises ``ConnectionError`` here.
 
     The process runs this Python with this package and imports the modules named by ``imports``, whose registered functions the
@@ -291,23 +319,35 @@ class Server(Object):
     the address at which it listens.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Server:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<rpc.Server at {self.host}:{self.port}>"
 
 
-def make_key(name):
+def make_key(name: str) -> str:
     """Returns a new key for ``serve`` and ``connect``, as a string of the name and a random secret."""
     return _core.get_global_func("rpc.make_key", False)(name)
 
 
-def serve(host="127.0.0.1", port=0, *, key=None, functions=(), upload=False, devices=(), limits=None, imports=(),
-          load=(), command=None, **options):  # fmt: skip
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    key: Optional[str] = None,
+    functions: Iterable[str] = (),
+    upload: bool = False,
+    devices: Iterable[str] = (),
+    limits: Optional[Mapping[str, int]] = None,
+    imports: Iterable[str] = (),
+    load: Iterable[Union[str, os.PathLike[str]]] = (),
+    command: Optional[Sequence[str]] = None,
+    **options: Any,
+) -> Server:
     """Starts a server and returns it; clients call ``connect(server.host, server.port, key)``.
 
     Each client gets its own process, which runs this Python with this package, imports the modules named by ``imports``, loads

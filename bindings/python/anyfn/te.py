@@ -7,10 +7,20 @@
 'b'
 """
 
+from __future__ import annotations
+
 from . import _compiler_library, tir
 from ._core import Object
 from ._object import register_object
 from .tir import const, exp, log, select, sigmoid, size_var, sqrt, tanh, var  # noqa: F401
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, Optional, Union
+
+    from ._values import dtype as _DType
+    from .tir import _Operand, Buffer, IterVar, PrimExpr, PrimFunc, Stmt, Var
 
 _call = _compiler_library.functions("te")
 
@@ -27,27 +37,27 @@ class Tensor(Object):
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
-    def __getitem__(self, indices):
+    def __getitem__(self, indices: Union[_Operand, tuple[_Operand, ...]]) -> PrimExpr:
         indices = indices if isinstance(indices, tuple) else (indices,)
         for place, index in enumerate(indices):
             if index is None or index is ... or isinstance(index, slice):
                 raise TypeError(f"index {place} of tensor `{self.name}` is {index}; indices must be expressions")
         return _call.element(self, list(indices))
 
-    def __call__(self, *indices):
+    def __call__(self, *indices: _Operand) -> PrimExpr:
         return self[indices]
 
     @property
-    def name(self):
+    def name(self) -> str:
         """Name of the operation that produces the tensor."""
         return self.op.name
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
 
-    def __str__(self):
+    def __str__(self) -> str:
         extents = ", ".join(map(str, self.shape))
         return f"Tensor(shape=[{extents}], dtype={self.dtype}, op.name={self.op.name})"
 
@@ -73,12 +83,18 @@ def _shape(shape):
     return list(shape) if isinstance(shape, (tuple, list)) or hasattr(shape, "__iter__") else [shape]
 
 
-def placeholder(shape, dtype="float32", name="placeholder"):
+def placeholder(
+    shape: Union[_Operand, Sequence[_Operand]],
+    dtype: Union[str, _DType] = "float32",
+    name: str = "placeholder",
+) -> Tensor:
     """Returns an input tensor, which the caller of the function passes."""
     return _call.placeholder(_shape(shape), dtype, name)
 
 
-def compute(shape, fcompute, name="compute"):
+def compute(
+    shape: Union[_Operand, Sequence[_Operand]], fcompute: Callable[..., Any], name: str = "compute"
+) -> Any:
     """Returns a tensor whose elements are the results of ``fcompute`` for their indices.
 
     If ``fcompute`` returns a tuple of values, the result is a tuple of tensors.
@@ -91,7 +107,7 @@ def _value(value):
     return list(value) if isinstance(value, tuple) else value
 
 
-def reduce_axis(dom, name="k"):
+def reduce_axis(dom: tuple[_Operand, _Operand], name: str = "k") -> IterVar:
     """Returns a reduction axis over ``range(*dom)``."""
     begin, end = dom
     return _call.reduce_axis(begin, end - begin, name)
@@ -101,27 +117,37 @@ def _axes(axis):
     return [axis] if isinstance(axis, tir.IterVar) else list(axis)
 
 
-def sum(expr, axis, where=None):
+def sum(
+    expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
+) -> PrimExpr:
     """Returns the sum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.sum(expr, _axes(axis), where)
 
 
-def prod(expr, axis, where=None):
+def prod(
+    expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
+) -> PrimExpr:
     """Returns the product of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.prod(expr, _axes(axis), where)
 
 
-def min(expr, axis, where=None):
+def min(
+    expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
+) -> PrimExpr:
     """Returns the minimum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.min(expr, _axes(axis), where)
 
 
-def max(expr, axis, where=None):
+def max(
+    expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
+) -> PrimExpr:
     """Returns the maximum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.max(expr, _axes(axis), where)
 
 
-def comm_reducer(fcombine, fidentity, name="reduce"):
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
     """Defines a custom reduction: ``fcombine(x, y)`` combines two values, ``fidentity(dtype)`` is the initial value.
 
     Returns a function of values and reduction axes, like ``te.sum``.
@@ -139,12 +165,18 @@ def comm_reducer(fcombine, fidentity, name="reduce"):
     return reduction
 
 
-def create_prim_func(args, name="main"):
+def create_prim_func(args: Iterable[Union[Tensor, Var]], name: str = "main") -> PrimFunc:
     """Returns a function that computes tensors; its parameters ``args`` are input and output tensors, and variables."""
     return _call.create_prim_func(list(args), name)
 
 
-def extern(shape, inputs, fcompute, name="extern", dtype=None):
+def extern(
+    shape: Union[_Operand, Sequence[_Operand], list[Sequence[_Operand]]],
+    inputs: Sequence[Tensor],
+    fcompute: Callable[[list[Buffer], list[Buffer]], Union[PrimExpr, Stmt]],
+    name: str = "extern",
+    dtype: Union[str, _DType, Sequence[Union[str, _DType]], None] = None,
+) -> Any:
     """Returns a tensor, or a list of tensors, that a statement computes from other tensors.
 
     ``fcompute(ins, outs)`` receives lists of the buffers of inputs and results. It returns a statement, or a call such as

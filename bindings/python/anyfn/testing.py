@@ -7,6 +7,10 @@ from ._module import load_module
 from ._registry import _init_api
 from ._values import device as _device
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._values import device
+
 _LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
     os.path.dirname(_core.LIBRARY), "libanyfn_testing.so"
 )
@@ -22,7 +26,7 @@ _module = load_module(_LIBRARY)
 _init_api("testing", __name__)
 
 
-def live_objects():
+def live_objects() -> "dict[str, int]":
     """Returns the number of live native objects by type key.
 
     It covers the objects that this package, its runtime and the sample library have created; ``DLTensor*`` represents the
@@ -36,7 +40,7 @@ def live_objects():
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
-def null_device(index=0):
+def null_device(index: int = 0) -> "device":
     """Returns a null device for tests, which only stores bytes. Like that of a GPU, its memory is inaccessible to the host."""
     return _device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
 

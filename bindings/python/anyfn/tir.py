@@ -3,12 +3,25 @@
 All nodes are native objects of the compiler, and their fields are attributes. ``print(node)`` shows a node as source.
 """
 
+from __future__ import annotations
+
 import functools
 
 from . import _compiler_library
 from ._core import Object
 from ._object import register_object
 from ._reflection import type_info
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Union
+
+    from ._values import dtype as _DType
+
+    _Operand = Union["PrimExpr", "IterVar", int, float, bool]
+    _Part = Union[_Operand, slice]
+    _Arg = Union[_Operand, str, "Buffer", "BufferRegion"]
 
 _call = _compiler_library.functions("tir")
 
@@ -19,112 +32,112 @@ class _Operators:
     __slots__ = ()
     __hash__ = Object.__hash__
 
-    def __add__(self, other):
+    def __add__(self, other: _Operand) -> PrimExpr:
         return _call.binary("+", self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: _Operand) -> PrimExpr:
         return _call.binary("+", other, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: _Operand) -> PrimExpr:
         return _call.binary("-", self, other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: _Operand) -> PrimExpr:
         return _call.binary("-", other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: _Operand) -> PrimExpr:
         return _call.binary("*", self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: _Operand) -> PrimExpr:
         return _call.binary("*", other, self)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: _Operand) -> PrimExpr:
         return _call.binary("/", self, other)
 
-    def __rtruediv__(self, other):
+    def __rtruediv__(self, other: _Operand) -> PrimExpr:
         return _call.binary("/", other, self)
 
-    def __floordiv__(self, other):
+    def __floordiv__(self, other: _Operand) -> PrimExpr:
         return _call.binary("//", self, other)
 
-    def __rfloordiv__(self, other):
+    def __rfloordiv__(self, other: _Operand) -> PrimExpr:
         return _call.binary("//", other, self)
 
-    def __mod__(self, other):
+    def __mod__(self, other: _Operand) -> PrimExpr:
         return _call.binary("%", self, other)
 
-    def __rmod__(self, other):
+    def __rmod__(self, other: _Operand) -> PrimExpr:
         return _call.binary("%", other, self)
 
-    def __neg__(self):
+    def __neg__(self) -> PrimExpr:
         return _call.neg(self)
 
-    def __invert__(self):
+    def __invert__(self) -> PrimExpr:
         return _call["not"](self)
 
-    def __and__(self, other):
+    def __and__(self, other: _Operand) -> PrimExpr:
         return _call.binary("&", self, other)
 
-    def __rand__(self, other):
+    def __rand__(self, other: _Operand) -> PrimExpr:
         return _call.binary("&", other, self)
 
-    def __or__(self, other):
+    def __or__(self, other: _Operand) -> PrimExpr:
         return _call.binary("|", self, other)
 
-    def __ror__(self, other):
+    def __ror__(self, other: _Operand) -> PrimExpr:
         return _call.binary("|", other, self)
 
-    def __xor__(self, other):
+    def __xor__(self, other: _Operand) -> PrimExpr:
         return _call.binary("^", self, other)
 
-    def __rxor__(self, other):
+    def __rxor__(self, other: _Operand) -> PrimExpr:
         return _call.binary("^", other, self)
 
-    def __lshift__(self, other):
+    def __lshift__(self, other: _Operand) -> PrimExpr:
         return _call.binary("<<", self, other)
 
-    def __rlshift__(self, other):
+    def __rlshift__(self, other: _Operand) -> PrimExpr:
         return _call.binary("<<", other, self)
 
-    def __rshift__(self, other):
+    def __rshift__(self, other: _Operand) -> PrimExpr:
         return _call.binary(">>", self, other)
 
-    def __rrshift__(self, other):
+    def __rrshift__(self, other: _Operand) -> PrimExpr:
         return _call.binary(">>", other, self)
 
-    def __pow__(self, other):
+    def __pow__(self, other: _Operand) -> PrimExpr:
         return _call.power(self, other)
 
-    def __rpow__(self, other):
+    def __rpow__(self, other: _Operand) -> PrimExpr:
         return _call.power(other, self)
 
-    def __abs__(self):
+    def __abs__(self) -> PrimExpr:
         return _call.abs(self)
 
-    def __lt__(self, other):
+    def __lt__(self, other: _Operand) -> PrimExpr:
         return _call.binary("<", self, other)
 
-    def __le__(self, other):
+    def __le__(self, other: _Operand) -> PrimExpr:
         return _call.binary("<=", self, other)
 
-    def __gt__(self, other):
+    def __gt__(self, other: _Operand) -> PrimExpr:
         return _call.binary(">", self, other)
 
-    def __ge__(self, other):
+    def __ge__(self, other: _Operand) -> PrimExpr:
         return _call.binary(">=", self, other)
 
-    def __eq__(self, other):
+    def __eq__(self, other: _Operand) -> PrimExpr:
         return _call.binary("==", self, other)
 
-    def __ne__(self, other):
+    def __ne__(self, other: _Operand) -> PrimExpr:
         return _call.binary("!=", self, other)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         raise TypeError(
             f"the value of `{self}` is not known before the function runs; use `&`, `|`, `~` instead of `and`, `or`, "
             "`not`, and `tir.select` instead of `if`"
         )
 
-    def astype(self, dtype):
+    def astype(self, dtype: Union[str, _DType]) -> PrimExpr:
         """Returns the value converted to another data type."""
         return _call.cast(self, dtype)
 
@@ -132,7 +145,7 @@ class _Operators:
 class _Text:
     __slots__ = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return _call.text(self)
 
     __repr__ = __str__
@@ -156,12 +169,12 @@ Var = _node("tir.Var")
 class IntImm(PrimExpr):
     """An integer or boolean constant, which Python accepts as an int or bool, such as in ``range`` or ``if``."""
 
-    def __index__(self):
+    def __index__(self) -> int:
         return self.value % 2**64 if self.dtype == "uint64" else self.value
 
     __int__ = __index__
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.value != 0
 
 
@@ -169,7 +182,7 @@ class IntImm(PrimExpr):
 class FloatImm(PrimExpr):
     """A floating-point constant, which ``float`` converts."""
 
-    def __float__(self):
+    def __float__(self) -> float:
         return self.value
 
 
@@ -239,7 +252,7 @@ class Buffer(Object):
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
-    def __getitem__(self, indices):
+    def __getitem__(self, indices: Union[_Part, tuple[_Part, ...]]) -> Any:
         begins, ends = [], []
         for place, index in enumerate(indices if isinstance(indices, tuple) else (indices,)):
             end = None
@@ -252,7 +265,7 @@ class Buffer(Object):
             ends.append(end)
         return _call.buffer_at(self, begins, ends)
 
-    def store(self, value, *indices):
+    def store(self, value: _Operand, *indices: _Operand) -> Stmt:
         """Returns the statement that stores a value in an element."""
         return _call.store(self, value, list(indices))
 
@@ -274,7 +287,7 @@ class IRModule(_Text, Object):
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> PrimFunc:
         return self.functions[name]
 
 
@@ -291,7 +304,7 @@ class Target(Object):
 class Trace(Object):
     """The recorded steps of a schedule, which can be printed, saved, and replayed by ``Schedule.replay(func, trace)``."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text()
 
 
@@ -304,7 +317,7 @@ class ScheduleStep(Object):
 class IndexMap(Object):
     """A mapping from indices to new indices, defined by a function: ``IndexMap(lambda i, j: [j // 8, i, j % 8], 2)``."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text()
 
 
@@ -313,7 +326,7 @@ class Schedule(Object):
     """A function whose loops are transformed step by step; a step that would change the result raises an error."""
 
     # Generated by `./x codegen` from compiler/schedule/src/steps.rs. Do not edit.
-    def fuse(self, loops, *more):
+    def fuse(self, loops: Union[Var, Sequence[Var]], *more: Var) -> Var:
         """Fuses perfectly nested loops into one loop, and returns it.
 
         The loops are a list, or separate arguments: ``fuse(i, j)``.
@@ -322,7 +335,7 @@ class Schedule(Object):
         """
         return _step("fuse")(self, _loops(loops, more))
 
-    def reorder(self, loops, *more):
+    def reorder(self, loops: Union[Var, Sequence[Var]], *more: Var) -> None:
         """Reorders nested loops into the given order, outermost first. Other loops of the nest keep their positions.
 
         The loops are a list, or separate arguments: ``reorder(i, j)``.
@@ -332,7 +345,7 @@ class Schedule(Object):
         return _step("reorder")(self, _loops(loops, more))
     # End of the generated part.
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.func())
 
 
@@ -361,18 +374,18 @@ class Analyzer(Object):
     Facts that are added inside ``with known:`` are dropped at the end of the block.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.__init_handle_by_constructor__(_compiler_library.functions("arith").analyzer)
 
-    def __enter__(self):
+    def __enter__(self) -> Analyzer:
         self.enter()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.leave()
 
 
-def verify(func):
+def verify(func: PrimFunc) -> None:
     """Verifies a function and raises an error that describes what is wrong; ``build`` does the same.
 
     Checks include data types, undefined variables and buffers, and indices outside of a buffer.
@@ -380,12 +393,12 @@ def verify(func):
     _call.verify(func)
 
 
-def default_schedule(func, target=None):
+def default_schedule(func: PrimFunc, target: Union[Target, str, Mapping[str, Any], None] = None) -> Schedule:
     """Returns the schedule that ``build`` uses for an unscheduled function; it has a ``trace()`` and can be extended."""
     return _call.default_schedule(func, target)
 
 
-def var(name, dtype="int32"):
+def var(name: str, dtype: Union[str, _DType] = "int32") -> Var:
     """Returns a new variable."""
     return _call.var(name, dtype)
 
@@ -393,7 +406,7 @@ def var(name, dtype="int32"):
 size_var = var
 
 
-def parse(text):
+def parse(text: str) -> Union[PrimFunc, IRModule]:
     """Parses the source of a function or module, as ``str(func)`` returns it or a user writes it (``docs/ir-text.md``).
 
     Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions or after ``module()``.
@@ -401,7 +414,7 @@ def parse(text):
     return _call.parse(text)
 
 
-def interpret(func, *args):
+def interpret(func: PrimFunc, *args: Any) -> None:
     """Interprets a function without compiling it, and checks each step; ``args`` are those of the compiled function.
 
     The error for an element that is out of bounds or has no value names the buffer, the element and the values of the
@@ -410,27 +423,27 @@ def interpret(func, *args):
     _call.interpret(func, list(args))
 
 
-def const(value, dtype=None):
+def const(value: Union[int, float, bool], dtype: Union[str, _DType, None] = None) -> PrimExpr:
     """Returns a constant of a data type for an int, float or bool."""
     return _call.const(value, dtype)
 
 
-def min_value(dtype):
+def min_value(dtype: Union[str, _DType]) -> PrimExpr:
     """Returns the smallest value of a data type, which is finite for floating-point types."""
     return _call.limit(dtype, False)
 
 
-def max_value(dtype):
+def max_value(dtype: Union[str, _DType]) -> PrimExpr:
     """Returns the largest value of a data type, which is finite for floating-point types."""
     return _call.limit(dtype, True)
 
 
-def infinity(dtype):
+def infinity(dtype: Union[str, _DType]) -> PrimExpr:
     """Returns the positive infinity of a floating-point type."""
     return _call.const(float("inf"), dtype)
 
 
-def select(condition, true_value, false_value):
+def select(condition: _Operand, true_value: _Operand, false_value: _Operand) -> PrimExpr:
     """Returns one of two values; reads of the other value are not executed, so they may be out of bounds."""
     return _call.select(condition, true_value, false_value)
 
@@ -438,27 +451,27 @@ def select(condition, true_value, false_value):
 if_then_else = select
 
 
-def all(*conditions):
+def all(*conditions: _Operand) -> PrimExpr:
     """Returns the conjunction of conditions; a condition after one that is false reads no memory."""
     return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
 
 
-def any(*conditions):
+def any(*conditions: _Operand) -> PrimExpr:
     """Returns the disjunction of conditions; a condition after one that is true reads no memory."""
     return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
 
 
-def isnan(x):
+def isnan(x: _Operand) -> PrimExpr:
     """Returns true if a floating-point value is NaN."""
     return _call.isnan(x)
 
 
-def floordiv(a, b):
+def floordiv(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns ``a // b`` of integers, the quotient rounded down."""
     return _call.binary("//", a, b)
 
 
-def floormod(a, b):
+def floormod(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns ``a % b`` of integers, the remainder of ``floordiv``, which has the sign of ``b``."""
     return _call.binary("%", a, b)
 
@@ -466,28 +479,28 @@ def floormod(a, b):
 indexdiv, indexmod = floordiv, floormod
 
 
-def truncdiv(a, b):
+def truncdiv(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the quotient of integers, rounded towards zero."""
     return _call.truncdiv(a, b)
 
 
-def truncmod(a, b):
+def truncmod(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the remainder of ``truncdiv``, which has the sign of ``a``."""
     return _call.binary("truncmod", a, b)
 
 
-def min(a, b):
+def min(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the smaller of two values."""
     return _call.binary("min", a, b)
 
 
-def max(a, b):
+def max(a: _Operand, b: _Operand) -> PrimExpr:
     """Returns the larger of two values."""
     return _call.binary("max", a, b)
 
 
 def _of_one(name):
-    def function(x):
+    def function(x: _Operand) -> PrimExpr:
         return _call.call(name, [x], None)
 
     function.__name__ = function.__qualname__ = name
@@ -504,7 +517,7 @@ floor, ceil, trunc, round = map(_of_one, "floor ceil trunc round".split())
 
 
 def _of_two(name):
-    def function(x, y):
+    def function(x: _Operand, y: _Operand) -> PrimExpr:
         return _call.call(name, [x, y], None)
 
     function.__name__ = function.__qualname__ = name
@@ -515,17 +528,17 @@ def _of_two(name):
 pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign".split())
 
 
-def power(x, y):
+def power(x: _Operand, y: _Operand) -> PrimExpr:
     """Returns ``x ** y``: products if ``y`` is a small integer constant, otherwise ``pow`` of floating-point values."""
     return _call.power(x, y)
 
 
-def abs(x):
+def abs(x: _Operand) -> PrimExpr:
     """Returns the absolute value."""
     return _call.abs(x)
 
 
-def call_packed(name, *args, dtype="int32"):
+def call_packed(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> PrimExpr:
     """Returns a call of a packed function, which is looked up by name at the first call.
 
     Arguments are numbers, strings, buffers and regions of buffers. For a buffer, the function receives a tensor of the same
@@ -535,17 +548,22 @@ def call_packed(name, *args, dtype="int32"):
     return _call.call_packed(name, list(args), dtype)
 
 
-def call_extern(name, *args, dtype="int32"):
+def call_extern(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> PrimExpr:
     """Returns a call of a C function by its symbol; a buffer is passed as the address of its first element."""
     return _call.call_extern(name, list(args), dtype)
 
 
-def read_only(buffer):
+def read_only(buffer: Union[Buffer, BufferRegion]) -> PrimExpr:
     """Returns a buffer or buffer region as an argument of a call that does not write to it."""
     return _call.read_only(buffer)
 
 
-def decl_buffer(shape, dtype="float32", name="buffer", scope="global"):
+def decl_buffer(
+    shape: Union[_Operand, Sequence[_Operand]],
+    dtype: Union[str, _DType] = "float32",
+    name: str = "buffer",
+    scope: str = "global",
+) -> Buffer:
     """Declares a compact buffer with a shape and a data type.
 
     ``scope`` is ``"global"``, ``"shared"`` for memory that the threads of a block of a device share, or ``"local"``.
@@ -553,12 +571,14 @@ def decl_buffer(shape, dtype="float32", name="buffer", scope="global"):
     return _call.decl_buffer(list(shape) if isinstance(shape, (tuple, list)) else [shape], dtype, name, scope)
 
 
-def seq(*stmts):
+def seq(*stmts: Union[Stmt, PrimExpr]) -> Stmt:
     """Returns a sequence of statements; a call can be used as a statement."""
     return _call.seq(list(stmts))
 
 
-def for_loop(extent, body, kind="serial", name="i"):
+def for_loop(
+    extent: _Operand, body: Callable[[Var], Union[Stmt, PrimExpr]], kind: str = "serial", name: str = "i"
+) -> Stmt:
     """Returns a loop over ``0 <= i < extent``, whose body is the statement ``body(i)``.
 
     ``kind`` is ``"serial"``, ``"parallel"``, ``"vectorized"``, ``"unrolled"``, or the thread axis of a device to which the

@@ -15,9 +15,24 @@ True
 True
 """
 
+from __future__ import annotations
+
 from . import _compiler_library
 from ._core import Object
 from ._object import register_object
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Optional, Union
+
+    from .tir import IRModule, PrimFunc
+
+    _PassLike = Union["Pass", "Pipeline", Callable[[PrimFunc], PrimFunc], Callable[[PrimFunc, IRModule], PrimFunc]]
+    _Names = Union[str, Iterable[str], None]
+    _To = Optional[Callable[[str, str], Any]]
+    _OnFuncs = Union[Callable[[PrimFunc], PrimFunc], Callable[[PrimFunc, IRModule], PrimFunc]]
+    _OnModules = Callable[[IRModule], IRModule]
 
 _call = _compiler_library.functions("tir.transform")
 
@@ -26,10 +41,10 @@ _call = _compiler_library.functions("tir.transform")
 class Pass(Object):
     """A transformation of IR with a ``name``. Calling it with a function or module returns the transformed one."""
 
-    def __call__(self, node):
+    def __call__(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]:
         return self.run(node)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.kind} pass {self.name!r}>"
 
 
@@ -40,60 +55,64 @@ class Pipeline(Object):
     It is created from passes, pipelines, and plain functions, which become passes on functions. It is called like a pass.
     """
 
-    def __init__(self, passes=(), name="pipeline"):
+    def __init__(self, passes: Iterable[_PassLike] = (), name: str = "pipeline") -> None:
         self.__init_handle_by_constructor__(_call.pipeline, [as_pass(one) for one in passes], name)
 
-    def __call__(self, node):
+    def __call__(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]:
         return self.run(node)
 
-    def append(self, one):
+    def append(self, one: _PassLike) -> None:
         """Appends a pass."""
         self.put("after", None, as_pass(one))
 
-    def insert_before(self, name, one):
+    def insert_before(self, name: str, one: _PassLike) -> None:
         """Inserts a pass before the pass ``name``."""
         self.put("before", name, as_pass(one))
 
-    def insert_after(self, name, one):
+    def insert_after(self, name: str, one: _PassLike) -> None:
         """Inserts a pass after the pass ``name``."""
         self.put("after", name, as_pass(one))
 
-    def replace(self, name, one):
+    def replace(self, name: str, one: _PassLike) -> None:
         """Replaces the pass ``name`` by another pass."""
         self.put("instead", name, as_pass(one))
 
-    def print_before(self, names=None, to=None):
+    def print_before(self, names: _Names = None, to: _To = None) -> None:
         """Enables printing of the IR before each pass, or before the passes ``names``.
 
         Output goes to ``to(title, text)``, or to stderr by default.
         """
         self.show(False, _names(names), to or _to_stderr)
 
-    def print_after(self, names=None, to=None):
+    def print_after(self, names: _Names = None, to: _To = None) -> None:
         """Enables printing of the IR after each pass, or after the passes ``names``.
 
         Output goes to ``to(title, text)``, or to stderr by default.
         """
         self.show(True, _names(names), to or _to_stderr)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<pipeline {self.name!r}: {', '.join(self.names())}>"
 
 
 Sequential = Pipeline
 
 
-def prim_func_pass(function=None, *, name=None):
+def prim_func_pass(
+    function: Optional[_OnFuncs] = None, *, name: Optional[str] = None
+) -> Union[Pass, Callable[[_OnFuncs], Pass]]:
     """Creates a pass from a function of a PrimFunc; a function of two arguments also receives the PrimFunc's module."""
     return _decorator(function, name, "prim_func")
 
 
-def module_pass(function=None, *, name=None):
+def module_pass(
+    function: Optional[_OnModules] = None, *, name: Optional[str] = None
+) -> Union[Pass, Callable[[_OnModules], Pass]]:
     """Creates a pass from a function that receives an IRModule and returns the new IRModule."""
     return _decorator(function, name, "module")
 
 
-def as_pass(one):
+def as_pass(one: _PassLike) -> Pass:
     """Converts a pipeline, or a plain function of a PrimFunc, to a pass; a pass is returned unchanged."""
     if isinstance(one, Pass):
         return one
@@ -104,17 +123,17 @@ def as_pass(one):
     raise TypeError(f"expected a pass, a pipeline or a function but got {type(one).__name__}")
 
 
-def get(name):
+def get(name: str) -> Pass:
     """Returns a built-in pass by name."""
     return _call.get(name)
 
 
-def names():
+def names() -> list[str]:
     """Returns the names of all built-in passes."""
     return list(_call.names())
 
 
-def default_pipeline():
+def default_pipeline() -> Pipeline:
     """Returns a new default pipeline, whose passes schedule and lower functions for code generation; it can be changed."""
     return _call.default_pipeline()
 

@@ -194,6 +194,7 @@ ALLOWED = {
     r"anyfn\.(te|tir|transform|_measure)\.\w+\.(__constructor__|__signature__|new)": "what `inspect.signature` shows",
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
     r"anyfn\._structural\.StructuralKey\.__signature__": "what `inspect.signature` shows",
+    r"anyfn\.\w+\.TYPE_CHECKING": "the condition of imports that only annotations need",
 }
 
 

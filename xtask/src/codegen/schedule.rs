@@ -69,7 +69,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let (mut class, mut stub) = (Vec::new(), Vec::new());
     for step in &steps {
         stub.push(format!("{}\n{}", step.declaration(&kinds)?, step.docstring()));
-        if let Some(definition) = step.definition()? {
+        if let Some(definition) = step.definition(&kinds)? {
             class.push(definition);
         }
     }
@@ -147,7 +147,7 @@ impl Step {
     }
 
     /// Returns the method of the class for a step on a list of loops; `None` for other steps.
-    fn definition(&self) -> Result<Option<String>> {
+    fn definition(&self, kinds: &[Kind]) -> Result<Option<String>> {
         if !self.takes_loops() {
             return Ok(None);
         }
@@ -158,9 +158,9 @@ impl Step {
             return Err(format!("step `{}` has a default and separate loops", self.name).into());
         };
         let others: String = others.iter().map(|name| format!("{name}, ")).collect();
-        let head = format!("    def {}(self, {others}{last}, *more):\n", self.name);
+        let head = self.declaration(kinds)?;
         let call = format!("        return _step(\"{}\")(self, {others}_loops({last}, more))\n", self.name);
-        Ok(Some(head + &self.docstring() + &call))
+        Ok(Some(format!("{head}\n{}{call}", self.docstring())))
     }
 }
 
@@ -266,9 +266,12 @@ mod tests {
         syn::parse_str(text).expect("an entry of the table")
     }
 
+    fn kinds() -> Vec<Kind> {
+        read(&crate::paths::root(), KINDS, "kinds").expect("the table of kinds")
+    }
+
     fn declaration(step: &Step) -> Result<String> {
-        let kinds: Vec<Kind> = read(&crate::paths::root(), KINDS, "kinds")?;
-        step.declaration(&kinds)
+        step.declaration(&kinds())
     }
 
     #[test]
@@ -282,7 +285,7 @@ mod tests {
             copy.docstring(),
             format!("        \"\"\"Copies ``x``.\n\n        {EXAMPLE}\n        \"\"\"\n")
         );
-        assert!(copy.definition().unwrap().is_none());
+        assert!(copy.definition(&kinds()).unwrap().is_none());
         for (entry, expected) in [
             ("fn f(a: Strange) = g;", "kind `Strange` of schedule steps is not in"),
             ("fn f(a: Block) -> Text = g;", "kind `Text` of schedule steps is no kind of results"),
@@ -306,10 +309,10 @@ mod tests {
         let expected = "    def all(self, block: str, loops: Union[Var, Sequence[Var]], *more: Var) -> None:";
         assert_eq!(declaration(&all).unwrap(), expected);
         let expected = format!(
-            "    def all(self, block, loops, *more):\n        \"\"\"Moves loops.\n        Twice.\n\n        The loops are a list, \
+            "{expected}\n        \"\"\"Moves loops.\n        Twice.\n\n        The loops are a list, \
              or separate arguments: ``all(i, j)``.\n\n        {EXAMPLE}\n        \"\"\"\n        return \
              _step(\"all\")(self, block, _loops(loops, more))\n"
         );
-        assert_eq!(all.definition().unwrap().unwrap(), expected);
+        assert_eq!(all.definition(&kinds()).unwrap().unwrap(), expected);
     }
 }
