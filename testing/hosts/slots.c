@@ -53,7 +53,7 @@ EXPORT(fail) {
     return raise_error("ValueError", text->data);
   }
   (void)result;
-  return raise_error("TypeError", "expected a text");
+  return raise_error("TypeError", "expected a string");
 }
 
 /* apply(f, x): returns f(x). */

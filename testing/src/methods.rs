@@ -45,7 +45,7 @@ impl Account {
     /// Adds cents and returns the new balance.
     pub fn deposit(&self, cents: i64, #[default(1)] times: u32) -> Result<i64> {
         if cents < 0 {
-            bail!("ValueError", "{cents} cents cannot be paid in");
+            bail!("ValueError", "cannot deposit {cents} cents");
         }
         let sum = cents * i64::from(times);
         Ok(self.cents.fetch_add(sum, Ordering::Relaxed) + sum)

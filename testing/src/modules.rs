@@ -19,7 +19,9 @@ impl ModuleKind for Table {
             "at" => {
                 let at = move |index: usize| match this.0.get(index) {
                     Some(byte) => Ok(i64::from(*byte)),
-                    None => anyfn::bail!("IndexError", "there is no byte {index} among {}", this.0.len()),
+                    None => {
+                        anyfn::bail!("IndexError", "index {index} is out of range for {} bytes", this.0.len())
+                    }
                 };
                 Some(TypedPackedFunc::from_fn(at).into())
             }

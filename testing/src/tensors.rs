@@ -15,7 +15,12 @@ fn tensor_sum(#[read_only] x: TensorView<'_>) -> Result<f64> {
 #[register("testing.saxpy")]
 fn saxpy(a: f32, #[read_only] x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
     if x.shape() != y.shape() {
-        anyfn::bail!("ValueError", "x and y must have one shape, but got {:?} and {:?}", x.shape(), y.shape());
+        anyfn::bail!(
+            "ValueError",
+            "x and y must have the same shape, but got {:?} and {:?}",
+            x.shape(),
+            y.shape()
+        );
     }
     if x.shares_memory(&y) {
         anyfn::bail!("ValueError", "x and y must not share memory");

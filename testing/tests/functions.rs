@@ -94,7 +94,11 @@ fn tensors() {
     call("testing.saxpy", (2.0, view(&x), view(&y))).unwrap();
     assert_eq!(call("testing.tensor_sum", (view(&y),)).unwrap().get::<f64>().unwrap(), 72.0);
     fails(call("testing.saxpy", (2.0, view(&x), view(&overlapping))), "ValueError", "must not share memory");
-    fails(call("testing.saxpy", (2.0, view(&x), view(&short))), "ValueError", "one shape, but got [3] and [2]");
+    fails(
+        call("testing.saxpy", (2.0, view(&x), view(&short))),
+        "ValueError",
+        "the same shape, but got [3] and [2]",
+    );
     let text = call("testing.tensor_describe", (view(&x),)).unwrap();
     assert_eq!(text.get::<&str>().unwrap(), "float32[3]@cpu:0");
     assert_eq!(memory, [1.0, 2.0, 3.0, 12.0, 24.0, 36.0]);

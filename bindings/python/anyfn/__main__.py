@@ -260,7 +260,7 @@ def _bundle(options: argparse.Namespace) -> int:
     for item in options.carry:
         kind, equals, file = item.partition("=")
         if not equals:
-            raise _Failed(f"`--carry` needs a kind and a file, as KIND=FILE, got `{item}`")
+            raise _Failed(f"--carry: expected a kind and a file as KIND=FILE, got `{item}`")
         carried.append((kind, file))
     try:
         kept = [load_module(library) for library in options.load]
@@ -289,7 +289,7 @@ def _stubs(options: argparse.Namespace) -> int:
     from . import _stubs
 
     if options.output is None and (options.runtime or options.check):
-        raise _Failed("--runtime and --check need an output: -o")
+        raise _Failed("--runtime and --check require an output: pass -o")
     # Keeps the libraries loaded until the stubs are written: unloading a module removes its library's global functions.
     loaded = [_load(library) for library in options.load]
     for name in options.imports:
@@ -297,13 +297,13 @@ def _stubs(options: argparse.Namespace) -> int:
     if options.kind == "registry":
         files = _stubs.registry_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:
-            what = f"there is no global function whose name begins with {options.prefix!r}"
-            raise _Failed(f"{what}; load its library by --load")
+            what = f"no global function has a name that begins with {options.prefix!r}"
+            raise _Failed(f"{what}; load its library with --load")
     elif options.kind == "types":
         files = _stubs.types_files(options.prefix, options.output or "", options.runtime)
         if not files:
-            what = f"there is no native type with fields or methods whose key begins with {options.prefix!r}"
-            raise _Failed(f"{what}; load its library by --load, or import its module by --import")
+            what = f"no native type with fields or methods has a key that begins with {options.prefix!r}"
+            raise _Failed(f"{what}; load its library with --load, or import its module with --import")
     else:
         files = _module_files(options, loaded)
     if options.output is None:
@@ -330,12 +330,12 @@ def _module_files(options: argparse.Namespace, loaded: list[Module]) -> dict[str
     file = options.output or "-"
     name, extension = os.path.splitext(os.path.basename(file))
     if options.output is not None and extension != ".pyi":
-        raise _Failed(f"the output is a stub, so its name ends in .pyi, but this is {file}")
+        raise _Failed(f"expected an output file whose name ends in .pyi, got {file}")
     if options.runtime:
         if not _stubs.is_name(name):
-            raise _Failed(f"Python cannot import a module of the name {name!r}; choose another name for {file}")
+            raise _Failed(f"Python cannot import a module named {name!r}; choose another name for {file}")
         if os.path.exists(os.path.splitext(file)[0] + ".so"):
-            what = f"`import {name}` would take {name}.so itself for a module of Python"
+            what = f"`import {name}` would load {name}.so itself as a Python module"
             raise _Failed(f"{what}; choose another name than {file}")
     return _stubs.module_files(module, options.library, file, options.runtime)
 
@@ -385,7 +385,7 @@ def _check(files: dict[str, str]) -> int:
             raise _Failed(f"cannot read {path}: {error}") from error
         if old != text:
             code = 1
-            print(f"{path}: differs from what the functions tell now")
+            print(f"{path}: differs from the current signatures of the functions")
             lines = difflib.unified_diff(old.splitlines(), text.splitlines(), "file", "now", lineterm="", n=1)
             print("\n".join(list(lines)[:40]))
     return code

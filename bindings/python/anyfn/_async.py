@@ -79,7 +79,7 @@ async def call_async(
         else:
             deadline = min(deadline, loop.time() + timeout)
     if deadline is not None and deadline <= loop.time():
-        raise _Timeout("the deadline of the call has passed before it began")
+        raise _Timeout("the deadline of the call passed before it began")
     call = _Call()
     call.function, call.args, call.kwargs = self, args, kwargs or None
     call.context, call.loop, call.future = _copy_context(), loop, loop.create_future()

@@ -19,7 +19,7 @@ def load() -> None:
     if _library is None:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libanyfn_compiler.so")
         if not os.path.exists(path):
-            raise ImportError(f"this installation of anyfn has no compiler: there is no {path}")
+            raise ImportError(f"this installation of anyfn does not include the compiler: {path} does not exist")
         _library = _core.get_global_func("ffi.ModuleLoadFromFile", False)(path)
 
 

@@ -71,7 +71,7 @@ def register_converter(
             raise TypeError(f"expected a function as {name} but got {type(function).__name__}")
     info = type_info(native)
     if info.index < 128:
-        raise TypeError(f"{info.key!r} is a built-in type, whose objects have their class already")
+        raise TypeError(f"{info.key!r} is a built-in type, whose objects already have a class")
     if to_native is not None:
         _core.set_converter(cls, (to_native, info.index), True)
         _KEYS[cls] = info.index, info.key

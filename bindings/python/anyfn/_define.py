@@ -93,7 +93,7 @@ def _one_of(name, value, known):
         return known[value]
     except (KeyError, TypeError):
         words = ", ".join(repr(word) for word in known if word)
-        raise ValueError(f"{name} is one of {words}, not {value!r}") from None
+        raise ValueError(f"expected {name} to be one of {words}, got {value!r}") from None
 
 
 def object(
@@ -153,9 +153,9 @@ def _define(cls, key, frozen, kw_only, structural):
         what = cls.__name__ if isinstance(cls, type) else type(cls).__name__
         raise TypeError(f"expected a class derived from anyfn.Object but got {what}")
     if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
-        raise TypeError(f"{cls.__name__} derives from the class of a built-in type")
+        raise TypeError(f"cannot define {cls.__name__}: it derives from the class of a built-in type")
     if "__constructor__" in cls.__dict__:
-        raise TypeError(f"{cls.__name__} stands for a type already")
+        raise TypeError(f"{cls.__name__} already represents a type")
     key = key or f"{cls.__module__}.{cls.__qualname__}"
     fields, set_on_class, told = [], [], []
     inherited = _inherited(cls)
@@ -170,11 +170,11 @@ def _define(cls, key, frozen, kw_only, structural):
             continue
         given = cls.__dict__.get(name, _MISSING)
         if type(given).__name__ == "member_descriptor":
-            raise TypeError(f"{where}: what __slots__ declares is no field")
+            raise TypeError(f"{where}: a name that __slots__ declares cannot be a field")
         if given is not _MISSING:
             set_on_class.append(name)
         if hasattr(_core.Object, name):
-            raise TypeError(f"{where}: all objects have an attribute of that name")
+            raise TypeError(f"{where}: the name is reserved, since all objects have an attribute of that name")
         annotation, doc = _annotated(annotation)
         shown, schema = _kind(annotation, cls, key, where)
         one = given if isinstance(given, Field) else Field(given)
@@ -423,6 +423,6 @@ def _kind(annotation, cls, key, where):
             return native.__name__, schema
     shown = getattr(annotation, "__name__", None) or str(annotation)
     raise TypeError(
-        f"{where}: {shown} is no type of a native field; there are int, float, bool, str, bytes, list, dict, tuple, "
-        "Callable, Optional, Union, classes of anyfn objects or with a converter, and Any for all other values"
+        f"{where}: {shown} is not a type of native fields; supported are int, float, bool, str, bytes, list, dict, "
+        "tuple, Callable, Optional, Union, classes of anyfn objects or with a converter, and Any for all other values"
     )

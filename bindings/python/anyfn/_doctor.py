@@ -46,7 +46,9 @@ def doctor() -> Diagnosis:
             checks.append(dict(zip(_KEYS, check())))
         except Exception as error:
             why = f"it raised {type(error).__name__}: {error}"
-            checks.append(dict(zip(_KEYS, (f"python.{check.__name__}", "problem", "ran the check", why, "tell us"))))
+            checks.append(
+                dict(zip(_KEYS, (f"python.{check.__name__}", "problem", "ran the check", why, "report this as a bug")))
+            )
     return Diagnosis(checks + _core.to_python(_core.get_global_func("anyfn.doctor", False)()))
 
 
@@ -61,14 +63,14 @@ def _python():
         given = _core.convert(lambda x: x + 1)
         came = given(41)
     except Exception as error:
-        return "python", "problem", done, f"{type(error).__name__}: {error}; {where}", "install anyfn again"
+        return "python", "problem", done, f"{type(error).__name__}: {error}; {where}", "reinstall anyfn"
     if came != 42:
-        return "python", "problem", done, f"41 + 1 gave {came!r}; {where}", "install anyfn again"
+        return "python", "problem", done, f"41 + 1 gave {came!r}; {where}", "reinstall anyfn"
     try:
         _core.convert(raises)()
     except LookupError:
         return "python", "ok", done, where, ""
-    return "python", "problem", done, f"an exception did not come back; {where}", "install anyfn again"
+    return "python", "problem", done, f"an exception was not passed back; {where}", "reinstall anyfn"
 
 
 def _numpy():
@@ -76,11 +78,11 @@ def _numpy():
     try:
         import numpy as np
     except ImportError as error:
-        return "python.numpy", "off", "imported NumPy", str(error), "pip install numpy, if arrays are wanted"
+        return "python.numpy", "off", "imported NumPy", str(error), "pip install numpy, if arrays are needed"
     array = np.arange(6, dtype="float32").reshape(2, 3)
     back = np.from_dlpack(_core.convert(array))
     if back.shape != (2, 3) or not np.shares_memory(array, back):
-        return "python.numpy", "problem", done, f"NumPy {np.__version__}: another array came back", "use another NumPy"
+        return "python.numpy", "problem", done, f"NumPy {np.__version__}: the array was copied", "use another version"
     return "python.numpy", "ok", done, f"NumPy {np.__version__}", ""
 
 
@@ -96,7 +98,7 @@ def _peers():
         except importlib.metadata.PackageNotFoundError:
             pass
     loaded = [name for name in ("tvm_ffi", "tvm", "torch", "jax", "cupy", "tensorflow") if name in sys.modules]
-    why = ", ".join(found) if found else "there is none"
+    why = ", ".join(found) if found else "none found"
     if loaded:
         why += f"; imported in this process: {', '.join(loaded)}"
     return "python.peers", "ok", done, why, ""

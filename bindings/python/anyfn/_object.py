@@ -154,11 +154,11 @@ def _check_builtin(key, index, cls):
     """Raises ``TypeError`` for a class that cannot represent a type, since the package relies on the built-in classes."""
     if index >= _FIRST_OTHER:
         if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
-            raise TypeError(f"{cls.__name__} derives from the class of a built-in type, which {key!r} is not")
+            raise TypeError(f"{cls.__name__} derives from the class of a built-in type, but {key!r} is not built in")
         return
     known = _core.registered_class(index)
     if known is _core.Object or not issubclass(cls, known):
-        raise TypeError(f"{key!r} is a built-in type; a class for it derives from the one that it has")
+        raise TypeError(f"{key!r} is a built-in type; a class for it must derive from its existing class")
 
 
 def _nearest(key):
@@ -166,7 +166,7 @@ def _nearest(key):
 
     keys = [str(known) for known in _core.get_global_func("ffi.GetRegisteredTypeKeys", False)()]
     near = difflib.get_close_matches(key, keys, 1)
-    return f"; did you mean {near[0]!r}?" if near else "; is the library loaded that defines it?"
+    return f"; did you mean {near[0]!r}?" if near else "; is the library that defines it loaded?"
 
 
 _core.set_complete_class(_tell_constructor)

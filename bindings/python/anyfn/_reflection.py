@@ -195,7 +195,7 @@ def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
     elif isinstance(of, type):
         known = _core.type_of_class(of) if issubclass(of, _core.Object) else None
         if known is None:
-            raise ValueError(f"{of.__name__} stands for no native type")
+            raise ValueError(f"{of.__name__} does not represent a native type")
         index = known[0]
     elif isinstance(of, str):
         index = _core.type_index(of)
@@ -207,7 +207,7 @@ def type_info(of: "Union[Object, type[Object], str, int]") -> "TypeInfo":
         raise TypeError(f"expected an object, a class, or the key of a type but got {type(of).__name__}")
     told = _core.type_info(index)
     if told is None:
-        raise ValueError(f"there is no native type with the index {of!r}")
+        raise ValueError(f"no native type has the index {of!r}")
     return TypeInfo(told)
 
 

@@ -50,7 +50,7 @@ def load_json(
     Raises ``ValueError``, ``RuntimeError`` (for an unknown type) or ``TypeError`` (for a field), with line, column and path.
     """
     if (text is None) == (path is None):
-        raise TypeError("load_json needs a text or a path")
+        raise TypeError("load_json: expected either `text` or `path`")
     if path is not None:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -64,7 +64,7 @@ def json_metadata(text: "Optional[str]" = None, *, path: "Optional[_Path]" = Non
     'x'
     """
     if (text is None) == (path is None):
-        raise TypeError("json_metadata needs a text or a path")
+        raise TypeError("json_metadata: expected either `text` or `path`")
     if path is not None:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -84,7 +84,7 @@ def register_alias(old: str, new: str, *, of: "Union[None, str, type[Object]]" =
     if isinstance(of, type):
         told = _core.type_of_class(of)
         if told is None:
-            raise TypeError(f"{of.__name__} stands for no native type")
+            raise TypeError(f"{of.__name__} does not represent a native type")
         of = told[1]
     return get_global_func("anyfn.alias_field")(of, old, new)
 

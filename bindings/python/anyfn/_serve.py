@@ -25,7 +25,7 @@ def add_parser(commands: Any) -> None:
         epilog="example: anyfn rpc server --host 0.0.0.0 --key-file alice.key --import kernels --allow 'kernels.*'",
     )
     several: dict[str, Any] = {"action": "append", "default": []}
-    server.add_argument("--host", default="127.0.0.1", help="address to listen at; all but loopback need a key")
+    server.add_argument("--host", default="127.0.0.1", help="address to listen at; all but loopback require a key")
     server.add_argument("--port", type=int, default=9190, help="port to listen at; 9190 by default, 0 for any free port")
     keys = server.add_mutually_exclusive_group()
     keys.add_argument("--key-file", metavar="FILE", help="file with a single key, as printed by `anyfn rpc key`")
@@ -50,12 +50,12 @@ def run(options: argparse.Namespace) -> int:
         print(rpc.make_key(options.name))
         return 0
     if options.keys and (options.allow or options.upload):
-        raise ValueError("with --keys, the file says what each key grants: leave out --allow and --upload")
+        raise ValueError("with --keys, the file declares the grants of each key: omit --allow and --upload")
     limits = {}
     for limit in options.limit:
         name, equals, number = limit.partition("=")
         if not equals or not number.isdigit():
-            raise ValueError(f"--limit needs NAME=NUMBER, got {limit!r}")
+            raise ValueError(f"--limit: expected NAME=NUMBER, got {limit!r}")
         limits[name] = int(number)
     named = ("port", "key_file", "keys", "queue", "folder", "log")
     given: dict[str, Any] = {name: getattr(options, name) for name in named if getattr(options, name) is not None}

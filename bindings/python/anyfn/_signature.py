@@ -225,7 +225,7 @@ def _reduce(func):
             f"cannot pickle the function {func.__name__!r}: only functions that are registered under a global name can"
         )
     if _core.get_global_func(key, True) != func:
-        raise TypeError(f"cannot pickle the function {key!r}: the name stands for another function by now")
+        raise TypeError(f"cannot pickle the function {key!r}: the name now refers to another function")
     return _core.get_global_func, (key, False)
 
 

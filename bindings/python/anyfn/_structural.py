@@ -209,7 +209,7 @@ def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Cal
     else:
         known = _core.type_of_class(of)
         if known is None:
-            raise TypeError(f"expected a class that stands for a native type, or its key, but got {of!r}")
+            raise TypeError(f"expected a class that represents a native type, or its key, but got {of!r}")
         index = known[0]
     if not callable(function):
         raise TypeError(f"expected a function but got {function!r}")

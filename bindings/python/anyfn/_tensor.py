@@ -131,18 +131,18 @@ class Tensor(_core.BuiltinObject):
         import numpy
 
         if self.device.device_type not in _HOST:
-            raise BufferError(f"the tensor is on {self.device}: NumPy only knows main memory; use .to('cpu').numpy()")
+            raise BufferError(f"the tensor is on {self.device}: NumPy only reads host memory; use .to('cpu').numpy()")
         dtype = self.dtype
         if dtype.bits % 8:
             raise TypeError(
-                f"elements of {dtype} are packed, {dtype.bits} bits each, which NumPy does not know: use .tolist(), or "
-                ".astype(..).numpy() for a copy"
+                f"elements of {dtype} are packed, {dtype.bits} bits each, which NumPy does not support: use .tolist(), "
+                "or .astype(..).numpy() for a copy"
             )
         tensor, known = self, dtype.lanes == 1 and (dtype.code, dtype.bits) in _NUMPY_TYPES
         if not known:
             element = dtype.numpy() if dtype.lanes == 1 else None
             if element is None or element.itemsize * 8 != dtype.bits or dtype.code in (0, 1, 2, 5, 6):
-                raise TypeError(f"NumPy has no elements of type {dtype}; use .tolist()")
+                raise TypeError(f"NumPy does not support elements of type {dtype}; use .tolist()")
             tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
         array = numpy.from_dlpack(_ForReading(tensor) if self.read_only else tensor)
         if not array.flags.writeable and not self.read_only:
@@ -154,7 +154,7 @@ class Tensor(_core.BuiltinObject):
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
-                raise ValueError(f"a tensor of {self.dtype} cannot be an array of {dtype} without a copy")
+                raise ValueError(f"cannot convert a tensor of {self.dtype} to an array of {dtype} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -169,7 +169,7 @@ class Tensor(_core.BuiltinObject):
         versioned = max_version is not None and max_version[0] >= 1
         if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
             if copy is False:
-                raise BufferError(f"the tensor is on {self.device}, and going elsewhere takes a copy")
+                raise BufferError(f"the tensor is on {self.device}: exporting it to another device requires a copy")
             try:
                 return _core.tensor_capsule(_copy(self, _device(*map(int, dl_device))), versioned, True)
             except RuntimeError as error:
@@ -177,7 +177,7 @@ class Tensor(_core.BuiltinObject):
         if copy:
             return _core.tensor_capsule(_copy(self), versioned, True)
         if not versioned and self.read_only:
-            raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
+            raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot state: pass max_version=(1, 0)")
         return _core.tensor_capsule(self, versioned, False)
 
     def __dlpack_device__(self) -> "tuple[int, int]":
@@ -226,7 +226,7 @@ class Tensor(_core.BuiltinObject):
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            raise ValueError(f"a tensor of {self.size} elements is neither true nor false")
+            raise ValueError(f"the truth value of a tensor of {self.size} elements is ambiguous")
         return bool(self.item())
 
     def __int__(self) -> int:
@@ -276,7 +276,7 @@ class Tensor(_core.BuiltinObject):
         """
         dtype = _dtype(dtype)
         if dtype.bits * dtype.lanes != self.dtype.bits * self.dtype.lanes:
-            raise ValueError(f"elements of {dtype} have another size than those of {self.dtype}")
+            raise ValueError(f"cannot view elements of {self.dtype} as {dtype}: their sizes differ")
         shape, strides = _core.tensor_info(self)[:2]
         return _as_strided(self, shape, strides, 0, dtype)
 
@@ -388,9 +388,9 @@ def _place(index, shape, strides):
     parts = index if type(index) is tuple else (index,)
     taken = sum(part is not None and part is not ... for part in parts)
     if sum(part is ... for part in parts) > 1:
-        raise IndexError("an index has one '...' at most")
+        raise IndexError("an index can contain at most one '...'")
     if taken > len(shape):
-        raise IndexError(f"a tensor of {len(shape)} dimensions has no {taken} indices")
+        raise IndexError(f"expected at most {len(shape)} indices for a tensor of {len(shape)} dimensions, got {taken}")
     if ... not in [part if part is ... else 0 for part in parts]:
         parts += (...,)
     new_shape, new_strides, offset, at = [], [], 0, 0

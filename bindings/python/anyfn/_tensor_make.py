@@ -111,7 +111,7 @@ def _of_bytes(data, dtype, device):
     dtype = _dtype("uint8" if dtype is None else dtype)
     bits = dtype.bits * dtype.lanes
     if not bits or len(data) * 8 % bits:
-        raise ValueError(f"{len(data)} bytes are no whole number of elements of {dtype}")
+        raise ValueError(f"{len(data)} bytes are not a whole number of elements of {dtype}")
     return _from_bytes(data, (len(data) * 8 // bits,), dtype, _CPU if device is None else _place(device))
 
 
@@ -139,7 +139,7 @@ def _of_numbers(numbers, shape, dtype, device):
             try:
                 carrier, parts = "uint64", array.array("Q", numbers)
             except OverflowError:
-                raise OverflowError("the numbers do not fit into int64, nor into uint64") from None
+                raise OverflowError("the numbers fit in neither int64 nor uint64") from None
     wanted = None if dtype is None else _dtype(dtype)
     made = _from_bytes(parts.tobytes(), shape, carrier, _CPU if wanted is not None and wanted != carrier else device)
     return made if wanted is None or wanted == carrier else _cast(made, wanted, device)
@@ -173,9 +173,11 @@ def _flat(data):
             return numbers, shape
         if not all(nested):
             at = nested.index(False)
-            raise ValueError(f"expected a list{_at(at, shape)}, as beside it, but got {type(numbers[at]).__name__}")
+            raise ValueError(
+                f"expected a list{_at(at, shape)}, like the other items, but got {type(numbers[at]).__name__}"
+            )
         if len(shape) == _DEEPEST:
-            raise ValueError(f"the lists are nested more than {_DEEPEST} deep")
+            raise ValueError(f"the lists are nested more than {_DEEPEST} levels deep")
         lengths = list(map(len, numbers))
         extent = lengths[0]
         if lengths.count(extent) != len(lengths):
@@ -208,7 +210,7 @@ def _kind_of(value):
     for kind, name in ((bool, "bool"), (int, "int64"), (float, "float64")):
         if isinstance(value, kind):
             return name
-    raise TypeError(f"expected a number but got {type(value).__name__}: name the type of the elements")
+    raise TypeError(f"expected a number but got {type(value).__name__}: specify the data type of the elements")
 
 
 def _type(dtype):

@@ -25,7 +25,7 @@ def set_num_threads(threads: "Optional[int]") -> None:
     Raises ``ValueError`` unless ``threads`` is None or an integer of at least 1.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"expected a number of threads from 1 on, or None, got {threads!r}")
+        raise ValueError(f"expected a number of threads of at least 1, or None, got {threads!r}")
     _core.get_global_func("anyfn.set_num_threads", False)(0 if threads is None else threads)
 
 

@@ -125,11 +125,11 @@ def _dtype_name(spec):
             spec = numpy.dtype(spec)
         if isinstance(spec, numpy.dtype):
             if not spec.isnative:
-                raise TypeError(f"cannot use the data type {spec.str}: its bytes are in the other order")
+                raise TypeError(f"cannot use the data type {spec.str}: its byte order is not native")
             if spec.subdtype is not None and len(spec.shape) == 1:
                 return f"{spec.base.name}x{spec.shape[0]}"
             if spec.kind in "SUOMm" or spec.names is not None or spec.char in "gG":
-                raise TypeError(f"the data type {spec} of NumPy has no counterpart")
+                raise TypeError(f"cannot use the NumPy data type {spec}: no native data type corresponds to it")
             return spec.name
     if type(spec).__module__ == "torch" and type(spec).__name__ == "dtype":
         return str(spec)[len("torch.") :]
@@ -144,7 +144,7 @@ def _ml_dtype(name):
 
         return numpy.dtype(getattr(ml_dtypes, name))
     except (ImportError, AttributeError):
-        raise TypeError(f"NumPy has no data type {name}; the package ml_dtypes has some more") from None
+        raise TypeError(f"NumPy has no data type {name}; the package ml_dtypes may provide it") from None
 
 
 class device(_core.Word):
@@ -174,7 +174,7 @@ class device(_core.Word):
         if not isinstance(kind, int) or not isinstance(index, int):
             raise TypeError("expected the name or number of a device type, and an int as its index")
         if not (0 <= kind < 2**31 and 0 <= index < 2**31):
-            raise ValueError(f"expected numbers of 31 bits but got {kind} and {index}")
+            raise ValueError(f"expected non-negative numbers of 31 bits but got {kind} and {index}")
         return _core.make_word(cls, kind | index << 32)
 
     @property

@@ -72,16 +72,16 @@ class Tensor(Object):
             with _Progress(progress, self.nbytes) as heard:
                 self.write(source, heard)
 
-    def __repr__(self) -> str:
-        return f"<rpc.Tensor: {self.dtype}, shape {tuple(self.shape)}, on {self.device} of the other side>"
+    def __repr__(self):
+        return f"<rpc.Tensor: {self.dtype}, shape {tuple(self.shape)}, on {self.device} of the remote end>"
 
 
 @register_object("rpc.Object")
 class RemoteObject(Object):
     """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of it."""
 
-    def __repr__(self) -> str:
-        return f"<{self.type_key} of the other side>"
+    def __repr__(self):
+        return f"<{self.type_key} of the remote end>"
 
 
 @register_object("rpc.Session")
@@ -229,7 +229,7 @@ def _target(info):
     triple = info["triple"]
     words = triple.split("-")
     if words[0] != arch or len(words) > 4 or not all(word.replace("_", "").isalnum() and word.isascii() for word in words):
-        raise ValueError(f"the other side says that it is a {triple!r}, which is no name of a machine")
+        raise ValueError(f"the remote end reports the target triple {triple!r}, which is not a valid name of a machine")
     options = []
     if arch == "aarch64" and has >= {"lse", "rdm", "crc", "dotprod", "fp16"}:
         options = ["-march=armv8.2-a+dotprod+fp16" + "".join(f"+{name}" for name in ("bf16", "i8mm") if name in has)]

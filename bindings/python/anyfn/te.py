@@ -188,7 +188,10 @@ def extern(
     if dtype is None:
         known = {str(tensor.dtype) for tensor in inputs}
         if len(known) != 1:
-            raise TypeError(f"the data type of `{name}` has to be given: those of its inputs are {sorted(known) or 'none'}")
+            raise TypeError(
+                f"cannot infer the data type of `{name}`: its inputs have the data types {sorted(known) or 'none'}; "
+                "pass `dtype`"
+            )
         dtype = known.pop()
     dtypes = list(dtype) if isinstance(dtype, (tuple, list)) else [dtype] * len(shapes)
     results = _call["extern"](shapes, dtypes, list(inputs), lambda ins, outs: fcompute(list(ins), list(outs)), name)

@@ -17,8 +17,8 @@ _LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
 
 if not os.path.exists(_LIBRARY):
     raise ImportError(
-        f"anyfn.testing needs the library of sample functions, which is not at {_LIBRARY}: wheels do not hold it. "
-        "`./x build` makes it in the source tree; the variable ANYFN_TESTING_LIB says where it is"
+        f"anyfn.testing needs the library of sample functions, which is not at {_LIBRARY}: wheels do not contain it. "
+        "`./x build` creates it in the source tree; the environment variable ANYFN_TESTING_LIB specifies its path"
     )
 
 # The functions stay registered while this reference to the module exists.

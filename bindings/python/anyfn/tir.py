@@ -258,7 +258,7 @@ class Buffer(Object):
             end = None
             if isinstance(index, slice):
                 if index.step is not None:
-                    raise ValueError(f"a part of `{self.name}` has no gaps, so a slice has no step")
+                    raise ValueError(f"a region of `{self.name}` has no gaps: expected a slice without a step")
                 end = self.shape[place] if index.stop is None and place < len(self.shape) else index.stop
                 index = 0 if index.start is None else index.start
             begins.append(index)

@@ -106,7 +106,10 @@ fn is_enum_member(object: Obj<'_>) -> bool {
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;
     if !made.obj().is_instance_of(words::CLASS.ptr()) {
-        return py::raise(py::exceptions::type_error(), "the class of dtypes or devices made something else");
+        return py::raise(
+            py::exceptions::type_error(),
+            "the class of data types or devices did not create an instance of Word",
+        );
     }
     Ok(plain(type_index, words::bits(made.obj())))
 }

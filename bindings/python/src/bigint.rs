@@ -31,7 +31,7 @@ pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
 
 /// Makes a `BigInt` value from the bytes of 64-bit words in two's complement, least significant byte first.
 fn from_words(words: &[u8]) -> Res<Any> {
-    const { assert!(cfg!(target_endian = "little"), "the ABI's words are native ones") };
+    const { assert!(cfg!(target_endian = "little"), "the ABI stores words in native byte order") };
     let words = TVMFFIByteArray::from_slice(words);
     let mut out = TVMFFIAny::NONE;
     // SAFETY: the words are borrowed for the call, and `out` is writable.

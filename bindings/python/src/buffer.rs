@@ -131,14 +131,14 @@ fn dtype_of(export: &Export, at: &At<'_>) -> Res<DLDataType> {
     match code {
         Some(_) if foreign && size > 1 => at.raise(
             py::exceptions::type_error(),
-            &format!("cannot use a buffer of format '{text}': its bytes are in the other order"),
+            &format!("cannot use a buffer of format '{text}': its byte order is not native"),
         ),
         Some(code) if matches!(size, 1 | 2 | 4 | 8 | 16) => {
             Ok(DLDataType { code, bits: 8 * size as u8, lanes: 1 })
         }
         _ => at.raise(
             py::exceptions::type_error(),
-            &format!("cannot use a buffer of format '{text}': it has no counterpart"),
+            &format!("cannot use a buffer of format '{text}': no native data type corresponds to it"),
         ),
     }
 }

@@ -93,7 +93,10 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
             return py::raise(py::exceptions::type_error(), "expected a function, a tuple and a dict or None");
         }
         if state(token).load(Ordering::Relaxed) != RUNNING {
-            return py::raise(py::exceptions::runtime_error(), "the call was given up before it began");
+            return py::raise(
+                py::exceptions::runtime_error(),
+                "the call was cancelled or timed out before it began",
+            );
         }
         let named = (!named.obj().is_none()).then_some(named);
         let names = match &named {
@@ -118,7 +121,10 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
                 // SAFETY: the object is a dictionary and the key comes from it; the dictionary keeps the value alive.
                 let value = unsafe { ffi::PyDict_GetItemWithError(named.as_ptr(), name) };
                 if value.is_null() {
-                    return py::raise(py::exceptions::type_error(), "the dict of named arguments changed");
+                    return py::raise(
+                        py::exceptions::type_error(),
+                        "the dict of named arguments changed during the call",
+                    );
                 }
                 // SAFETY: the value is not NULL, and the dictionary keeps it alive until Python code runs.
                 let value: Obj<'_> = unsafe { Obj::from_ptr(value) };

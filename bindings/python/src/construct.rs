@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn init_handle(
             unsafe { std::slice::from_raw_parts(args.cast(), all) }
         };
         let Some((constructor, args)) = args.split_first().filter(|_| count > 0) else {
-            return py::raise(py::exceptions::type_error(), "expected a function that makes the object");
+            return py::raise(py::exceptions::type_error(), "expected a function that constructs the object");
         };
         let made = match names {
             None => make(*constructor, args)?,
@@ -207,7 +207,7 @@ fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
     // The check is repeated here, since the constructor may have run Python code: a handle that is already set must
     // not be replaced here, so that a call may borrow it.
     if !object::handle_unchecked(this).is_null() {
-        let message = format!("{} object is initialised already", this.class_name());
+        let message = format!("{} object is already initialised", this.class_name());
         return py::raise(py::exceptions::runtime_error(), &message);
     }
     object::set_handle(this, made);
@@ -217,7 +217,7 @@ fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
 #[cold]
 fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
     let message = format!(
-        "the constructor made an object of type {}, for which {} does not stand",
+        "the constructor returned an object of type {}, which {} does not represent",
         made.type_key(),
         this.class_name()
     );
@@ -231,6 +231,6 @@ fn made_already(this: Obj<'_>) -> Res<()> {
     if record::record_of_object(object::handle_unchecked(this)).is_none() {
         return Ok(());
     }
-    let message = format!("{} object is initialised already", this.class_name());
+    let message = format!("{} object is already initialised", this.class_name());
     py::raise(py::exceptions::runtime_error(), &message)
 }

@@ -69,8 +69,11 @@ struct Told<'a> {
 
 impl<'a> Told<'a> {
     fn read(item: Obj<'a>) -> Res<Told<'a>> {
-        let part = |part| py::tuple_get(item, part).ok_or(Raised).or_else(|Raised| fail("bad field"));
-        let int = |value: Obj<'_>| value.int().map_err(|_| Raised).or_else(|Raised| fail("bad field"));
+        let part =
+            |part| py::tuple_get(item, part).ok_or(Raised).or_else(|Raised| fail("invalid field description"));
+        let int = |value: Obj<'_>| {
+            value.int().map_err(|_| Raised).or_else(|Raised| fail("invalid field description"))
+        };
         Ok(Told {
             name: part(0)?.to_text()?,
             schema: part(1)?.to_text()?,
@@ -135,7 +138,9 @@ pub(crate) fn define(
         Some(parent) => parent,
         None => {
             let name = String::from(anyfn::type_key(parent_index));
-            made = Record::of(parent_index, name, &[]).ok_or(Raised).or_else(|Raised| fail("bad parent"))?;
+            made = Record::of(parent_index, name, &[])
+                .ok_or(Raised)
+                .or_else(|Raised| fail("invalid parent type"))?;
             &made
         }
     };
@@ -195,7 +200,7 @@ pub(crate) fn define(
         Some(record) => record,
         None => {
             let record = Record::of(index, class_name, &shown).ok_or(Raised);
-            keep(record.or_else(|Raised| fail("the type is not there"))?)
+            keep(record.or_else(|Raised| fail("cannot find the defined type"))?)
         }
     };
     let names = record.fields.iter().map(|field| intern(field.name)).collect::<Res<Vec<Own>>>()?;
@@ -203,7 +208,7 @@ pub(crate) fn define(
     let init = class.attr(names::INIT.get())?;
     let own_init = !init.obj().is(object::CLASS.get().attr(names::INIT.get())?.as_ptr());
     let Some(maker) = Maker::of(index) else {
-        return fail("the type does not tell how its objects are made");
+        return fail("the type does not describe how its objects are constructed");
     };
     let positional = (0..passing.len()).filter(|index| passing[*index] == Passed::ByPosition).collect();
     let class = class.as_ptr();

@@ -201,7 +201,10 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
 fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // SAFETY: the pointer is NULL or a valid tensor, which is owned by this function.
     let Some(content) = (unsafe { managed.as_ref() }) else {
-        return py::raise(py::exceptions::system_error(), "the exporter of the array gave none");
+        return py::raise(
+            py::exceptions::system_error(),
+            "the exporter of the array returned no DLPack tensor",
+        );
     };
     let read_only = content.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
     let padded = content.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0;
@@ -276,7 +279,7 @@ fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
     let device = method.obj().call(&[])?;
     let part = |index| match py::tuple_item(device.obj(), index) {
         Some(part) => as_int(part.obj()),
-        None => py::raise(py::exceptions::type_error(), "expected a pair of ints as `__dlpack_device__()`"),
+        None => py::raise(py::exceptions::type_error(), "expected a pair of ints from `__dlpack_device__()`"),
     };
     let (kind, number) = (part(0)? as i32, part(1)? as i32);
     // SAFETY: the function may be called at any time.
@@ -295,7 +298,7 @@ fn as_int(object: Obj<'_>) -> Res<i64> {
     let int = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     int.obj().int().or_else(|_| {
         py::clear_error();
-        py::raise(py::exceptions::value_error(), "expected a device of two small ints")
+        py::raise(py::exceptions::value_error(), "expected a device as a pair of 64-bit ints")
     })
 }
 
@@ -311,7 +314,7 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
         _ if is(VERSIONED.used) || is(UNVERSIONED.used) => {
             return at.raise(
                 py::exceptions::value_error(),
-                "the tensor of the DLPack capsule has been taken already; each capsule can be used once",
+                "the DLPack capsule has already been consumed; each capsule can be used once",
             );
         }
         _ => {
@@ -348,7 +351,7 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     match unsafe { ObjectRef::from_owned_or_null(out) }.and_then(|object| Tensor::try_from_object(object).ok())
     {
         Some(tensor) => Ok(tensor),
-        None => py::raise(py::exceptions::system_error(), "the runtime gave no tensor"),
+        None => py::raise(py::exceptions::system_error(), "the runtime returned no tensor"),
     }
 }
 

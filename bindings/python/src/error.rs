@@ -368,7 +368,7 @@ fn check_exception(made: Own) -> Res<Own> {
     if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
         return py::raise(
             py::exceptions::type_error(),
-            "the class registered for an error makes no exceptions",
+            "the class registered for an error kind did not create an exception",
         );
     }
     Ok(made)

@@ -121,7 +121,7 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
         let place = place(this, field)?;
         let mut value = TVMFFIAny::NONE;
         let Some(getter) = field.told.getter() else {
-            return py::raise(py::exceptions::attribute_error(), "the field cannot be read");
+            return py::raise(py::exceptions::attribute_error(), "the field cannot be read: it has no getter");
         };
         // SAFETY: this is the type's own function, called with the address of its field and a result that holds no value.
         let code = gil::counted(|| unsafe { getter(place, &mut value) });
@@ -208,7 +208,7 @@ pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
     if !class.obj().is_subclass_of(base.as_ptr()) {
         return py::raise(
             py::exceptions::type_error(),
-            &format!("the class of classes made no class for {key}"),
+            &format!("the metaclass did not create a subclass of its base for type {key}"),
         );
     }
     add(class.obj(), info).map_err(|Raised| Raised)?;

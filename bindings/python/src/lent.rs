@@ -271,8 +271,8 @@ fn copy_of(lent: &TensorView<'_>) -> anyfn::Result<(Tensor, Vec<u8>)> {
     if !matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost) {
         bail!(
             "TypeError",
-            "a tensor on {} that is borrowed for the call cannot be shown to a Python function: pass a tensor object, or a copy \
-             in main memory",
+            "a tensor on {} that is borrowed for the call cannot be passed to a Python function: pass a tensor object, or a copy \
+             in host memory",
             lent.device()
         );
     }

@@ -106,7 +106,7 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
         kTVMFFIRawStr => lift_copied(value),
         index => py::raise(
             py::exceptions::type_error(),
-            &format!("a value of type {} has no counterpart in Python", anyfn::type_key(index)),
+            &format!("a value of type {} cannot be converted to a Python object", anyfn::type_key(index)),
         ),
     }
 }

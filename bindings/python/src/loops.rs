@@ -51,7 +51,7 @@ fn grow<T>(items: &mut Vec<T>) -> Res<()> {
     match items.try_reserve(1) {
         Ok(()) => Ok(()),
         Err(_) => {
-            let text = format!("no memory for a container of more than {} items", items.len());
+            let text = format!("cannot allocate memory for a container of more than {} items", items.len());
             py::raise(py::exceptions::memory_error(), &text)
         }
     }
@@ -62,9 +62,10 @@ pub(crate) fn reserved<T>(count: usize) -> Res<Vec<T>> {
     let mut items = Vec::new();
     match items.try_reserve_exact(count) {
         Ok(()) => Ok(items),
-        Err(_) => {
-            py::raise(py::exceptions::memory_error(), &format!("no memory for a container of {count} items"))
-        }
+        Err(_) => py::raise(
+            py::exceptions::memory_error(),
+            &format!("cannot allocate memory for a container of {count} items"),
+        ),
     }
 }
 

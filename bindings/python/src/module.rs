@@ -96,7 +96,9 @@ fn start(module: Obj<'_>) -> Res<()> {
     // The extension has its own copy of the standard library, so the hook sees only its panics.
     anyfn::record_panic_locations();
     if let Err(name) = py::raw::init() {
-        return import_error(&format!("anyfn needs the function {name}, which this Python does not have"));
+        return import_error(&format!(
+            "anyfn requires the C function {name}, which this Python does not provide"
+        ));
     }
     py::names::init()?;
     // The functions of higher layers that objects of lower layers contain.
@@ -145,9 +147,7 @@ fn library() -> Res<PathBuf> {
     let own = anyfn_attach::own_file().and_then(|file| file.canonicalize().ok());
     match own.as_deref().and_then(|file| file.parent()) {
         Some(folder) => Ok(folder.join("lib").join("libanyfn.so")),
-        None => {
-            py::raise(py::exceptions::import_error(), "cannot find out which file holds the anyfn extension")
-        }
+        None => py::raise(py::exceptions::import_error(), "cannot determine the file of the anyfn extension"),
     }
 }
 
@@ -498,7 +498,7 @@ functions! {
     #[doc = "register_class(type_index, class): sets the class whose instances represent objects of a type"]
     fn register_class[index, class] {
         if class.is(packed::CLASS.ptr()) {
-            return py::raise(py::exceptions::type_error(), "PackedFunc is the class of functions only");
+            return py::raise(py::exceptions::type_error(), "PackedFunc can only represent functions");
         }
         classes::register(int(index)?, class)?;
         Ok(py::none())
@@ -588,7 +588,7 @@ functions! {
             && tensor.is_subclass_of(object::CLASS.ptr())
             && text(tensor.attr(py::string(b"__module__")?.obj())?.obj())? == "anyfn._tensor";
         if !own || !class_of_kind.is_callable() {
-            return py::raise(py::exceptions::type_error(), "setup is for the package itself");
+            return py::raise(py::exceptions::type_error(), "setup may only be called by the anyfn package");
         }
         words::DTYPE.set(dtype.to_own());
         words::DEVICE.set(device.to_own());

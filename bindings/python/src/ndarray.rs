@@ -140,7 +140,8 @@ pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
         return Ok(Some(Scalar::Float(object.float()?)));
     }
     if REFUSED_SCALARS.iter().any(|class| object.is_instance_of(class.ptr())) {
-        let message = format!("cannot pass a numpy.{}: it has no counterpart", object.class_name());
+        let message =
+            format!("cannot pass a numpy.{}: no native data type corresponds to it", object.class_name());
         return at.raise(py::exceptions::type_error(), &message);
     }
     if object.class().attr_opt(names::INDEX.get())?.is_none() {
@@ -274,7 +275,7 @@ fn check_mask(object: Obj<'_>, at: &At<'_>) -> Res<()> {
     if mask.obj().attr(any.obj())?.obj().call(&[])?.obj().is_true()? {
         return at.raise(
             py::exceptions::value_error(),
-            "the array has masked elements, which native code cannot tell; pass `x.filled(value)`",
+            "the array has masked elements, which native code cannot recognise; pass `x.filled(value)`",
         );
     }
     Ok(())
@@ -391,7 +392,7 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     let (byte_order, number, descr) = (*byte_order, *number, descr.obj());
     let text = descr.str().and_then(|text| text.obj().to_text())?;
     if byte_order == FOREIGN_ORDER {
-        let message = format!("cannot use an array of dtype {text}: its bytes are in the other order");
+        let message = format!("cannot use an array of dtype {text}: its byte order is not native");
         return at.raise(py::exceptions::type_error(), &message);
     }
     let itemsize =
@@ -407,7 +408,8 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
         Some(dtype) if dtype.bits() == 8 * itemsize as u64 => Ok(dtype.0),
         _ => {
             let class = object.class_name();
-            let message = format!("cannot use an array of dtype {text} ({class}): it has no counterpart");
+            let message =
+                format!("cannot use an array of dtype {text} ({class}): no native data type corresponds to it");
             at.raise(py::exceptions::type_error(), &message)
         }
     }

@@ -124,7 +124,7 @@ pub(crate) fn uninitialised<T>(object: Obj<'_>) -> Res<T> {
 #[cold]
 pub(crate) fn uninitialised_message(object: Obj<'_>) -> String {
     format!(
-        "{} object is not initialised: its __init__ made no native object, or it is changed in place",
+        "{} object is not initialised: its __init__ created no native object, or it is being changed in place",
         object.class_name()
     )
 }

@@ -105,7 +105,7 @@ fn lower_converted(arg: Obj<'_>, converter: &ToNative, at: &At<'_>) -> Res<Any> 
     py::nested(|| {
         let made = converter.call(arg)?;
         if made.obj().is(arg.as_ptr()) {
-            let message = format!("the converter of {} gave its own argument", arg.class_name());
+            let message = format!("the converter of {} returned its own argument", arg.class_name());
             return at.raise(py::exceptions::type_error(), &message);
         }
         let lowered = lower_owned(made.obj(), at)?;

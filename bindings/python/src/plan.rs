@@ -288,7 +288,7 @@ impl Plan {
         let missing: Vec<String> =
             by_name.iter().filter(is_missing).map(|index| format!("'{}'", name(*index))).collect();
         match missing.len() {
-            0 => String::from("the arguments do not fit"),
+            0 => String::from("the arguments do not match the constructor"),
             1 => format!("{class}() missing 1 required keyword-only argument: {}", missing[0]),
             count => {
                 format!("{class}() missing {count} required keyword-only arguments: {}", missing.join(", "))

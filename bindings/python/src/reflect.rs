@@ -80,13 +80,19 @@ pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let info = TypeInfo::of(&old);
     let copy = info.lineage().last().and_then(|info| info.attribute("__ffi_shallow_copy__"));
     let Some(copy) = copy.and_then(|copy| copy.get::<PackedFunc>().ok()) else {
-        let message = format!("an object of type {} cannot be copied: its type has no copy", info.key());
+        let message = format!(
+            "cannot copy an object of type {}: its type has no copy function (`__ffi_shallow_copy__`)",
+            info.key()
+        );
         return py::raise(py::exceptions::type_error(), &message);
     };
     let view = [AnyView::from(&old)];
     let made = gil::counted(|| copy.call_views(&view)).map_err(error::raise)?.into_object();
     let Some(made) = made.filter(|made| made.is_unique() && made.type_index() == old.type_index()) else {
-        return py::raise(py::exceptions::type_error(), "the copy of an object is no new one");
+        return py::raise(
+            py::exceptions::type_error(),
+            "the copy function of the type did not return a new object of the same type",
+        );
     };
     let class = this.class_name();
     let mut position = 0;

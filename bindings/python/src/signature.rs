@@ -141,7 +141,7 @@ impl Known {
             Source::Named(from) => Ok(args[positional + from]),
             Source::Default => match self.defaults.get(index) {
                 Some(Some(value)) => Ok(value.obj()),
-                _ => py::raise(py::exceptions::system_error(), "a default has gone"),
+                _ => py::raise(py::exceptions::system_error(), "a default value of the signature is missing"),
             },
         };
         sources.iter().enumerate().map(object).collect()

@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn not_constructible(
     let name = name.unwrap_or_else(|_| "object".into());
     let _ = crate::py::raise::<()>(
         crate::py::exceptions::type_error(),
-        &format!("{name} objects cannot be made directly; functions of anyfn return them"),
+        &format!("cannot create {name} objects directly; functions of anyfn return them"),
     );
     std::ptr::null_mut()
 }

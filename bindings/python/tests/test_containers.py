@@ -430,7 +430,7 @@ def test_views(cls):
         keys = ours.keys()
         ours["d"] = 4
         assert list(keys) == ["a", "b", "c", "d"]
-    with pytest.raises(TypeError, match="cannot be made directly"):
+    with pytest.raises(TypeError, match="cannot create .* objects directly"):
         type(ours.keys())(ours)
 
 

@@ -194,9 +194,9 @@ def test_flags_reach_the_table():
     }
     assert info.field("b").doc == "The second." and Flags.b.__doc__ == "The second."
     assert "b=" not in repr(Flags(1, 2)) and "c=None" in repr(Flags(1))
-    with pytest.raises(ValueError, match="structural is one of 'ignore', 'def_pattern', 'def', not 'dfe'"):
+    with pytest.raises(ValueError, match="expected structural to be one of 'ignore', 'def_pattern', 'def', got 'dfe'"):
         anyfn.field(structural="dfe")
-    with pytest.raises(ValueError, match="structural is one of 'tree', .*, not 'leaf'"):
+    with pytest.raises(ValueError, match="expected structural to be one of 'tree', .*, got 'leaf'"):
         anyfn.object("rt.Leaf", structural="leaf")
     # The flags cannot change in a second definition.
     again = type("Flags", (anyfn.Object,), {"__annotations__": {"a": int}})
@@ -458,7 +458,7 @@ def test_one_way_and_errors():
     anyfn.register_converter(Opaque, "rt.OneWay", to_native=lambda value: 1 // 0)
     message(ZeroDivisionError, ECHO, Opaque())
     anyfn.register_converter(Opaque, OneWay, to_native=lambda value: value)
-    assert "gave its own argument" in message(TypeError, ECHO, Opaque())
+    assert "returned its own argument" in message(TypeError, ECHO, Opaque())
     anyfn.register_converter(Opaque, OneWay, to_native=lambda value: [value])
     message(RecursionError, ECHO, Opaque())
     anyfn.register_converter(Opaque, OneWay, from_native=lambda native: native.n)

@@ -87,7 +87,7 @@ def test_capsules_are_used_once():
     capsule = array.__dlpack__()
     tensor = anyfn.from_dlpack(capsule)
     assert np.shares_memory(tensor.numpy(), array)
-    with pytest.raises(ValueError, match="taken already"):
+    with pytest.raises(ValueError, match="already been consumed"):
         anyfn.from_dlpack(capsule)
     anyfn.from_dlpack(array.__dlpack__()).__dlpack__()
 

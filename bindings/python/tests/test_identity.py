@@ -198,7 +198,7 @@ def test_one_object_arrives_as_one_on_the_other_side():
         assert same[0].same_as(same[1])
         knot = List()
         knot.append(knot)
-        with pytest.raises(ValueError, match="holds itself"):
+        with pytest.raises(ValueError, match="contains itself"):
             echo(knot)
         knot.clear()
         assert echo(1) == 1

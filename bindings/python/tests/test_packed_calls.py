@@ -413,7 +413,7 @@ def test_what_cannot_be_passed():
         tir.call_packed("f", dtype="float32x4")
     with pytest.raises(TypeError, match="the body of `Y` must be a statement or a call but is `int`"):
         te.extern((1,), [], lambda ins, outs: 3, name="Y", dtype="int32")
-    with pytest.raises(TypeError, match="the data type of `Y` has to be given"):
+    with pytest.raises(TypeError, match="cannot infer the data type of `Y`"):
         te.extern((1,), [], lambda ins, outs: 3, name="Y")
 
 

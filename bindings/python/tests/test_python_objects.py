@@ -202,7 +202,7 @@ def test_post_init_and_init():
     assert repr(unset) == "BySuper(a=<not set>)" and not hasattr(unset, "a")
     unset.a = 1
     assert unset.a == 1
-    assert "initialised already" in message(RuntimeError, Pair(1).__init__, 2)
+    assert "already initialised" in message(RuntimeError, Pair(1).__init__, 2)
 
 
 def test_required_after_default():

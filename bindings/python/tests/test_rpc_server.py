@@ -150,14 +150,14 @@ def test_limits_without_meaning_are_refused(name):
         ({"functions": ["a b"]}, "`functions`"),
         ({"functions": ["*a"]}, "`functions`"),
         ({"functions": ["demo.*", "demo\n"]}, "`functions`"),
-        ({"functions": [1]}, "`functions` is a list of texts"),
+        ({"functions": [1]}, "`functions`: expected a list of strings"),
         ({"devices": [""]}, "`devices`: expected a device"),
         ({"devices": ["cuda:x"]}, "`devices`: expected a device"),
         ({"devices": ["cuda:-1"]}, "`devices`: expected a device"),
-        ({"limits": {"upload": 1}}, "`upload` is true or false"),
+        ({"limits": {"upload": 1}}, "`upload`: expected true or false"),
         ({"limits": {"process_bytes": 1}}, "`process_bytes`: expected a number from"),
         ({"limits": {"files": 1}}, "`files`: expected a number from"),
-        ({"port": -1}, "`port` is a number from 0 to 65535"),
+        ({"port": -1}, "`port`: expected a number from 0 to 65535"),
         ({"sessions": 0}, "sessions"),
         ({"sessions": -1}, "sessions"),
         ({"queue": -1}, "queue"),
@@ -206,7 +206,7 @@ def test_a_module_that_cannot_be_imported_any_more_is_an_error_of_the_client(tmp
         module.write_text("")
         with rpc.serve(imports=["imported_once"], key=key) as server:
             module.write_text("raise RuntimeError('not again')")
-            with pytest.raises(ConnectionError, match="before it answered: the log of the server says why"):
+            with pytest.raises(ConnectionError, match="before it answered: if it is an anyfn server, its log states"):
                 rpc.connect(server.host, server.port, key=key)
 
 

@@ -250,9 +250,9 @@ def test_files(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600 and anyfn.load_json(path=str(path)) == 2
     assert os.listdir(tmp_path) == ["graph.json"]
     for use in (anyfn.load_json, anyfn.json_metadata):
-        with pytest.raises(TypeError, match="needs a text or a path"):
+        with pytest.raises(TypeError, match="expected either `text` or `path`"):
             use()
-        with pytest.raises(TypeError, match="needs a text or a path"):
+        with pytest.raises(TypeError, match="expected either `text` or `path`"):
             use("1", path=path)
     with pytest.raises(FileNotFoundError):
         anyfn.save_json(1, tmp_path / "none" / "x.json")

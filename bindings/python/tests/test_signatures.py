@@ -455,7 +455,7 @@ def test_pickle(register):
 
         pickle.dumps(anyfn.convert(model))
     register("test.sig_kept", lambda: 2)
-    with pytest.raises(TypeError, match="stands for another function"):
+    with pytest.raises(TypeError, match="refers to another function"):
         pickle.dumps(kept)
 
 

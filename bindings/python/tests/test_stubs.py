@@ -255,7 +255,7 @@ def test_check(stubs, tmp_path, register):
     register("check.g", lambda: None)
     code, out, _ = stubs(*args, "--check")
     assert code == 1
-    assert "check.pyi: differs from what the functions tell now" in out and "+def g(" in out
+    assert "check.pyi: differs from the current signatures of the functions" in out and "+def g(" in out
     assert "def g" not in (tmp_path / "check.pyi").read_text()
 
 
@@ -264,17 +264,17 @@ def test_refusals(stubs, tmp_path):
     text.write_text("no library\n")
     stub = tmp_path / "x.pyi"
     refused = [
-        (["registry", "--prefix", "no.such."], "no global function whose name begins with 'no.such.'"),
-        (["registry", "--check"], "need an output"),
+        (["registry", "--prefix", "no.such."], "no global function has a name that begins with 'no.such.'"),
+        (["registry", "--check"], "require an output"),
         (["registry", "--load", text, "-o", tmp_path], "a text file"),
         (["module", text], "a text file"),
         (["registry", "--import", "no.such.module"], "cannot import no.such.module: No module named 'no'"),
         (["module", tmp_path / "none.so"], "there is no such file"),
-        (["module", tmp_path], "its file name has no extension"),
-        (["module", LIBRARY, "--runtime"], "need an output"),
+        (["module", tmp_path], "it has no extension"),
+        (["module", LIBRARY, "--runtime"], "require an output"),
         (["module", LIBRARY, "-o", tmp_path / "x.py"], "ends in .pyi"),
-        (["module", LIBRARY, "-o", tmp_path / "a-b.pyi", "--runtime"], "Python cannot import a module of the name"),
-        (["module", LIBRARY, "-o", tmp_path / "text.pyi", "--runtime"], "would take text.so itself"),
+        (["module", LIBRARY, "-o", tmp_path / "a-b.pyi", "--runtime"], "Python cannot import a module named"),
+        (["module", LIBRARY, "-o", tmp_path / "text.pyi", "--runtime"], "would load text.so itself"),
         (["module", LIBRARY, "-o", text / "x.pyi"], "cannot write"),
     ]
     for args, message in refused:

@@ -264,23 +264,23 @@ def test_tensor_copies():
     ("data", "dtype", "kind", "text"),
     [
         ([[1, 2], [3]], None, ValueError, r"expected 2 elements at \[1\], as in the first list, but got 1"),
-        ([[1, 2], 3], None, ValueError, r"expected a list at \[1\], as beside it, but got int"),
+        ([[1, 2], 3], None, ValueError, r"expected a list at \[1\], like the other items, but got int"),
         ([1, [2]], None, ValueError, r"expected a list at \[0\]"),
         ([[[1], [2]], [[3], [4, 5]]], None, ValueError, r"at \[1\]\[1\]"),
         (["a"], None, TypeError, "expected numbers but got str"),
         ([None], None, TypeError, "expected numbers but got NoneType"),
         (object(), None, TypeError, "expected numbers but got object"),
         ({1: 2}, None, TypeError, "expected numbers but got dict"),
-        ([2**64], None, OverflowError, "do not fit into int64, nor into uint64"),
-        ([300], "int8", ValueError, r"300 at \[0\] cannot be represented as int8"),
-        ([0, -1], "uint32", ValueError, r"-1 at \[1\] cannot be represented as uint32"),
-        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] cannot be represented as int32"),
-        ([math.nan], "int64", ValueError, "nan at .0. cannot be represented as int64"),
-        ([2], "bool", ValueError, "2 at .0. cannot be represented as bool"),
-        ([8], "int4", ValueError, "8 at .0. cannot be represented as int4"),
-        ([1j], "float32", TypeError, "cannot be converted to float32 one by one"),
-        (b"abc", "int32", ValueError, "3 bytes are no whole number of elements of int32"),
-        (np.zeros(2, ">f4"), None, TypeError, "in the other order"),
+        ([2**64], None, OverflowError, "fit in neither int64 nor uint64"),
+        ([300], "int8", ValueError, r"300 at \[0\] is no int8"),
+        ([0, -1], "uint32", ValueError, r"-1 at \[1\] is no uint32"),
+        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] is no int32"),
+        ([math.nan], "int64", ValueError, "nan at .0. is no int64"),
+        ([2], "bool", ValueError, "2 at .0. is no bool"),
+        ([8], "int4", ValueError, "8 at .0. is no int4"),
+        ([1j], "float32", TypeError, "do not become float32 one by one"),
+        (b"abc", "int32", ValueError, "3 bytes are not a whole number of elements of int32"),
+        (np.zeros(2, ">f4"), None, TypeError, "byte order is not native"),
     ],
 )
 def test_data_that_is_none(data, dtype, kind, text):
@@ -291,7 +291,7 @@ def test_data_that_is_none(data, dtype, kind, text):
 def test_lists_that_hold_themselves():
     items = []
     items.append(items)
-    with pytest.raises(ValueError, match="nested more than 64 deep"):
+    with pytest.raises(ValueError, match="nested more than 64 levels deep"):
         anyfn.tensor(items)
 
 
@@ -365,8 +365,8 @@ def test_indices_are_those_of_numpy(index, shape, device):
         (4, IndexError, "index 4 is out of range for 4 elements"),
         (-5, IndexError, "index -5 is out of range"),
         ((0, 9), IndexError, "index 9 is out of range for 5"),
-        ((0, 0, 0), IndexError, "2 dimensions has no 3 indices"),
-        ((..., ...), IndexError, r"one '\.\.\.' at most"),
+        ((0, 0, 0), IndexError, "at most 2 indices for a tensor of 2 dimensions, got 3"),
+        ((..., ...), IndexError, r"at most one '\.\.\.'"),
         (True, TypeError, "use .numpy"),
         (1.0, TypeError, "got float"),
         ("a", TypeError, "got str"),
@@ -482,7 +482,7 @@ def test_view_of_another_type():
     tensor = anyfn.tensor([1.0, -2.0], "float32")
     assert tensor.view("uint32").tolist() == [0x3F800000, 0xC0000000]
     assert tensor.view("int8x4").tolist() == [[0, 0, -128, 63], [0, 0, 0, -64]]
-    with pytest.raises(ValueError, match="another size"):
+    with pytest.raises(ValueError, match="their sizes differ"):
         tensor.view("float64")
 
 
@@ -638,7 +638,7 @@ def test_item_and_numbers():
     assert bool(anyfn.tensor([1])) and not bool(anyfn.tensor(0.0))
     with pytest.raises(ValueError, match="one element but got 2"):
         anyfn.tensor([1, 2]).item()
-    with pytest.raises(ValueError, match="neither true nor false"):
+    with pytest.raises(ValueError, match="a tensor of 2 elements is ambiguous"):
         bool(anyfn.tensor([1, 2]))
     with pytest.raises(TypeError, match="has no length"):
         len(anyfn.tensor(1))

@@ -70,7 +70,7 @@ def test_classes(files, capsys):
     assert "hidden" not in text.split("__init__")[1]
     assert main(["stubs", "types", "--prefix", "stubbed.", "-o", str(files), "--runtime", "--check"]) == 0
     assert main(["stubs", "types", "--prefix", "no.such."]) == 2
-    assert "no native type with fields or methods whose key begins with 'no.such.'" in capsys.readouterr().err
+    assert "no native type with fields or methods has a key that begins with 'no.such.'" in capsys.readouterr().err
 
 
 def test_the_module_of_the_classes(files, monkeypatch):

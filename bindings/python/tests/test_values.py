@@ -313,7 +313,7 @@ def test_dtype():
     assert anyfn.dtype("float32x4").numpy() == np.dtype((np.float32, (4,)))
     assert anyfn.dtype(np.dtype((np.float32, (4,)))) == "float32x4"
     for bad in (">f4", "U4", "datetime64[s]", [("a", "i4")], object, np.longdouble):
-        with pytest.raises(TypeError, match="no counterpart|other order"):
+        with pytest.raises(TypeError, match="no native data type|byte order"):
             anyfn.dtype(np.dtype(bad))
     with pytest.raises(ValueError, match="did you mean `float32`"):
         anyfn.dtype("flaot32")
@@ -408,9 +408,9 @@ def test_handles():
     other = anyfn.testing.make_point(1.0, 2.0)
     assert other != point and not other.same_as(point) and not point.same_as(3)
     assert "testing.Point" in repr(point)
-    with pytest.raises(TypeError, match="cannot be made directly"):
+    with pytest.raises(TypeError, match="cannot create .* objects directly"):
         anyfn.Object()
-    with pytest.raises(TypeError, match="cannot be made directly"):
+    with pytest.raises(TypeError, match="cannot create .* objects directly"):
         anyfn.PackedFunc()
 
 

@@ -48,7 +48,7 @@ fn read(socket: &Socket, peer: &str, deadline: Instant, into: &mut [u8]) -> Resu
             continue;
         }
         match socket.read(into, false) {
-            Ok(0) => bail!("ConnectionError", "{peer}: the other side has closed the connection"),
+            Ok(0) => bail!("ConnectionError", "{peer}: the peer closed the connection"),
             Ok(count) => return Ok(count),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => bail!("ConnectionError", "{peer}: {error}"),
@@ -118,7 +118,7 @@ impl Line {
             let count = match (read(&self.socket, &self.peer, deadline, &mut bytes), place) {
                 (Err(error), Some(place)) if error.kind() == "TimeoutError" => bail!(
                     "TimeoutError",
-                    "{}: others are served, and this client is at place {place} of the queue: wait longer (`timeout=`)",
+                    "{}: the server is serving other clients, and this client is at position {place} of its queue: wait longer (`timeout=`)",
                     self.peer
                 ),
                 (count, _) => count?,
@@ -150,7 +150,7 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
             Ok(count) => count,
             Err(error) if error.kind() == "ConnectionError" && !answered => bail!(
                 "ConnectionError",
-                "{} before it answered: the log of the server says why, if it is one",
+                "{} before it answered: if it is an anyfn server, its log states the reason",
                 error.message()
             ),
             // A server gives no reason to clients with a wrong key.

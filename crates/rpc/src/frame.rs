@@ -88,13 +88,13 @@ pub enum Malformed {
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Malformed::Kind(kind) => write!(f, "a message of kind {kind}, which there is not"),
-            Malformed::Flags => write!(f, "a frame whose flags are not known"),
+            Malformed::Kind(kind) => write!(f, "unknown frame kind {kind}"),
+            Malformed::Flags => write!(f, "unknown frame flags"),
             Malformed::Length(length) => {
-                write!(f, "a frame of {length} bytes, but the longest has {PAYLOAD_MAX}")
+                write!(f, "expected a frame of at most {PAYLOAD_MAX} bytes, got {length}")
             }
             Malformed::Message => {
-                write!(f, "a message in parts that is longer than agreed, or too many such messages")
+                write!(f, "fragmented messages exceed the agreed length, or too many of them are incomplete")
             }
         }
     }

@@ -52,10 +52,13 @@ pub(crate) fn take<const N: usize>(places: [RawFd; N], parents: &str) -> Result<
     let are_those =
         numbers.is_ok_and(|numbers| std::env::var(SOCKETS).is_ok_and(|all| all == numbers.join(",")));
     if !given || !are_those || !places.into_iter().all(is_socket) {
-        return Err(error!("RuntimeError", "this is for processes that {parents} starts"));
+        return Err(error!(
+            "RuntimeError",
+            "this function may only be called in processes that {parents} starts"
+        ));
     }
     if TAKEN.swap(true, Ordering::Relaxed) {
-        bail!("RuntimeError", "this process serves its session already");
+        bail!("RuntimeError", "this process already serves its session");
     }
     Ok(places.map(|place| {
         // SAFETY: `F_SETFD` takes only integers.

@@ -82,7 +82,7 @@ impl Handles {
         if self.len() >= self.limit as usize {
             bail!(
                 "PermissionError",
-                "the session holds {} handles, as many as it may: let some go",
+                "the session holds {} handles, which is its limit (`handles`): release some",
                 self.limit
             );
         }
@@ -109,7 +109,7 @@ impl Handles {
         let entry = self.find(handle).and_then(|place| self.places[place as usize].entry.as_ref());
         match entry {
             Some(entry) => Ok(Named { class: entry.class, object: entry.object.clone(), lent: entry.lent }),
-            None => bail!("ValueError", "handle {handle:#x} names nothing in this session"),
+            None => bail!("ValueError", "handle {handle:#x} does not exist in this session"),
         }
     }
 
@@ -119,12 +119,12 @@ impl Handles {
             return Ok(None);
         }
         let Some(place) = self.find(handle) else {
-            bail!("ValueError", "handle {handle:#x} is given back, but names nothing in this session");
+            bail!("ValueError", "cannot release handle {handle:#x}, which does not exist in this session");
         };
         let found = &mut self.places[place as usize];
         let Some(entry) = found.entry.as_mut() else { return Ok(None) };
         let Some(left) = entry.sent.checked_sub(count) else {
-            bail!("ValueError", "handle {handle:#x} is given back more often than it was sent");
+            bail!("ValueError", "cannot release handle {handle:#x} more often than it was sent");
         };
         entry.sent = left;
         Ok(if left == 0 { self.remove(place) } else { None })

@@ -58,17 +58,17 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Foreign => write!(f, "what answers there is no anyfn server"),
+            Refused::Foreign => write!(f, "the peer is not an anyfn server"),
             Refused::Version(from, to) => write!(
                 f,
-                "this side speaks versions {OLDEST} to {VERSION} of the protocol, the other one versions {from} to {to}: install the same release of anyfn on both"
+                "this end supports versions {OLDEST} to {VERSION} of the protocol, the peer supports versions {from} to {to}: install the same release of anyfn at both ends"
             ),
-            Refused::NoKey => write!(f, "the server asks for a key: pass `key=`"),
+            Refused::NoKey => write!(f, "the server requires a key: pass `key=`"),
             Refused::KeyNotTaken => write!(
                 f,
-                "the server was started without keys, so it cannot prove who it is: connect without a key, or give it one"
+                "the server was started without keys, so it cannot prove its identity: connect without a key, or start it with one"
             ),
-            Refused::WrongKey => write!(f, "the key is not one of the server's"),
+            Refused::WrongKey => write!(f, "the server does not accept the key"),
             Refused::Because(reason) => write!(f, "{reason}"),
         }
     }

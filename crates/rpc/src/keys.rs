@@ -128,7 +128,7 @@ impl FromStr for Key {
         let Some((name, secret)) = text.split_once(':') else {
             bail!(
                 "ValueError",
-                "a key is `NAME:SECRET`, as `anyfn rpc key NAME` prints it; this text has no colon"
+                "expected a key of the form `NAME:SECRET`, as printed by `anyfn rpc key NAME`, got a string without a colon"
             );
         };
         check_name(name)?;
@@ -136,7 +136,7 @@ impl FromStr for Key {
             Some(secret) => Key::new(name, secret),
             None => bail!(
                 "ValueError",
-                "the secret of key `{name}` is not 43 characters of base64url (letters, digits, `-`, `_`); got {} \
+                "expected 43 characters of base64url (letters, digits, `-`, `_`) as the secret of key `{name}`, got {} \
                  characters",
                 secret.chars().count()
             ),
@@ -238,7 +238,7 @@ impl Keys {
     pub fn parse(text: &str, policy: &Policy, limits: &Limits) -> Result<Keys> {
         let content: Value = match serde_json::from_str(text) {
             Ok(content) => content,
-            Err(error) => bail!("ValueError", "this is not JSON: {error}"),
+            Err(error) => bail!("ValueError", "invalid JSON: {error}"),
         };
         let keys = match &content {
             Value::Object(entries) if entries.len() == 1 => entries.get("keys").and_then(Value::as_object),
@@ -247,7 +247,7 @@ impl Keys {
         let Some(keys) = keys else {
             bail!(
                 "ValueError",
-                "expected `{{\"keys\": {{NAME: {{\"secret\": ..., ...}}, ...}}}}` and nothing else"
+                "expected `{{\"keys\": {{NAME: {{\"secret\": ..., ...}}, ...}}}}` without further entries"
             );
         };
         let base = Policy { functions: Vec::new(), upload: false, ..policy.clone() };
@@ -259,7 +259,7 @@ impl Keys {
             grants.insert(name.clone(), grant);
         }
         if grants.is_empty() {
-            bail!("ValueError", "there is no key; `anyfn rpc key NAME` makes one");
+            bail!("ValueError", "expected at least one key; `anyfn rpc key NAME` creates one");
         }
         Ok(Keys { grants })
     }
@@ -290,12 +290,12 @@ impl Keys {
 
 fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> Result<Grant> {
     let Value::Object(entries) = entries else {
-        bail!("ValueError", "expected an object with `secret` and what the key grants");
+        bail!("ValueError", "expected an object with `secret` and the grants of the key");
     };
     let secret = match entries.get("secret").map(|secret| secret.as_str().and_then(Secret::parse)) {
         Some(Some(secret)) => secret,
-        Some(None) => bail!("ValueError", "`secret` is not a text of 43 characters of base64url"),
-        None => bail!("ValueError", "`secret` is missing; `anyfn rpc key {name}` prints one behind the colon"),
+        Some(None) => bail!("ValueError", "`secret`: expected a string of 43 characters of base64url"),
+        None => bail!("ValueError", "`secret` is missing; `anyfn rpc key {name}` prints one after the colon"),
     };
     let mut limits = limits.clone();
     let mut policy = base.clone();
@@ -313,7 +313,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
     // A grant cannot change the name of its key.
     if name == "key" {
-        bail!("ValueError", "there is no entry `key` in what a key grants");
+        bail!("ValueError", "unknown grant `key`");
     }
     if !limits.set(name, value)? {
         *policy = Policy::from_json(policy, &serde_json::json!({ name: value }))?;
@@ -328,7 +328,7 @@ fn check_name(name: &str) -> Result<()> {
     let shown: String = name.chars().take(NAME_MAX).flat_map(char::escape_debug).collect();
     bail!(
         "ValueError",
-        "the name of a key is 1 to {NAME_MAX} letters, digits, `.`, `-` and `_`, all ASCII, but got `{shown}`"
+        "expected a key name of 1 to {NAME_MAX} ASCII letters, digits, `.`, `-` and `_`, got `{shown}`"
     )
 }
 
@@ -353,8 +353,8 @@ fn read_private(path: &Path) -> Result<String> {
     if metadata.mode() & 0o077 != 0 {
         bail!(
             "PermissionError",
-            "`{shown}` holds secrets but others may read or write it (mode {:03o}); `chmod 600` it, and make new keys \
-             if somebody else could have read it",
+            "`{shown}` contains secrets, but other users may read or write it (mode {:03o}); run `chmod 600` on it, and \
+             create new keys if another user could have read it",
             metadata.mode() & 0o777
         );
     }

@@ -102,7 +102,7 @@ impl Policy {
     /// Returns a `ValueError` that names the first entry which is unknown or has a wrong value.
     pub fn from_json(base: &Policy, value: &Value) -> Result<Policy> {
         let Value::Object(entries) = value else {
-            bail!("ValueError", "expected an object that says what is allowed but got `{value}`");
+            bail!("ValueError", "expected an object of grants, got `{value}`");
         };
         let mut policy = base.clone();
         for (name, value) in entries {
@@ -118,7 +118,7 @@ impl Policy {
                 value.as_array().and_then(|all| all.iter().map(|one| one.as_str().map(String::from)).collect());
             match texts {
                 Some(texts) => Ok(texts),
-                None => bail!("ValueError", "`{name}` is a list of texts but got `{value}`"),
+                None => bail!("ValueError", "`{name}`: expected a list of strings, got `{value}`"),
             }
         };
         let small = || Ok::<_, anyfn::Error>(number(1, u32::MAX.into())? as u32);
@@ -126,15 +126,14 @@ impl Policy {
             "key" => match value {
                 Value::Null => self.key = None,
                 Value::String(key) => self.key = Some(key.clone()),
-                other => bail!("ValueError", "`key` is a name but got `{other}`"),
+                other => bail!("ValueError", "`key`: expected a name, got `{other}`"),
             },
             "functions" => {
-                self.functions =
-                    checked(name, texts()?, "a name, or a beginning that ends with `*`", is_pattern)?
+                self.functions = checked(name, texts()?, "a name, or a prefix followed by `*`", is_pattern)?
             }
             "upload" => match value {
                 Value::Bool(upload) => self.upload = *upload,
-                other => bail!("ValueError", "`upload` is true or false but got `{other}`"),
+                other => bail!("ValueError", "`upload`: expected true or false, got `{other}`"),
             },
             "devices" => {
                 self.devices = checked(name, texts()?, "a device such as `cpu` or `cuda:1`, or `*`", is_device)?
@@ -146,7 +145,7 @@ impl Policy {
             "calls" => self.calls = small()?,
             "call_seconds" => self.call_seconds = number(0, SECONDS_MAX)?,
             "idle_seconds" => self.idle_seconds = number(0, SECONDS_MAX)?,
-            other => bail!("ValueError", "there is no entry `{other}` in what a session may do"),
+            other => bail!("ValueError", "unknown grant `{other}`"),
         }
         Ok(())
     }

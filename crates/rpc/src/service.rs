@@ -67,7 +67,7 @@ impl Services {
 
     fn global(&self, name: &str) -> Result<Any> {
         if name.len() > NAME_MAX {
-            bail!("ValueError", "the name of a function has at most {NAME_MAX} bytes but got {}", name.len());
+            bail!("ValueError", "expected a function name of at most {NAME_MAX} bytes, got {}", name.len());
         }
         // Only clients that may call a function learn whether it exists.
         if !self.policy.allows_function(name) {
@@ -83,7 +83,10 @@ impl Services {
             && error.kind() == "PermissionError"
         {
             (self.audit)("denied", name);
-            bail!("PermissionError", "the function {name:?} trusts addresses: no session may call it");
+            bail!(
+                "PermissionError",
+                "no session may call the function {name:?}, which trusts the addresses that it receives"
+            );
         }
         described(found.ok())
     }
@@ -93,7 +96,10 @@ impl Services {
         let (shape, dtype, device) = (shape.get::<Shape>()?, dtype.get::<DType>()?, device.get::<Device>()?);
         self.check_device(device)?;
         if dtype.0.code == kDLOpaqueHandle || dtype.0.bits == 0 || dtype.0.lanes == 0 {
-            bail!("ValueError", "a tensor of {dtype} means nothing in another process");
+            bail!(
+                "ValueError",
+                "cannot create a tensor of {dtype}: its elements have no meaning in another process"
+            );
         }
         let info = TensorInfo { shape: shape.to_vec(), dtype, device };
         let bytes = (info.bytes()? as u64).saturating_add(TENSOR);
@@ -103,7 +109,7 @@ impl Services {
         if used.saturating_add(bytes) > self.policy.memory_bytes {
             bail!(
                 "MemoryError",
-                "a tensor of {bytes} bytes: the session uses {used} of the {} that it may",
+                "cannot create a tensor of {bytes} bytes: the session uses {used} of its limit of {} (`memory_bytes`)",
                 self.policy.memory_bytes
             );
         }
@@ -120,7 +126,7 @@ impl Services {
         if bytes > self.policy.memory_bytes {
             bail!(
                 "MemoryError",
-                "a measurement that writes {bytes} bytes to empty caches: the session may use {} of memory",
+                "cannot write {bytes} bytes to empty the caches: the session may use {} bytes of memory (`memory_bytes`)",
                 self.policy.memory_bytes
             );
         }
@@ -133,13 +139,13 @@ impl Services {
         let [name, function, replace] = args else { return wrong_args() };
         let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
         if name.is_empty() || name.len() > NAME_MAX {
-            bail!("ValueError", "the name of a function has 1 to {NAME_MAX} bytes but got {}", name.len());
+            bail!("ValueError", "expected a function name of 1 to {NAME_MAX} bytes, got {}", name.len());
         }
         if !self.policy.upload {
             (self.audit)("denied", name);
             bail!(
                 "PermissionError",
-                "this session may not register functions: it is for those who may upload libraries, which the server's operator \
+                "this session may not register functions: only sessions that may upload libraries can, which the server's operator \
                  can allow"
             );
         }
@@ -166,7 +172,7 @@ impl Services {
 }
 
 fn wrong_args<T>() -> Result<T> {
-    bail!("TypeError", "a request of the session has other arguments than the protocol says")
+    bail!("TypeError", "the arguments of the request do not match the protocol")
 }
 
 /// Returns the answer to a request for a function: the function and its signature, each of which may be None.
@@ -190,7 +196,10 @@ fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize
     let size = info.bytes()? as u64;
     match first.checked_add(count) {
         Some(end) if end <= size => Ok((first as usize, count as usize)),
-        _ => bail!("ValueError", "{count} bytes from byte {first} on do not lie within a tensor of {size}"),
+        _ => bail!(
+            "ValueError",
+            "a range of {count} bytes at byte offset {first} exceeds a tensor of {size} bytes"
+        ),
     }
 }
 
@@ -202,7 +211,7 @@ fn is_plain(tensor: &TensorView<'_>) -> bool {
 fn object(connection: &Connection, handle: u64) -> Result<Any> {
     let named = connection.named(handle)?;
     if named.lent {
-        bail!("ValueError", "a tensor that was lent for one call can be read and written, nothing else");
+        bail!("ValueError", "a tensor that is borrowed for one call can only be read and written");
     }
     Ok(named.object)
 }
@@ -299,7 +308,7 @@ impl Service for Services {
                 let kind = kind.get::<i32>()?;
                 registry::get("runtime.GetDeviceAttr")?.call((device.0.device_type, device.0.device_id, kind))
             }
-            other => bail!("ValueError", "there is no service {other} in this version of the protocol"),
+            other => bail!("ValueError", "unknown service {other} in this version of the protocol"),
         }
     }
 
@@ -309,13 +318,13 @@ impl Service for Services {
                 let tensor = tensor(connection, handle.get::<u64>()?)?;
                 let (first, count) = part(&tensor.view(), first.get::<u64>()?, count.get::<u64>()?)?;
                 if tensor.is_read_only() {
-                    bail!("ValueError", "the tensor must not be written");
+                    bail!("ValueError", "cannot write to a read-only tensor");
                 }
                 let sink = TensorSink { at: first, tensor, staged: Vec::new() };
                 if !is_plain(&sink.tensor.view()) && !sink.is_whole(count)? {
                     bail!(
                         "ValueError",
-                        "a part of a tensor is written only where it lies without gaps in main memory"
+                        "cannot write to part of a tensor that is not compact or not in host memory: write the whole tensor"
                     );
                 }
                 Ok(Some((Box::new(sink), count as u64)))

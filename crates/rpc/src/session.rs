@@ -80,7 +80,7 @@ impl Session {
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match described(&self.connection, &self.ask(code::GLOBAL, (name,))?)? {
             Some(function) => Ok(function),
-            None => bail!("ValueError", "{}: there is no function {name:?}", self.peer),
+            None => bail!("ValueError", "{}: no function is named {name:?}", self.peer),
         }
     }
 
@@ -223,7 +223,7 @@ fn connect(
 ) -> Result<Ref<Session>> {
     let wait = seconds("timeout", timeout.unwrap_or(CONNECT))?;
     if host.is_empty() {
-        bail!("ValueError", "`host`: expected the name or address of a machine, got an empty text");
+        bail!("ValueError", "`host`: expected the name or address of a machine, got an empty string");
     }
     if port == 0 {
         bail!("ValueError", "`port`: expected a number from 1 to 65535, got 0");
@@ -250,7 +250,7 @@ fn connect(
     }
     match why {
         Some(error) => bail!("ConnectionError", "{peer}: {error}"),
-        None => bail!("ConnectionError", "{peer}: the name stands for no address"),
+        None => bail!("ConnectionError", "{peer}: the host name resolves to no address"),
     }
 }
 
@@ -259,7 +259,7 @@ fn connect(
 fn local() -> Result<Ref<Session>> {
     let (here, there) = match Socket::pair() {
         Ok(pair) => pair,
-        Err(error) => bail!("OSError", "no socket: {error}"),
+        Err(error) => bail!("OSError", "cannot create a socket pair: {error}"),
     };
     let folder = Folder::new()?;
     let served = std::thread::Builder::new().name("anyfn-rpc-local".into()).spawn(move || {
@@ -272,7 +272,7 @@ fn local() -> Result<Ref<Session>> {
         drop(folder);
     });
     if let Err(error) = served {
-        bail!("RuntimeError", "no thread: {error}");
+        bail!("RuntimeError", "cannot start a thread: {error}");
     }
     let connection = establish::connect(here, None, "local", Duration::from_secs(10))?;
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
@@ -292,7 +292,11 @@ impl Folder {
                 // A killed process that had the same process id left this folder behind.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
                 Err(error) => {
-                    bail!("OSError", "no folder for the session's files in {}: {error}", path.display())
+                    bail!(
+                        "OSError",
+                        "cannot create the folder {} for the session's files: {error}",
+                        path.display()
+                    )
                 }
             }
         }
@@ -319,17 +323,18 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
         bail!("ValueError", "`command`: expected a program and its arguments, got an empty list");
     };
     if program.is_empty() {
-        bail!("ValueError", "`command`: expected a program, got an empty text");
+        bail!("ValueError", "`command`: expected a program, got an empty string");
     }
     let (here, there) = match Socket::pair() {
         Ok(pair) => pair,
-        Err(error) => bail!("OSError", "no socket: {error}"),
+        Err(error) => bail!("OSError", "cannot create a socket pair: {error}"),
     };
     let number = there.as_raw_fd();
     let folder = Folder::new()?;
     let mut child = std::process::Command::new(program);
     child.args(args).stdin(std::process::Stdio::null());
-    let sockets = given::sockets([there.as_fd()]).map_err(|why| error!("OSError", "no socket: {why}"))?;
+    let sockets = given::sockets([there.as_fd()])
+        .map_err(|why| error!("OSError", "cannot pass a socket to the process: {why}"))?;
     child.env(PARENT, std::process::id().to_string()).env(SOCKETS, sockets).env(FOLDER, &folder.0);
     let prepare = move || take_place(number);
     // SAFETY: between `fork` and `exec`, `take_place` only makes system calls: it allocates nothing and takes no lock.
@@ -366,7 +371,7 @@ fn take_place(socket: i32) -> std::io::Result<()> {
 fn serve_spawned() -> Result<()> {
     let [fd] = given::take([3], "`rpc.spawn`")?;
     let Some(folder) = std::env::var_os(FOLDER) else {
-        bail!("RuntimeError", "this is for processes that `rpc.spawn` starts");
+        bail!("RuntimeError", "this function may only be called in processes that `rpc.spawn` starts");
     };
     let guest = Arrival::new(fd, Duration::from_secs(20))?.accept(None)?;
     guest.welcome(Policy::trusted(), PathBuf::from(folder), |_, _| {})?.serve();

@@ -36,7 +36,7 @@ fn hex(bytes: &[u8]) -> String {
 /// Returns `ValueError` if the content has changed, `OSError` if the file cannot be read, and the error of a pending signal.
 pub(crate) fn verify(path: &Path, digest: &str) -> Result<()> {
     let unreadable =
-        |error: std::io::Error| error!("OSError", "the file cannot be read on the other side: {error}");
+        |error: std::io::Error| error!("OSError", "cannot read the file at the remote end: {error}");
     let mut file = File::open(path).map_err(unreadable)?;
     let (mut hash, mut part) = (Blake2s256::new(), vec![0; PART]);
     loop {
@@ -49,7 +49,7 @@ pub(crate) fn verify(path: &Path, digest: &str) -> Result<()> {
         }
     }
     if hex(&hash.finalize()) != digest {
-        bail!("ValueError", "the content of the file is no longer what its digest says: upload it again");
+        bail!("ValueError", "the content of the file no longer matches its digest: upload it again");
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ pub(crate) fn verify(path: &Path, digest: &str) -> Result<()> {
 fn check(digest: &str) -> Result<()> {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if digest.len() != DIGITS || !digest.bytes().all(digit) {
-        bail!("ValueError", "a file is named by the {DIGITS} hexadecimal digits of its digest");
+        bail!("ValueError", "expected the digest of a file as {DIGITS} lowercase hexadecimal digits");
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ impl Store {
     pub(crate) fn path(&self, digest: &str) -> Result<String> {
         check(digest)?;
         if !self.has(digest) {
-            bail!("ValueError", "there is no file with this digest: upload it first");
+            bail!("ValueError", "no file with this digest exists: upload it first");
         }
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
@@ -123,7 +123,7 @@ impl Store {
         if used.saturating_add(counted) > self.limit {
             bail!(
                 "PermissionError",
-                "{count} bytes: the session's files take {used} of the {} that they may",
+                "cannot upload {count} bytes: the session's files use {used} of their limit of {} (`store_bytes`)",
                 self.limit
             );
         }
@@ -141,7 +141,7 @@ impl Store {
                     digest: digest.to_owned(),
                 })
             }
-            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+            Err(error) => bail!("OSError", "cannot store the file at the remote end: {error}"),
         }
     }
 }
@@ -173,17 +173,17 @@ impl Sink for FileSink {
         self.hash.update(bytes);
         match self.file.write_all(bytes) {
             Ok(()) => Ok(()),
-            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+            Err(error) => bail!("OSError", "cannot store the file at the remote end: {error}"),
         }
     }
 
     fn finish(self: Box<Self>) -> Result<Any> {
         if hex(&self.hash.clone().finalize()) != self.digest {
-            bail!("ValueError", "the content of the file is not what its digest says");
+            bail!("ValueError", "the content of the file does not match its digest");
         }
         match fs::rename(&self.part.path, &self.place) {
             Ok(()) => Ok(Any::NONE),
-            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+            Err(error) => bail!("OSError", "cannot store the file at the remote end: {error}"),
         }
     }
 }

@@ -199,7 +199,10 @@ impl<'a> Writer<'a> {
 
     fn length(&mut self, length: usize) -> Result<()> {
         let Ok(length) = u32::try_from(length) else {
-            bail!("ValueError", "{length} bytes or elements are too many for one value");
+            bail!(
+                "ValueError",
+                "cannot send a value of {length} bytes or elements: the number must fit in 32 bits"
+            );
         };
         self.out.extend_from_slice(&length.to_le_bytes());
         Ok(())
@@ -366,7 +369,9 @@ impl<'a> Writer<'a> {
                 let handle = self.names.lend(&view)?;
                 self.mine(handle, Class::Tensor, "ffi.Tensor", Some(&view))?;
             }
-            kTVMFFIOpaquePtr => bail!("TypeError", "a pointer means nothing in another process"),
+            kTVMFFIOpaquePtr => {
+                bail!("TypeError", "cannot send a pointer, which has no meaning in another process")
+            }
             kTVMFFIObjectRValueRef => {
                 self.depth -= 1;
                 let done = self.value(&value.to_owned().as_view(), 1);
@@ -380,7 +385,7 @@ impl<'a> Writer<'a> {
 
     fn object(&mut self, value: &AnyView<'_>) -> Result<()> {
         let Some(object) = value.as_object() else {
-            bail!("TypeError", "a value of type `{}` cannot be sent", value.type_key());
+            bail!("TypeError", "cannot send a value of type `{}`", value.type_key());
         };
         let names_it = !is_by_value(value.type_index()) || self.names.theirs(object)?.is_some();
         if !names_it && let Some(text) = graph(value) {
@@ -457,7 +462,7 @@ impl<'a> Writer<'a> {
 
 #[cold]
 fn too_deep() -> Error {
-    error!("ValueError", "a value that is nested deeper than {DEPTH_MAX}, or holds itself, cannot be sent")
+    error!("ValueError", "cannot send a value that is nested deeper than {DEPTH_MAX} or contains itself")
 }
 
 /// Returns true if values of a type are containers or objects, which are sent by value if possible.
@@ -515,7 +520,7 @@ impl<'a> Reader<'a> {
     pub fn end(&self) -> Result<()> {
         match self.bytes.len() {
             0 => Ok(()),
-            left => bail!("ValueError", "{left} bytes are left behind the end of a message"),
+            left => bail!("ValueError", "{left} unexpected bytes follow the end of a message"),
         }
     }
 
@@ -536,7 +541,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn ends(&self, count: usize) -> Error {
         let left = self.bytes.len();
-        error!("ValueError", "a message ends within a value: {count} bytes expected, {left} left")
+        error!("ValueError", "a message ends within a value: expected {count} bytes, got {left}")
     }
 
     /// Reads one byte.
@@ -586,7 +591,7 @@ impl<'a> Reader<'a> {
     pub fn text(&mut self) -> Result<&'a str> {
         match std::str::from_utf8(self.sized()?) {
             Ok(text) => Ok(text),
-            Err(_) => bail!("ValueError", "a text in a message is not UTF-8"),
+            Err(_) => bail!("ValueError", "a string in a message is not UTF-8"),
         }
     }
 
@@ -681,7 +686,7 @@ impl<'a> Reader<'a> {
             }
             tag::KEPT if self.wire.shares => self.keep(),
             tag::AGAIN if self.wire.shares => self.again(),
-            other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
+            other => bail!("ValueError", "unknown value kind {other} in a message"),
         }
     }
 
@@ -705,7 +710,7 @@ impl<'a> Reader<'a> {
             tag::ARRAY | tag::LIST | tag::MAP | tag::DICT => drop(self.u32()?),
             tag::ERROR => (0..3).try_for_each(|_| self.sized().map(drop))?,
             tag::MINE => handles.push(self.given()?.handle),
-            other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
+            other => bail!("ValueError", "unknown value kind {other} in a message"),
         }
         Ok(())
     }
@@ -723,7 +728,7 @@ impl<'a> Reader<'a> {
         let handle = self.u64()?;
         let class = self.u8()?;
         let Some(class) = Class::of(class) else {
-            bail!("ValueError", "a message holds a handle of class {class}, which there is not");
+            bail!("ValueError", "unknown handle class {class} in a message");
         };
         let type_key = self.text()?.to_owned();
         let tensor = match class {
@@ -768,7 +773,11 @@ impl TensorInfo {
     /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.
     pub fn bytes(&self) -> Result<usize> {
         if self.shape.len() > DIMENSIONS_MAX {
-            bail!("ValueError", "a tensor has {} dimensions: {DIMENSIONS_MAX} at most", self.shape.len());
+            bail!(
+                "ValueError",
+                "expected a tensor of at most {DIMENSIONS_MAX} dimensions, got {}",
+                self.shape.len()
+            );
         }
         let bits = u64::from(self.dtype.0.bits) * u64::from(self.dtype.0.lanes);
         // Extents of 0 are skipped, so that no product of some of the extents is too large either.
@@ -776,14 +785,14 @@ impl TensorInfo {
         let mut empty = bits == 0;
         for extent in &self.shape {
             let Ok(extent) = u64::try_from(*extent) else {
-                bail!("ValueError", "a tensor has the extent {extent}");
+                bail!("ValueError", "expected non-negative extents of a tensor, got {extent}");
             };
             empty |= extent == 0;
             total = total.and_then(|total| total.checked_mul(extent.max(1)));
         }
         match total.and_then(|bits| usize::try_from(bits.div_ceil(8)).ok()) {
             Some(bytes) if bytes <= isize::MAX as usize => Ok(if empty { 0 } else { bytes }),
-            _ => bail!("ValueError", "a tensor of shape {:?} is larger than memory can be", self.shape),
+            _ => bail!("ValueError", "a tensor of shape {:?} exceeds the address space", self.shape),
         }
     }
 }

@@ -158,7 +158,7 @@ fn uploads_of_one_digest_at_one_time_do_not_mix() {
             for (kind, _, of, payload) in answers {
                 match (kind, of) {
                     (RETURN, 2) => assert_eq!(payload, none()),
-                    (ERROR, 3) => assert!(error_of(&payload).1.contains("not what its digest says")),
+                    (ERROR, 3) => assert!(error_of(&payload).1.contains("not match its digest")),
                     other => panic!("{order:?}: {other:?}"),
                 }
             }
@@ -179,7 +179,7 @@ fn sessions_that_upload_one_digest_do_not_share_it() {
         line.send(&data(2, 0, &CONTENT[..12]));
     }
     wrong.send(&data(2, 12, &OTHER[12..]));
-    assert!(wrong.answer(2).unwrap_err().1.contains("not what its digest says"));
+    assert!(wrong.answer(2).unwrap_err().1.contains("not match its digest"));
     right.send(&data(2, 12, &CONTENT[12..]));
     assert_eq!(right.answer(2).unwrap(), none());
     assert_eq!(files(&mut right), one_file(&digest, size));
@@ -232,7 +232,7 @@ fn a_file_that_was_changed_is_not_loaded() {
         std::fs::write(&place, &other).unwrap();
         line.send(&ask(3, LOAD, &[text(&digest)]));
         let (kind, why) = line.answer(3).unwrap_err();
-        assert_eq!((&*kind, why.contains("no longer what its digest says")), ("ValueError", true), "{why}");
+        assert_eq!((&*kind, why.contains("no longer matches its digest")), ("ValueError", true), "{why}");
     }
     // The changed file can be removed.
     line.send(&ask(4, REMOVE, &[text(&digest)]));

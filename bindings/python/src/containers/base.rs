@@ -73,7 +73,7 @@ pub(super) fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
             std::mem::forget(other);
             py::raise(
                 py::exceptions::type_error(),
-                &format!("expected a native {} in an instance of its class", T::NAME),
+                &format!("expected an instance that represents a native {}", T::NAME),
             )
         }
     }

@@ -232,7 +232,7 @@ slots! {
         let mut items = lower::items_of(left, &At::Value)?;
         let more = lower::items_of(right, &At::Value)?;
         if items.try_reserve_exact(more.len()).is_err() {
-            return py::raise(py::exceptions::memory_error(), "no memory for the sum");
+            return py::raise(py::exceptions::memory_error(), "cannot allocate memory for the concatenation");
         }
         items.extend(more);
         same_kind(if is_ours(left) { left } else { right }, items)

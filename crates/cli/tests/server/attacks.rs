@@ -258,7 +258,7 @@ fn frames_again(server: &Server) {
     for order in [&[0, 0][..], &[1], &[0, 2], &[0, 1, 1], &[0, 1, 0]] {
         line.send(&ask(4, WRITE, &[int(tensor), int(0), int(12)]));
         order.iter().for_each(|at| line.send(&data(4, 4 * at, &[*at as u8 + 1; 4])));
-        assert!(line.answer(4).unwrap_err().1.contains("out of its place"), "{order:?}");
+        assert!(line.answer(4).unwrap_err().1.contains("at an unexpected offset"), "{order:?}");
     }
     // A call with the number of a running call, and a second greeting, end the session.
     let sleep = line.global(5, "testing.sleep");
@@ -408,7 +408,7 @@ fn forged_handles(server: &Server) {
     line.send(&release(tensor, 1));
     assert_ne!(line.empty(6, 16), tensor);
     line.send(&ask(7, READ, &[int(tensor as i64), int(0), int(1)]));
-    assert!(line.answer(7).unwrap_err().1.contains("names nothing"));
+    assert!(line.answer(7).unwrap_err().1.contains("does not exist in this session"));
 }
 
 fn handles_of_others(server: &Server) {
@@ -419,7 +419,7 @@ fn handles_of_others(server: &Server) {
     one.answer(30).unwrap();
     for handle in &handles {
         two.send(&ask(1, READ, &[int(*handle as i64), int(0), int(64)]));
-        assert!(two.answer(1).unwrap_err().1.contains("names nothing"));
+        assert!(two.answer(1).unwrap_err().1.contains("does not exist in this session"));
     }
     // Releasing an object of another session ends this session, and not the other.
     two.send(&release(handles[0], 1));
@@ -446,7 +446,7 @@ fn beyond_a_tensor(server: &Server) {
     for (at, length) in [(0, 9), (1, 1), (u64::MAX, 8)] {
         line.send(&ask(3, WRITE, &[int(tensor), int(0), int(8)]));
         line.send(&data(3, at, &vec![1; length]));
-        assert!(line.answer(3).unwrap_err().1.contains("out of its place"));
+        assert!(line.answer(3).unwrap_err().1.contains("at an unexpected offset"));
     }
     let other = line.empty(4, 8) as i64;
     for (from, to) in [(tensor, other), (other, tensor)] {
@@ -594,7 +594,7 @@ fn only_the_file(server: &Server) {
     std::fs::copy(plugin(), &file).unwrap();
     line.send(&ask(6, LOAD, &[text(&digest)]));
     let (_, why) = line.answer(6).unwrap_err();
-    assert!(why.contains("no longer what its digest says"), "{why}");
+    assert!(why.contains("no longer matches its digest"), "{why}");
 }
 
 // R9

@@ -17,7 +17,7 @@ fn who_waits_is_told_its_place() {
     loop {
         let error = server.session(seconds).map(drop).unwrap_err();
         assert_eq!(error.kind(), "TimeoutError");
-        if error.message().contains("place 1 of the queue") {
+        if error.message().contains("position 1 of its queue") {
             break;
         }
         seconds *= 2.0;
@@ -71,7 +71,7 @@ fn a_key_that_fills_the_queue_lets_others_in() {
     let (kind, _, _, why) = late.receive().unwrap();
     assert_eq!(
         (kind, &*String::from_utf8(why).unwrap()),
-        (BYE, "too many wait for this server; try again later")
+        (BYE, "too many clients wait for this server; try again later")
     );
     // A client with another key is not refused: the last client in the queue has to leave.
     let (host, port, key) = (server.host.clone(), server.port, bob.to_text());
@@ -81,7 +81,7 @@ fn a_key_that_fills_the_queue_lets_others_in() {
     });
     let (kind, _, _, why) = waiting.pop().unwrap().receive().unwrap();
     assert_eq!(kind, BYE);
-    assert!(String::from_utf8(why).unwrap().contains("clients of other keys"));
+    assert!(String::from_utf8(why).unwrap().contains("clients with other keys"));
     for line in &mut waiting {
         line.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let nothing = std::io::Read::read(&mut line.stream, &mut [0]).unwrap_err();

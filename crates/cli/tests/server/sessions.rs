@@ -105,7 +105,7 @@ fn a_server_whose_folder_is_gone_makes_another() {
     std::fs::write(&sessions, "in the way").unwrap();
     let error = server.session(30.0).map(drop).unwrap_err();
     assert_eq!(error.kind(), "ConnectionError");
-    assert!(error.message().contains("cannot start a session now: its log says why"), "{error}");
+    assert!(error.message().contains("cannot start a session now: its log states the reason"), "{error}");
     let log = server.log();
     assert!(log.iter().any(|line| line["event"] == "failed" && line["detail"]["what"] == "start"), "{log:#?}");
     std::fs::remove_file(&sessions).unwrap();

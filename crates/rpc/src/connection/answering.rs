@@ -18,7 +18,7 @@ extern "C" fn check_cancelled() -> c_int {
     if !matches!(cancelled, Ok(Some(true))) {
         return 0;
     }
-    error!("CancelledError", "the other side no longer waits for the result").raise();
+    error!("CancelledError", "the peer no longer waits for the result").raise();
     -1
 }
 
@@ -54,7 +54,7 @@ impl Connection {
         let serving = Serving { connection: me, id, depth, state: state.clone() };
         CURRENT.with_borrow_mut(|calls| calls.push(serving));
         let result = if state.cancelled.load(Ordering::Relaxed) {
-            Err(error!("InterruptedError", "cancelled before it began"))
+            Err(error!("InterruptedError", "the call was cancelled before it began"))
         } else if nested >= usize::from(CALLS_MAX) {
             Err(error!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}"))
         } else {
@@ -62,7 +62,7 @@ impl Connection {
                 Callee::Function(function) => function.call_views(Any::as_views(&args)),
                 Callee::Service(code) => match &self.service {
                     Some(service) => contained(|| service.call(self, id, *code, Any::as_views(&args))),
-                    None => Err(error!("PermissionError", "this side offers no services")),
+                    None => Err(error!("PermissionError", "this end of the session offers no services")),
                 },
             })
         };

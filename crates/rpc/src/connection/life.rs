@@ -9,7 +9,7 @@ impl Connection {
         let this = self.clone();
         let ticker = std::thread::Builder::new().name("anyfn-rpc-tick".into()).spawn(move || this.tick());
         let why = match self.wait(ROOT, None, None) {
-            Ok(_) => error!("InternalError", "a session has ended without a reason"),
+            Ok(_) => error!("InternalError", "the session ended, but no reason was recorded"),
             Err(error) => error,
         };
         self.end(why.clone());
@@ -32,7 +32,7 @@ impl Connection {
                     .any(|call| call.seen.get_or_init(Instant::now).elapsed().as_secs() >= limit)
         };
         if late {
-            let why = format!("a call took longer than the {limit} seconds that are allowed");
+            let why = format!("a call exceeded the limit of {limit} seconds (`call_seconds`)");
             self.say_bye(why.as_bytes());
             self.end(error!("TimeoutError", "{}: {why}", self.peer));
         }

@@ -487,7 +487,7 @@ impl Connection {
         loop {
             let (ended, reading) = (state.ended.clone(), state.reading);
             let Some(waiter) = state.waiters.get_mut(&id) else {
-                bail!("InternalError", "nobody waits for call {id}");
+                bail!("InternalError", "no thread waits for call {id}");
             };
             if let Some(progress) = progress
                 && let Some((filled, length)) = waiter.into.as_ref().map(|into| (into.filled, into.length))
@@ -577,7 +577,10 @@ impl Connection {
         drop(state);
         // Calls that have arrived for this waiter will not run.
         for call in waiter.incoming {
-            self.fail(call.asked.id, &error!("RuntimeError", "the call that this one belongs to is over"));
+            self.fail(
+                call.asked.id,
+                &error!("RuntimeError", "the call that this callback belongs to has ended"),
+            );
         }
     }
 
@@ -595,8 +598,8 @@ impl Connection {
 
 fn text_of(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the other side is gone".into(),
-        io::ErrorKind::TimedOut => "the other machine no longer answers".into(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the peer closed the connection".into(),
+        io::ErrorKind::TimedOut => "the remote machine no longer answers".into(),
         _ => error.to_string(),
     }
 }

@@ -39,14 +39,14 @@ impl Connection {
         let count =
             if wait { self.socket.read_polling(room, polling) } else { self.socket.read(room, false) }?;
         if count == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the other side has closed the connection",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection"));
         }
-        opener
-            .received(count, frames)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
+        opener.received(count, frames).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "authentication failed: received bytes that the peer did not send",
+            )
+        })
     }
 
     /// Returns the time at which a thread last noticed that bytes had arrived. Only new bytes show that the
@@ -154,7 +154,10 @@ impl Connection {
                 let upload = state.uploads.remove(&id);
                 drop(state);
                 if upload.is_some() {
-                    self.reply_error(id, &error!("InterruptedError", "cancelled before all bytes had come"));
+                    self.reply_error(
+                        id,
+                        &error!("InterruptedError", "the transfer was cancelled before all bytes had arrived"),
+                    );
                 }
             }
             Kind::Release => {
@@ -170,15 +173,19 @@ impl Connection {
             Kind::Bye => {
                 let why: String =
                     String::from_utf8_lossy(payload).chars().filter(|c| !c.is_control()).collect();
-                let why = if why.is_empty() { "the other side has ended the session" } else { &why };
+                let why = if why.is_empty() { "the peer ended the session" } else { &why };
                 bail!("ConnectionError", "{}: {why}", self.peer);
             }
             Kind::Hello | Kind::Welcome | Kind::Queued => {
-                bail!("ConnectionError", "{}: a greeting in the middle", self.peer)
+                bail!(
+                    "ConnectionError",
+                    "{}: unexpected handshake message in an established session",
+                    self.peer
+                )
             }
         }
         if lock(&self.state).replies.len() > 4096 {
-            bail!("ConnectionError", "{}: asks for more answers than it reads", self.peer);
+            bail!("ConnectionError", "{}: the peer requests more replies than it reads", self.peer);
         }
         Ok(())
     }
@@ -191,7 +198,7 @@ impl Connection {
         }
         let waiter = decoding.call.get().and_then(|id| state.waiters.get(&id));
         if decoding.is_result && waiter.is_none_or(|waiter| waiter.outcome.is_some()) {
-            bail!("InterruptedError", "nobody waits for the result");
+            bail!("InterruptedError", "no call waits for the result");
         }
         drop(state);
         let Some(reading) = decoding.reading else { return Ok(()) };
@@ -217,13 +224,17 @@ impl Connection {
     /// upload `id`.
     pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
         let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
-            bail!("ConnectionError", "{}: a part of a transfer without its place", self.peer);
+            bail!("ConnectionError", "{}: received part of a transfer without its offset", self.peer);
         };
         let at = u64::from_le_bytes(*at);
         let mut state = lock(&self.state);
         if let Some(into) = state.waiters.get_mut(&id).and_then(|waiter| waiter.into.as_mut()) {
             if at != into.filled as u64 || bytes.len() > into.length - into.filled {
-                bail!("ConnectionError", "{}: a part of a transfer that is out of its place", self.peer);
+                bail!(
+                    "ConnectionError",
+                    "{}: received part of a transfer at an unexpected offset or beyond its end",
+                    self.peer
+                );
             }
             // SAFETY: `filled` is at most `length`, and the memory has `length` bytes: `Entry` has created the destination from a
             // slice.
@@ -238,7 +249,7 @@ impl Connection {
         let Some(mut upload) = state.uploads.remove(&id) else { return Ok(()) };
         drop(state);
         let result = if at != upload.at || bytes.len() as u64 > upload.total - upload.at {
-            Err(error!("ValueError", "a part of a transfer is out of its place"))
+            Err(error!("ValueError", "received part of a transfer at an unexpected offset or beyond its end"))
         } else {
             upload.sink.write(bytes)
         };
@@ -276,7 +287,7 @@ impl Connection {
                 }
             }
             1 => Callee::Service(reader.u16()?),
-            other => bail!("ValueError", "a call names its function in way {other}, which there is not"),
+            other => bail!("ValueError", "unknown call target kind {other}"),
         };
         let args = reader.values()?;
         reader.end()?;
@@ -285,7 +296,7 @@ impl Connection {
                 return Err(self.enough());
             }
             let Some(service) = &self.service else {
-                bail!("PermissionError", "this side offers no services");
+                bail!("PermissionError", "this end of the session offers no services");
             };
             if let Some((sink, total)) = service.upload(self, code, &args)? {
                 if total == 0 {
@@ -295,7 +306,7 @@ impl Connection {
                     let upload = Upload { sink, of, at: 0, total };
                     let before = lock(&self.state).uploads.insert(id, upload);
                     if before.is_some() {
-                        bail!("ValueError", "two transfers with one number");
+                        bail!("ValueError", "two transfers have the same number");
                     }
                 }
                 return Ok((parent, None));
@@ -312,7 +323,7 @@ impl Connection {
     #[cold]
     fn enough(&self) -> Error {
         let limit = self.policy.calls;
-        error!("PermissionError", "{limit} calls are in progress, as many as there may be")
+        error!("PermissionError", "{limit} calls are in progress, which is the limit (`calls`)")
     }
 
     /// Passes a call to the thread that will run it: the thread that waits for the call `parent`, the serving
@@ -328,7 +339,7 @@ impl Connection {
         if state.running.insert(call.asked.id, call.state.clone()).is_some() {
             // Unlock before the call is dropped, which releases its handles and locks the state again.
             drop(state);
-            bail!("ConnectionError", "{}: two calls with one number", self.peer);
+            bail!("ConnectionError", "{}: two calls have the same number", self.peer);
         }
         if parent != ROOT
             && let Some(waiter) = state.waiters.get_mut(&parent)
@@ -361,7 +372,7 @@ impl Connection {
         drop(state);
         for (id, upload) in gone {
             drop(upload);
-            self.reply_error(id, &error!("ValueError", "the tensor was lent for a call that is over"));
+            self.reply_error(id, &error!("ValueError", "the tensor was borrowed for a call that has ended"));
         }
     }
 
@@ -374,12 +385,12 @@ impl Connection {
         });
         if let Err(error) = started {
             lock(&self.state).workers -= 1;
-            self.fail(id, &error!("RuntimeError", "no thread for the call: {error}"));
+            self.fail(id, &error!("RuntimeError", "cannot start a thread for the call: {error}"));
         }
     }
 }
 
 #[cold]
 fn incomplete() -> Error {
-    error!("ConnectionError", "the other side has sent fewer bytes than were asked for")
+    error!("ConnectionError", "the peer sent fewer bytes than requested")
 }

@@ -74,7 +74,7 @@ impl Names for Scope<'_> {
         if named.lent {
             bail!(
                 "ValueError",
-                "a tensor that was lent for one call can be read and written during it, and not be passed on: copy it"
+                "cannot pass on a tensor that is borrowed for one call, which can only be read and written during it: copy it"
             );
         }
         Ok(named.object)
@@ -116,6 +116,6 @@ impl Drop for Scope<'_> {
 fn not_here() -> Error {
     error!(
         "TypeError",
-        "this tensor is in the memory of this process: copy it to the other side first, by `session.tensor(..)`"
+        "this tensor is in the memory of this process: copy it to the remote end first, with `session.tensor(..)`"
     )
 }

@@ -140,7 +140,7 @@ impl Connection {
             if sealer.seal(held, sealed).and_then(|()| sealer.seal(part, sealed)).is_err() {
                 bail!(
                     "ConnectionError",
-                    "{}: the connection has carried as much as one may: connect again",
+                    "{}: the connection has reached the limit of encrypted data: connect again",
                     self.peer
                 );
             }
@@ -207,7 +207,12 @@ impl Connection {
             idle => GIVE_UP.min(Duration::from_secs(idle)),
         };
         if !readable && full.elapsed() > limit && self.heard(&mut lock(&self.state)).elapsed() > limit {
-            bail!("ConnectionError", "{}: takes no bytes for {} seconds", self.peer, limit.as_secs());
+            bail!(
+                "ConnectionError",
+                "{}: the peer has not read any bytes for {} seconds",
+                self.peer,
+                limit.as_secs()
+            );
         }
         Ok(())
     }

@@ -74,7 +74,9 @@ impl Control {
                 Ok(Admission::Granted(Policy::from_json(&Policy::closed(), &policy)?, secret))
             }
             ToSession::Refuse(why) => Ok(Admission::Refused(why)),
-            other => bail!("InternalError", "the listener said {other:?} before it said what is allowed"),
+            other => {
+                bail!("InternalError", "expected the grants of the session from the listener, got {other:?}")
+            }
         }
     }
 
@@ -93,7 +95,7 @@ impl Control {
         loop {
             let mut channel = [Polled::read(self.channel.as_fd())];
             sys::poll(&mut channel, Some(LOOK))
-                .map_err(|why| error!("OSError", "cannot wait for a turn: {why}"))?;
+                .map_err(|why| error!("OSError", "cannot wait for admission: {why}"))?;
             if is_gone() {
                 return Ok(Turn::Gone);
             }
@@ -105,7 +107,7 @@ impl Control {
                 ToSession::Go => return Ok(Turn::Go),
                 ToSession::Refuse(why) => return Ok(Turn::Refused(why)),
                 ToSession::Queued(place) => queued(place)?,
-                other @ ToSession::Policy(..) => bail!("InternalError", "the listener said {other:?} twice"),
+                other @ ToSession::Policy(..) => bail!("InternalError", "the listener sent {other:?} twice"),
             }
         }
     }
@@ -139,28 +141,27 @@ impl Control {
         };
         match Builder::new().name("anyfn-rpc-tick".into()).spawn(run) {
             Ok(_) => Ok(()),
-            Err(why) => bail!(
-                "OSError",
-                "cannot start the thread that tells the listener that this process works: {why}"
-            ),
+            Err(why) => {
+                bail!("OSError", "cannot start the thread that sends heartbeats to the listener: {why}")
+            }
         }
     }
 
     fn say(&self, message: &FromSession) -> Result<()> {
         sys::send(self.channel.as_fd(), &message.write())
-            .map_err(|why| error!("OSError", "the listener is gone: {why}"))
+            .map_err(|why| error!("OSError", "cannot send to the listener: {why}"))
     }
 
     fn hear(&self) -> Result<ToSession> {
         let mut buffer = vec![0; MESSAGE_MAX];
         let size = sys::receive(self.channel.as_fd(), &mut buffer, true)
-            .map_err(|why| error!("OSError", "the listener is gone: {why}"))?;
+            .map_err(|why| error!("OSError", "cannot receive from the listener: {why}"))?;
         if size == 0 {
-            bail!("OSError", "the listener is gone");
+            bail!("OSError", "the listener closed the channel");
         }
         match buffer.get(..size).and_then(ToSession::read) {
             Some(message) => Ok(message),
-            None => bail!("InternalError", "the listener said something that this version does not know"),
+            None => bail!("InternalError", "unknown message from the listener"),
         }
     }
 }

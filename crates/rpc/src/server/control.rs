@@ -108,7 +108,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::NoKey => "this server wants a key",
+            Refusal::NoKey => "this server requires a key",
             Refusal::KeyNotTaken => "this server has no keys",
             Refusal::Because(why) => why,
         })

@@ -278,7 +278,7 @@ impl Budget {
         if self.entries == 0 || Instant::now() >= self.until {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "it is filled as fast as it is emptied, or very large",
+                "the folder is filled as fast as it is emptied, or it is very large",
             ));
         }
         self.entries -= 1;

@@ -58,7 +58,7 @@ fn start_server(worker: Vec<String>, #[default("{}")] options: &str) -> Result<R
     let options: Value = match serde_json::from_str(options) {
         Ok(options) => options,
         Err(why) => {
-            bail!("ValueError", "the options of a server are a JSON object, but this is not JSON: {why}")
+            bail!("ValueError", "expected the options of a server as a JSON object, got invalid JSON: {why}")
         }
     };
     let server = Server::start(ServerConfig::from_json(worker, &options)?)?;

@@ -126,7 +126,7 @@ impl Listener {
         let mut audit =
             Audit::open(&config.log).map_err(|why| error!("OSError", "cannot write the log: {why}"))?;
         let folder = Folder::create(&config.folder).map_err(|why| {
-            error!("OSError", "cannot make the folder of the sessions in `{}`: {why}", config.folder.display())
+            error!("OSError", "cannot create the session folder in `{}`: {why}", config.folder.display())
         })?;
         let mut protected = config.protected.clone();
         protected.extend(match &config.log {
@@ -372,7 +372,7 @@ impl Listener {
         let Some(place) = oldest_of_most(old.iter().map(|(_, address)| *address)) else { return false };
         let session = old.get(place).and_then(|(number, _)| self.sessions.get_mut(number));
         session
-            .map(|session| session.end("the client did not prove its key, and others wanted its place"))
+            .map(|session| session.end("the client did not prove its key, and another client needed its slot"))
             .is_some()
     }
 
@@ -464,9 +464,9 @@ impl Listener {
             return Ok(());
         }
         let why = match output.last_line() {
-            _ if late => format!("it does not begin to serve within {} seconds", TRIAL.as_secs()),
+            _ if late => format!("the process did not begin to serve within {} seconds", TRIAL.as_secs()),
             Some(line) => line,
-            None => "it ends before it begins to serve (`--show-output` shows what it says)".into(),
+            None => "the process ended before it began to serve (`--show-output` shows its output)".into(),
         };
         Err(error!("RuntimeError", "session processes cannot serve: {why}"))
     }
@@ -515,7 +515,7 @@ impl Listener {
         for report in self.folder.news() {
             let (path, why) = match report {
                 Report::PutAside(path, why) => (path, why),
-                Report::Removed(path) => (path, "it is removed now".into()),
+                Report::Removed(path) => (path, "the folder has been removed".into()),
             };
             let what = [("what", json!("remove")), ("folder", json!(path)), ("why", json!(why))];
             self.audit.write("failed", None, details(what));
@@ -540,7 +540,7 @@ impl Listener {
             if message.and_then(|message| self.obey(number, message)).is_none()
                 && let Some(session) = self.sessions.get_mut(&number)
             {
-                session.end("the process said what it must not");
+                session.end("the process sent an invalid or unexpected message");
             }
         }
     }
@@ -564,10 +564,12 @@ impl Listener {
                     Entered::InsteadOf(other) => {
                         self.refuse(
                             other,
-                            "clients of other keys need the places in the queue; try again later",
+                            "the queue is full, and clients with other keys have priority; try again later",
                         );
                     }
-                    Entered::Full => self.refuse(number, "too many wait for this server; try again later"),
+                    Entered::Full => {
+                        self.refuse(number, "too many clients wait for this server; try again later")
+                    }
                 }
                 Some(())
             }
@@ -617,7 +619,7 @@ impl Listener {
             Err(error) => {
                 line.insert("failed".into(), error.message().into());
                 session.refused = true;
-                ToSession::Refuse(Refusal::Because("this server cannot take anybody now".into()))
+                ToSession::Refuse(Refusal::Because("this server cannot accept clients now".into()))
             }
         };
         self.audit.write("hello", Some(number), line);
@@ -644,7 +646,7 @@ impl Listener {
             // Logged first, so that what the session does follows it in the log.
             self.audit.write("begin", Some(number), Map::new());
             if !session.tell(&ToSession::Go) {
-                session.end("the process does not listen");
+                session.end("the process does not read messages from the listener");
             }
         }
         for (place, number) in self.queue.waiting().enumerate() {
@@ -740,7 +742,7 @@ impl Listener {
             if session.key.is_some()
                 && !self.keyring.still_grants(session.key.as_deref(), session.secret.as_ref())
             {
-                session.end("its key has been withdrawn");
+                session.end("its key has been revoked");
             }
         }
     }
@@ -748,7 +750,7 @@ impl Listener {
 
 /// Refuses a client for which no process can be started although it has sent its first message.
 fn refuse_unheard(mut stream: &TcpStream) {
-    let why = Refused::Because("this server cannot start a session now: its log says why".into());
+    let why = Refused::Because("this server cannot start a session now: its log states the reason".into());
     if let Some(answer) = Server::default().refusal(&why) {
         // The socket has room for these few bytes. Closing a socket with unread bytes resets the connection, and a client that is
         // reset may lose the answer; therefore the bytes of its message are read first, as far as they have arrived.

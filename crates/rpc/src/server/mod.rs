@@ -66,10 +66,10 @@ impl Server {
     /// that it adopts was left behind by a session.
     fn start_as(config: ServerConfig, alone: bool) -> Result<Server> {
         if config.sessions == 0 || config.half_open == 0 {
-            bail!("ValueError", "a server with no sessions serves nobody");
+            bail!("ValueError", "`sessions` and `half_open`: expected at least 1, got 0");
         }
         let Some(program) = config.worker.first() else {
-            bail!("ValueError", "the program of session processes is missing (`worker`)");
+            bail!("ValueError", "`worker`: expected the program of session processes, got an empty list");
         };
         spawn::check_program(program).map_err(|why| error!("OSError", "cannot run `{program}`: {why}"))?;
         let listener = bind(&config)?;
@@ -178,8 +178,8 @@ fn bind(config: &ServerConfig) -> Result<TcpListener> {
     {
         bail!(
             "ValueError",
-            "{address} can be reached from other machines, and without a key everybody there could use this server: give it \
-             keys (`anyfn rpc key NAME` makes one), or listen at 127.0.0.1"
+            "{address} can be reached from other machines, and without a key anyone there could use this server: configure \
+             keys (`anyfn rpc key NAME` creates one), or listen at 127.0.0.1"
         );
     }
     TcpListener::bind(&addresses[..]).map_err(failed)

@@ -56,7 +56,7 @@ impl ServerConfig {
                 // The message does not repeat a wrong key.
                 "key" => match value.as_str() {
                     Some(text) => key = Some(text.parse()?),
-                    None => bail!("ValueError", "option `key` is a text"),
+                    None => bail!("ValueError", "option `key`: expected a string"),
                 },
                 "grant" => {
                     for (entry, value) in object(name, value)? {
@@ -75,7 +75,7 @@ impl ServerConfig {
                 }
                 "show_output" => match value {
                     Value::Bool(show) => config.show_output = *show,
-                    other => bail!("ValueError", "option `show_output` is true or false but got `{other}`"),
+                    other => bail!("ValueError", "option `show_output`: expected true or false, got `{other}`"),
                 },
                 "isolation" => {
                     config.isolation = match text(name, value)? {
@@ -97,14 +97,14 @@ impl ServerConfig {
                         path => Log::File(path.into()),
                     }
                 }
-                other => bail!("ValueError", "a server has no option `{other}`"),
+                other => bail!("ValueError", "unknown server option `{other}`"),
             }
         }
         config.access = match (file, key) {
             (Some(_), Some(_)) => {
                 bail!(
                     "ValueError",
-                    "a server has a file of keys (`keys`) or one key (`key_file`, `key`), not both"
+                    "expected either a file of keys (`keys`) or one key (`key_file`, `key`), got both"
                 )
             }
             (Some(file), None) => Access::File(file, policy, limits),
@@ -118,14 +118,17 @@ impl ServerConfig {
 fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
     match value {
         Value::String(text) => Ok(text),
-        other => bail!("ValueError", "option `{name}` is a text but got `{other}`"),
+        other => bail!("ValueError", "option `{name}`: expected a string, got `{other}`"),
     }
 }
 
 fn filled<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
     match text(name, value)? {
         text if text.is_empty() || text.contains('\0') => {
-            bail!("ValueError", "option `{name}` is a text that is not empty but got {text:?}")
+            bail!(
+                "ValueError",
+                "option `{name}`: expected a non-empty string without NUL characters, got {text:?}"
+            )
         }
         text => Ok(text),
     }
@@ -141,14 +144,14 @@ fn paths(name: &str, value: &Value) -> Result<Vec<PathBuf>> {
 fn object<'a>(name: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
     match value {
         Value::Object(entries) => Ok(entries),
-        other => bail!("ValueError", "option `{name}` is an object but got `{other}`"),
+        other => bail!("ValueError", "option `{name}`: expected an object, got `{other}`"),
     }
 }
 
 fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64> {
     match value.as_u64() {
         Some(number) if (least..=most).contains(&number) => Ok(number),
-        _ => bail!("ValueError", "option `{name}` is a number from {least} to {most} but got `{value}`"),
+        _ => bail!("ValueError", "option `{name}`: expected a number from {least} to {most}, got `{value}`"),
     }
 }
 
@@ -156,6 +159,6 @@ fn seconds(name: &str, value: &Value) -> Result<Duration> {
     match value.as_f64().map(Duration::try_from_secs_f64) {
         // Longer than any practical wait, and short enough that no sum of times overflows.
         Some(Ok(time)) if !time.is_zero() && time <= Duration::from_secs(1 << 30) => Ok(time),
-        _ => bail!("ValueError", "option `{name}` is a number of seconds above 0 but got `{value}`"),
+        _ => bail!("ValueError", "option `{name}`: expected a positive number of seconds, got `{value}`"),
     }
 }

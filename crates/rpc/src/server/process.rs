@@ -56,8 +56,8 @@ pub fn session_main() -> Result<()> {
         }
         Turn::Gone => return Ok(()),
     }
-    let folder =
-        std::env::current_dir().map_err(|why| error!("OSError", "the folder of the session is gone: {why}"))?;
+    let folder = std::env::current_dir()
+        .map_err(|why| error!("OSError", "cannot access the folder of the session: {why}"))?;
     let log = control.clone();
     let connection = guest.welcome(policy, folder, move |event, what| log.audit(event, about(what)))?;
     let served = connection.clone();

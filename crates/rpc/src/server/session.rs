@@ -176,7 +176,7 @@ impl Session {
             .map(|closed| (closed + LAST_WORDS, "the process has closed its channel to the listener"));
         let by_state = match self.state {
             State::Greeting | State::Proving => {
-                Some((self.started + handshake, "the client did not prove in time that it has its key"))
+                Some((self.started + handshake, "the client did not prove its key in time"))
             }
             State::Waiting | State::Active => Some((self.heard + hung, "the process does not answer")),
         };
@@ -214,11 +214,11 @@ impl Session {
 
 fn signal_name(signal: libc::c_int) -> &'static str {
     match signal {
-        libc::SIGSEGV => "an access to memory that is not its own",
-        libc::SIGBUS => "an access to memory that is not there",
-        libc::SIGABRT => "abort, perhaps without memory",
-        libc::SIGFPE => "a division by zero",
-        libc::SIGILL => "an instruction that there is not",
+        libc::SIGSEGV => "segmentation fault",
+        libc::SIGBUS => "bus error",
+        libc::SIGABRT => "abort, possibly because memory ran out",
+        libc::SIGFPE => "an arithmetic error, such as a division by zero",
+        libc::SIGILL => "illegal instruction",
         libc::SIGKILL => "kill",
         libc::SIGTERM => "termination",
         libc::SIGXFSZ => "a file larger than its key allows",

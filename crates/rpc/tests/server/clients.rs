@@ -89,7 +89,7 @@ fn half_open_clients() {
         || (rig.server.sessions().len() <= 12).then_some(()),
         || format!("{} sessions", rig.server.sessions().len()),
     );
-    rig.ended("others wanted its place");
+    rig.ended("another client needed its slot");
     drop(half);
     rig.finish();
 }
@@ -101,7 +101,7 @@ fn a_slow_client_is_let_go() {
     client.say("alice");
     let mut stream = TcpStream::connect(rig.server.address()).unwrap();
     stream.write_all(b"no end of the line").unwrap();
-    rig.ended("did not prove in time");
+    rig.ended("did not prove its key in time");
     assert_eq!(Client::new(stream).hear(), None);
     rig.finish();
 }
@@ -183,7 +183,7 @@ fn keys() {
     };
     let right = format!("alice {}", alice.secret().to_text());
     assert_eq!(said(&right).as_deref(), Some("go"));
-    assert_eq!(said("-").as_deref(), Some("refused this server wants a key"));
+    assert_eq!(said("-").as_deref(), Some("refused this server requires a key"));
     // An unknown key and a wrong secret look the same.
     assert_eq!(said(&format!("bob {}", bob.secret().to_text())), None);
     assert_eq!(said(&format!("alice {}", bob.secret().to_text())), None);
@@ -214,7 +214,7 @@ fn an_exclusive_server_serves_one_after_the_other() {
     }
     let mut late = rig.connect();
     late.say("-");
-    assert_eq!(late.hear().as_deref(), Some("refused too many wait for this server; try again later"));
+    assert_eq!(late.hear().as_deref(), Some("refused too many clients wait for this server; try again later"));
     // The second client disconnects while it waits, and the third moves up.
     let mut third = waiting.pop().unwrap();
     drop(waiting.pop());
@@ -262,7 +262,7 @@ fn a_key_has_its_own_share() {
         rig.root(),
         &format!("{{\"keys\": {{\"bob\": {{\"secret\": \"{}\"}}}}}}", bob.secret().to_text()),
     );
-    rig.ended("withdrawn");
+    rig.ended("revoked");
     assert_eq!(one.hear(), None);
     assert_eq!(two.hear(), None);
     assert_eq!(other.ask("echo still"), "still");

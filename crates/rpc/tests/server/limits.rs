@@ -120,7 +120,7 @@ fn liars() {
         client.say(lie);
         wait_for(|| (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()), || format!("after `{lie}`"));
     }
-    rig.ended("must not");
+    rig.ended("an invalid or unexpected message");
     let mut client = rig.client();
     client.say("silence");
     wait_for(

@@ -85,18 +85,18 @@ fn files_of_keys() {
     }
     let entry = |text: &str| format!("{{\"keys\": {{\"a\": {{\"secret\": \"{secret}\", {text}}}}}}}");
     for (text, expected) in [
-        ("".into(), "is not JSON"),
-        ("{\"keys\": {}}".into(), "there is no key"),
-        ("{\"keys\": {}, \"more\": 1}".into(), "and nothing else"),
-        ("{\"keys\": {\"a b\": {}}}".into(), "the name of a key"),
+        ("".into(), "invalid JSON"),
+        ("{\"keys\": {}}".into(), "expected at least one key"),
+        ("{\"keys\": {}, \"more\": 1}".into(), "without further entries"),
+        ("{\"keys\": {\"a b\": {}}}".into(), "expected a key name"),
         ("{\"keys\": {\"a\": 1}}".into(), "key `a`: expected an object"),
         ("{\"keys\": {\"a\": {}}}".into(), "key `a`: `secret` is missing"),
-        ("{\"keys\": {\"a\": {\"secret\": \"short\"}}}".into(), "key `a`: `secret` is not"),
-        (entry("\"uplaod\": true"), "key `a`: there is no entry `uplaod`"),
-        (entry("\"key\": \"b\""), "key `a`: there is no entry `key`"),
-        (entry("\"upload\": 1"), "key `a`: `upload` is true or false"),
+        ("{\"keys\": {\"a\": {\"secret\": \"short\"}}}".into(), "key `a`: `secret`: expected a string"),
+        (entry("\"uplaod\": true"), "key `a`: unknown grant `uplaod`"),
+        (entry("\"key\": \"b\""), "key `a`: unknown grant `key`"),
+        (entry("\"upload\": 1"), "key `a`: `upload`: expected true or false"),
         (entry("\"seconds\": -1"), "key `a`: `seconds`: expected a number from 0"),
-        (entry("\"functions\": [1]"), "key `a`: `functions` is a list"),
+        (entry("\"functions\": [1]"), "key `a`: `functions`: expected a list"),
     ] {
         let message = read(&text, 0o600).unwrap_err();
         assert!(message.contains(expected) && message.contains("rpc-keys-test"), "{message}");
