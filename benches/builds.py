@@ -17,7 +17,7 @@ TIMES, PROCESSES = 100, 5
 
 
 def product():
-    """Returns a matrix product as a new function."""
+    """Returns the primitive function of a matrix product; each call gives a new function."""
     return te.create_prim_func(matmul(te, tir, 1024, 1024, 1024), name="matmul")
 
 

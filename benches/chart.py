@@ -1,4 +1,4 @@
-"""Draws the bar chart as SVG: the costs of the rows with a label, on a logarithmic scale."""
+"""Draws a bar chart of the labelled benchmark rows as SVG, on a logarithmic scale."""
 
 import math
 from html import escape
@@ -22,7 +22,7 @@ def duration(ns):
 
 
 def rows_of(sections):
-    """Yields the label and the nanoseconds by contender for each row that has a label and figures."""
+    """Yields the label and the nanoseconds by contender for each row that has a label and measured figures."""
     for section in PYTHON_SECTIONS:
         for row in SECTIONS[section]:
             values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}

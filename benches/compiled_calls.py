@@ -17,7 +17,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def runtime(who):
-    """Returns the contender's functions that load a library, import an array, register a function and set the threads."""
+    """Returns functions of a contender: they load a library, import an array, register a function, and set the thread count."""
     if who == "anyfn":
         import anyfn
 
@@ -38,7 +38,7 @@ def array(size, offset=0):
 
 
 def timed(function):
-    """Returns the nanoseconds of a call, without the cost of the loop and of the lambda."""
+    """Returns the nanoseconds per call, without the cost of the loop and of the lambda."""
     timer, count = timeit.Timer(function), 1
     while timer.timeit(count) < SLICE_S:
         count *= 2
@@ -47,7 +47,7 @@ def timed(function):
 
 
 def once(function, before=lambda: None, times=20):
-    """Returns the minimum nanoseconds of several calls, each after a preparation."""
+    """Returns the minimum nanoseconds of several calls; ``before`` is called before each, outside of the measured time."""
     best = float("inf")
     for _ in range(times):
         before()

@@ -36,7 +36,7 @@ switch.off()
 
 
 def run(python, contender, work, statement, environment):
-    """Returns the number of instructions of the loop."""
+    """Returns the number of instructions that a loop of calls executes, as counted by valgrind."""
     here = str(Path(__file__).resolve().parent)
     tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={work}/callgrind.out"]
     program = [str(python), "-c", PROGRAM, here, contender, str(work), statement, str(COUNT)]

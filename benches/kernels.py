@@ -132,7 +132,7 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """Returns the clock for a number of threads: for one thread its processor time, which other programs do not disturb."""
+    """Returns the clock for a number of threads; for one thread, its CPU time, which other programs do not affect."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
@@ -173,7 +173,7 @@ def arrays_of(np, tensors):
 
 
 def ours(make, by_numpy, threads):
-    """Returns the nanoseconds of anyfn and of NumPy."""
+    """Returns the nanoseconds of a kernel that anyfn has compiled, and of NumPy."""
     import anyfn
     import numpy as np
     from anyfn import te, tir
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Returns a list with the nanoseconds of apache-tvm."""
+    """Returns a list with the nanoseconds of a kernel that apache-tvm has compiled."""
     import numpy as np
     import tvm_ffi
 

@@ -39,7 +39,7 @@ def common():
 
 
 def runtime(m, folder, ours):
-    """Returns functions that create the objects used by the rows, by name, for one of the two runtimes."""
+    """Returns functions by name that create the objects used by the rows, for one of the two runtimes."""
     get, convert = m.get_global_func, m.convert
     names = {}
     for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
@@ -86,7 +86,7 @@ def runtime(m, folder, ours):
 
 
 def graphs(m, define, save, load):
-    """Returns a binary tree of `NODES` objects, and the operations on it."""
+    """Returns a binary tree of `NODES` objects, and the operations on the tree."""
     get = m.get_global_func
 
     @functools.lru_cache(None)
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """Returns functions that return the members of an extension module, by the names that the rows use."""
+    """Returns the members of an extension module as functions without arguments, by the names that the rows use."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -318,7 +318,7 @@ def load_time(module, folder):
 
 
 def measure(row, names):
-    """Returns the nanoseconds of a row."""
+    """Returns the measured nanoseconds of a row."""
     if row.statement.startswith("="):
         return direct(row.statement[1:], names)
     timer = timeit.Timer(row.statement, row.setup, globals=names)

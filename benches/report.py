@@ -49,7 +49,7 @@ def verdict(row, ours, ratio):
 
 
 def micros_table(section, data):
-    """Returns the lines of a table in microseconds, whose rows are compared with another contender or with another row."""
+    """Returns the lines of a section's table, which compares each row with another contender or row in microseconds."""
     found, (key, called) = data["sections"].get(section, {}), MICROS[section]
     lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
     lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
@@ -68,7 +68,7 @@ def micros_table(section, data):
 
 
 def table(section, data):
-    """Returns the lines of a section's table in nanoseconds, whose rows are compared with the peer."""
+    """Returns the lines of a section's table, which compares each row with the peer in nanoseconds."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
     about = ABOUT.get(section)
@@ -136,7 +136,7 @@ def markdown(data):
 
 
 def write(folder):
-    """Writes both files to a folder from the data in that folder."""
+    """Writes ``benchmarks.md`` and ``benchmarks.svg`` to a folder from the data in that folder."""
     data = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
     (folder / "benchmarks.md").write_text(markdown(data), encoding="utf-8")
     (folder / "benchmarks.svg").write_text(chart(data), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Rows of all benchmarks, with the budgets of the design.
+"""Rows of all benchmarks, with the time budgets of the design.
 
 A Python row also has a statement. `python_calls.py` supplies its names for each contender, so all contenders run the same
 code.

@@ -89,7 +89,7 @@ class Bench:
         self.commands[SESSIONS][who] = [*line, *self.options.only]
 
     def attempt(self, who, python, build, then=None):
-        """Builds the files that a contender needs, or records why it is left out."""
+        """Builds the files that a contender needs, or records the reason why the contender is left out."""
         try:
             if not python:
                 raise extensions.Unavailable("its Python environment is not set up")
@@ -116,9 +116,7 @@ class Bench:
                     self.keep(section, who, line)
 
     def keep(self, section, who, line):
-        """Records a line of a benchmark program's output: `name=nanoseconds`, `name@contender=nanoseconds`, or
-        `name!reason`.
-        """
+        """Records an output line of a benchmark program: `name=nanoseconds`, `name@contender=nanoseconds`, or `name!reason`."""
         name, equals, value = line.partition("=")
         name, _, who = name.partition("@") if equals and "@" in name else (name, "", who)
         if equals and name.isidentifier():

@@ -40,7 +40,7 @@ def least(count, slices, *bodies):
 
 @contextlib.contextmanager
 def process(command, **options):
-    """Context manager for a process, which is ended together with all processes that it has started."""
+    """Context manager that runs a process, and at its end kills the process with all processes that it has started."""
     started = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield started
@@ -74,7 +74,7 @@ def plain_exchange(port, up, down):
 
 
 def anyfn_rows(work, command, program, only):
-    """Prints the rows of anyfn."""
+    """Measures and prints the rows of anyfn."""
     from anyfn import rpc
 
     key = subprocess.run([command, "rpc", "key", "bench"], check=True, capture_output=True, text=True).stdout.strip()
@@ -113,7 +113,7 @@ def free_port():
 
 
 def peer_rows(work, only):
-    """Prints the rows of apache-tvm, whose client is entirely Python."""
+    """Measures and prints the rows of apache-tvm, whose client is entirely Python."""
     import tvm
     from tvm import rpc
 

@@ -1,6 +1,7 @@
-//! Measures sessions and, for comparison, the same bytes over plain sockets. Usage: `sessions PORT PORT_WITH_KEY KEY LIBRARY
-//! [ROW...]`, where the ports belong to two servers and the library is compiled from `kernels.c`. Started as `sessions raw`,
-//! the program serves the plain sockets in a separate process and prints its two ports.
+//! Measures sessions and, for comparison, the transfer of the same bytes over plain sockets. Usage: `sessions
+//! PORT PORT_WITH_KEY KEY LIBRARY [ROW...]`, where the ports belong to two servers and the library is
+//! compiled from `kernels.c`. Started as `sessions raw`, the program serves the plain sockets in a separate
+//! process and prints its two ports.
 //!
 //! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for the comparison. The two are measured alternately.
 
@@ -21,8 +22,8 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const LARGE: usize = 64 << 20;
 const SMALL: usize = 4096;
 
-/// Size of a call in bytes: a frame header, then the content that `docs/rpc.md` describes. The constants below
-/// are the sizes of a call of a service, of an integer, and of an answer without a value.
+/// Size of a call in bytes: a frame header and the content that `docs/rpc.md` describes. The next three
+/// constants are the sizes of a service call, of an integer, and of an answer without a value.
 const CALL: usize = 16 + 23;
 const SERVICE: usize = 16 + 17;
 const INT: usize = 9;
@@ -38,7 +39,8 @@ fn transferred(bytes: usize) -> usize {
     bytes + bytes.div_ceil((256 << 10) - 8) * 24
 }
 
-/// Serves the plain sockets. A connection states how many bytes to exchange in each direction, and then exchanges them.
+/// Serves the plain sockets. The client of each connection states how many bytes to exchange in each
+/// direction, and the bytes are then exchanged repeatedly.
 fn raw_server() -> Result<()> {
     let (echo, doors) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     println!("{} {}", echo.local_addr()?.port(), doors.local_addr()?.port());
@@ -76,7 +78,7 @@ fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Child process that runs `raw_server`.
+/// Child process that serves the plain sockets (`raw_server`).
 struct Raw {
     child: Child,
     echo: u16,
@@ -102,7 +104,7 @@ impl Raw {
         Ok(Exchange { stream, request: vec![1; up], answer: vec![0; down] })
     }
 
-    /// Connects and waits for a byte from the peer.
+    /// Opens a plain connection and waits for a byte from the child process.
     fn connect(&self) {
         let stream = TcpStream::connect(("127.0.0.1", self.doors));
         let _ = black_box(stream.map(|mut stream| stream.read_exact(&mut [0])));
@@ -116,7 +118,7 @@ impl Drop for Raw {
     }
 }
 
-/// A connection that exchanges a fixed number of bytes in each direction.
+/// A plain connection that exchanges a fixed number of bytes in each direction.
 struct Exchange {
     stream: TcpStream,
     request: Vec<u8>,
@@ -148,7 +150,7 @@ fn repeat<'a>(mut body: impl FnMut() + 'a) -> Timed<'a> {
     })
 }
 
-/// Names of the rows to be measured; all rows if empty.
+/// Names of the rows to measure; an empty list selects all rows.
 struct Rows {
     only: Vec<String>,
 }
@@ -158,9 +160,9 @@ impl Rows {
         self.only.is_empty() || self.only.iter().any(|row| row == name)
     }
 
-    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A slice
-    /// runs `count` iterations. A turn has several slices, because the scheduler places a thread that often
-    /// switches between two peer processes beside neither of them.
+    /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A
+    /// slice runs `count` iterations. A turn has several slices, because the scheduler does not keep a thread
+    /// near a peer process if the thread often switches between two of them.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);
@@ -176,7 +178,7 @@ impl Rows {
     }
 }
 
-/// A session, and the library loaded at its remote end.
+/// A session, and the module of the library that is loaded at its remote end.
 struct Side {
     session: Ref<Session>,
     module: Module,
@@ -268,8 +270,8 @@ fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     })
 }
 
-/// Measures transfers of tensors to the remote end and back: 64 MiB into untouched memory at either end, and 4 KiB into the
-/// same memory each time.
+/// Measures transfers of tensors to the remote end and back: 64 MiB into newly allocated memory at either
+/// end, and 4 KiB into the same memory each time.
 fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     let here = check(registry::get("anyfn.tensor_zeros"));
     let fresh = |bytes: usize| -> Tensor {
@@ -334,7 +336,7 @@ fn source_bytes(tensor: &Tensor) -> &[u8] {
     check(unsafe { tensor.view().as_slice::<u8>() })
 }
 
-/// The cipher alone, from the library that sessions use.
+/// Both ends of the cipher that sessions use, in one process and without a session.
 struct Cipher {
     sealing: StatelessTransportState,
     opening: StatelessTransportState,
@@ -356,8 +358,8 @@ impl Cipher {
         })
     }
 
-    /// Returns the nanoseconds of a perfect pipeline of sealing `bytes` and opening the records: the time of
-    /// the slower of the two, each on one thread in memory that stays in the cache.
+    /// Returns the nanoseconds of an ideal pipeline that encrypts `bytes` and decrypts the records: the time
+    /// of the slower of the two, each on one thread in memory that stays in the cache.
     fn pipelined(&self, bytes: &[u8]) -> f64 {
         let (mut record, mut plain) = (vec![0; RECORD + 16], vec![0; RECORD]);
         let parts = || bytes.chunks(RECORD).enumerate();

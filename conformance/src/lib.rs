@@ -11,7 +11,8 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that must come back unchanged, both from a native function and from a callback of the frontend.
+/// A value that is passed to native code and back, through a native function and through a callback of the
+/// frontend, and must not change.
 #[derive(Debug)]
 pub struct ValueCase {
     /// Name of the case.
@@ -25,7 +26,7 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the case.
     pub name: String,
-    /// Names and values that are bound before the call, in order.
+    /// Names and values that the case binds before the call, in order.
     pub bindings: Vec<(String, Value)>,
     /// Name of the global function.
     pub function: String,

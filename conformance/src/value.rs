@@ -1,4 +1,4 @@
-//! Values of the corpus.
+//! Values of the corpus, in a form that is independent of the frontends.
 
 use serde_json::Value as Json;
 
@@ -32,13 +32,14 @@ pub enum Value {
     Callback(String),
     /// The value that the case binds to a name, written as `{"let": "name"}`.
     Let(String),
-    /// Result of a call of a global function, which must not fail, written as `{"call": ["function", ..]}`.
+    /// Result of a call of a global function, written as `{"call": ["function", ..]}`. The call must not
+    /// fail.
     Call(String, Vec<Value>),
-    /// Value of a field, read by the frontend's own syntax for fields, written as `{"field": [object,
-    /// "name"]}`.
+    /// Value of a field, which the frontend reads by its own syntax for fields, written as `{"field":
+    /// [object, "name"]}`.
     Field(Box<Value>, String),
-    /// The value None, after a field was set by the frontend's own syntax for fields, written as `{"set":
-    /// [object, "name", value]}`.
+    /// None, after the frontend has set a field by its own syntax for fields, written as `{"set": [object,
+    /// "name", value]}`.
     Set(Box<Value>, String, Box<Value>),
     /// An attribute that a type has registered, written as `{"attribute": ["type", "name"]}`.
     Attribute(String, String),

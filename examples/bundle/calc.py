@@ -1,4 +1,4 @@
-"""Defines a module kind in Python, whose "device code" has lines `NAME A B`, each a function x -> A * x + B.
+"""Defines a module kind in Python. A module's content has lines ``NAME A B``, each of which defines a function x -> A * x + B.
 
     python calc.py make LIB OBJECT...   writes the bundle LIB from object files or a library, and kernels.calc
     python calc.py LIB                  loads the bundle and calls its functions

@@ -1,4 +1,4 @@
-"""First part of the demonstration, in which a Python function is compiled, changed and exported.
+"""First part of the demonstration: tensor expressions in Python are compiled, changed and exported.
 
 ``run.py`` calls ``scenario``; ``python examples/demo/dense.py`` runs it alone, without the programs in C and Rust.
 """
@@ -37,7 +37,7 @@ def shorten(text, most=14):
 
 
 def best(function, *args, times=7):
-    """Returns the seconds of the fastest call."""
+    """Returns the time of the fastest of several calls, in seconds."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()

@@ -16,7 +16,7 @@ LIBRARIES = {}
 
 
 def library(target="llvm"):
-    """Returns a decorator for a function that creates a module. It adds a library with the name of the function."""
+    """Returns a decorator for functions that create a module; a library of the same name is built from each module."""
 
     def register(make):
         LIBRARIES[make.__name__] = (make, target)

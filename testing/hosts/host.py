@@ -1,4 +1,4 @@
-"""The host in Python: loads a plugin, uses all of its functions, and drops the module before the plugin's values.
+"""Host program in Python, which loads a plugin, calls all of its functions, and drops the module before the plugin's values.
 
 Usage: ``host.py PLUGIN [never|before|after|peer]``. The second argument determines if ``tvm_ffi`` is imported, too,
 before or after the plugin is loaded. With ``peer``, ``tvm_ffi`` itself loads the plugin. Prints one line for each
@@ -31,7 +31,7 @@ def show(name, value):
 
 
 def error_of(call, *args):
-    """Returns the error that a call raises as ``kind: message``, or ``nothing`` if it raises none."""
+    """Returns the error that a call raises as ``kind: message``, or ``nothing`` if the call succeeds."""
     try:
         call(*args)
     except Exception as error:
@@ -45,7 +45,7 @@ def fail(_):
 
 
 def leases():
-    """Returns the leases on the plugin's library: each kind with its count, or ``none``."""
+    """Returns the leases on the plugin's library as text: each kind with its count, or ``none``."""
     for library in runtime.mapped_libraries():
         if library["file"] == PLUGIN:
             return " ".join(f"{what} {number}" for what, number in library["leases"].items()) or "none"

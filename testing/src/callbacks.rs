@@ -1,4 +1,4 @@
-//! Functions that store callbacks and call them, also on other threads.
+//! Sample functions that store callbacks and call them, also on other threads.
 
 use std::sync::Mutex;
 use std::thread;

@@ -47,7 +47,7 @@ fn sum(numbers: Vec<Complex>) -> Complex {
     numbers.iter().fold(Complex { re: 0.0, im: 0.0 }, add)
 }
 
-/// A wave, whose fields have the value type `Complex`.
+/// A wave that has fields of the value type `Complex`.
 #[derive(Object, Debug)]
 #[object(key = "testing.Wave")]
 pub struct Wave {

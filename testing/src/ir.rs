@@ -41,7 +41,7 @@ pub struct Add {
     pub rhs: Ref<Expr>,
 }
 
-/// An expression with a variable that is bound to the value of another expression.
+/// An expression that binds a variable to the value of another expression within its body.
 #[derive(Object, Debug)]
 #[object(key = "testing.Let", parent = Expr, structural = "tree")]
 #[repr(C)]

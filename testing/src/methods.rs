@@ -1,4 +1,4 @@
-//! Types with methods, a constructor and writable fields.
+//! Sample types with methods, a constructor and writable fields.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,10 +1,10 @@
-//! A module kind whose loader this library registers.
+//! Sample module kind `testing_table`, whose loader this library registers.
 
 use std::sync::Arc;
 
 use anyfn::{Bytes, Module, ModuleKind, PackedFunc, Result, TypedPackedFunc, register};
 
-/// A module that contains bytes.
+/// A module that consists of bytes.
 struct Table(Bytes);
 
 impl ModuleKind for Table {

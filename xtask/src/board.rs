@@ -1,4 +1,4 @@
-//! Builds the `anyfn` command for AArch64, which serves sessions on boards. Tests run the command in an
+//! Builds the `anyfn` command for AArch64 boards, on which it serves sessions. Tests run the command in an
 //! emulator.
 
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub(crate) fn not_emulated() -> Option<String> {
     which(EMULATOR).is_none().then(|| format!("no {EMULATOR} (`apt-get install qemu-user-static`)"))
 }
 
-/// Builds the command for AArch64 with a Cargo profile.
+/// Builds the `anyfn` command for AArch64 with the Cargo profile `profile`.
 pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
     let words = format!("build --profile {profile} -p anyfn-cli --target {TARGET}");
     let cargo = match library() {
@@ -89,7 +89,7 @@ pub(crate) fn program(profile: &str) -> PathBuf {
     paths::target_dir().join("aarch64").join(TARGET).join(profile).join("anyfn")
 }
 
-/// Returns the command line that runs the program in the emulator.
+/// Returns the command line that runs the AArch64 program in the emulator.
 pub(crate) fn command() -> Vec<String> {
     let program = program("board").to_string_lossy().into_owned();
     [EMULATOR, "-L", SYSROOT].map(String::from).into_iter().chain([program]).collect()

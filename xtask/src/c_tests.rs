@@ -160,8 +160,8 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
     build_and_run(run, &file, Mode::Plain)
 }
 
-/// Compiles and runs the cases for the peer's testing library, which is C++ that was compiled against the peer's headers. The
-/// C program links our library under the peer's name.
+/// Compiles and runs the cases for the peer's testing library, which is compiled from C++ with the peer's
+/// headers. The C program links our library under the name of the peer's library.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
     let peer = paths::peer_python().ok_or("no apache-tvm-ffi")?;
     let where_is = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";

@@ -12,7 +12,7 @@ use crate::{board, paths, python};
 pub(crate) const C_PROGRAM: &str = "examples/deploy/deploy.c";
 /// Name of the Rust program that does the same as [`C_PROGRAM`].
 const RUST_PROGRAM: &str = "deploy";
-/// C program that calls a function which the compiler has compiled.
+/// C program that calls a function compiled by anyfn's compiler.
 pub(crate) const DENSE_C_PROGRAM: &str = "examples/te/dense.c";
 /// Name of the Rust program that does the same as [`DENSE_C_PROGRAM`].
 const DENSE_RUST_PROGRAM: &str = "dense";

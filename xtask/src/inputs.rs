@@ -16,7 +16,7 @@ use crate::paths;
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Paths that determine every result.
+/// Paths that are inputs of every step.
 const ALWAYS: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "xtask/src/inputs.rs", "x"];
 
@@ -24,7 +24,7 @@ const ALWAYS: [&str; 6] =
 /// of that name.
 const NO_SOURCES: [&str; 4] = [".git", ".x", "__pycache__", "dist"];
 
-/// Sources that determine a result, in addition to those that determine every result.
+/// Sources that determine the result of a step, in addition to those that determine the result of every step.
 #[derive(Clone, Default)]
 pub(crate) struct Inputs {
     packages: Vec<String>,
@@ -45,7 +45,8 @@ impl Inputs {
         self
     }
 
-    /// Excludes paths below the added packages and folders. Paths that are themselves below an excluded one still count.
+    /// Excludes paths below the added packages and folders. A path that was itself added below an excluded
+    /// path still counts.
     pub(crate) fn except(mut self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.except.extend(paths.into_iter().map(|path| path.as_ref().to_owned()));
         self
@@ -84,8 +85,8 @@ impl Sources {
         SOURCES.get_or_init(|| Sources { root: paths::root(), known: Mutex::default() })
     }
 
-    /// Returns a hash of everything that determines a result: names and contents of the files, the versions
-    /// of the compilers, and the environment variables that change builds.
+    /// Returns a hash of everything that determines the result of a step: names and contents of the files,
+    /// the versions of the compilers, and the environment variables that change builds.
     ///
     /// # Errors
     /// Returns an error if the workspace lacks one of the packages.
@@ -93,7 +94,7 @@ impl Sources {
         self.hash_with_fault(inputs, None)
     }
 
-    /// Returns the hash that the inputs have after a change of one file.
+    /// Returns the hash that the inputs would have if the content of the file `fault` changed.
     fn hash_with_fault(&self, inputs: &Inputs, fault: Option<&str>) -> Result<String> {
         let mut hasher = DefaultHasher::new();
         hasher.write(self.root.as_os_str().as_encoded_bytes());

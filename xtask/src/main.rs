@@ -97,7 +97,7 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     runner::run(command, &steps, &left_out, options)
 }
 
-/// Returns the arguments, or an error if one of them is not a known flag.
+/// Returns the command-line arguments, or an error if one of them is not a known flag.
 fn flags<'a, T: AsRef<str>>(args: &'a [T], known: &[&str]) -> Result<Vec<&'a str>> {
     for arg in args.iter().map(AsRef::as_ref) {
         if !known.contains(&arg) {

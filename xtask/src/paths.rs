@@ -35,32 +35,35 @@ pub(crate) fn scratch_dir(name: &str) -> PathBuf {
     target_dir().join("xtask").join(name)
 }
 
-/// Returns the Python that `./x` has set up, with NumPy and pytest.
+/// Returns the path of the Python interpreter that `./x` has set up, with NumPy and pytest.
 pub(crate) fn python() -> Option<PathBuf> {
     let python = root().join(".x/venv/bin/python");
     python.is_file().then_some(python)
 }
 
-/// Returns the Python of the environment with the package `apache-tvm-ffi`, for comparisons; `./x setup --peer` sets it up.
+/// Returns the path of the Python interpreter in the environment with the package `apache-tvm-ffi`, for
+/// comparisons; `./x setup --peer` sets the environment up.
 pub(crate) fn peer_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-peer/bin/python");
     python.is_file().then_some(python)
 }
 
-/// Returns the Python of the environment with `apache-tvm`, which compiles libraries for the tests; `./x setup --peer` sets
-/// it up.
+/// Returns the path of the Python interpreter in the environment with `apache-tvm`, which compiles libraries
+/// for the tests; `./x setup --peer` sets the environment up.
 pub(crate) fn tvm_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-tvm/bin/python");
     python.is_file().then_some(python)
 }
 
-/// Returns the Python of a version such as `3.9` that `./x` has set up, with NumPy and pytest.
+/// Returns the path of the Python interpreter of a version such as `3.9` that `./x` has set up, with NumPy
+/// and pytest.
 pub(crate) fn versioned_python(version: &str) -> Option<PathBuf> {
     let python = root().join(format!(".x/venv-{version}/bin/python"));
     python.is_file().then_some(python)
 }
 
-/// Returns the Python of the environment of the benchmarks, with nanobind; `./x bench` sets it up.
+/// Returns the path of the Python interpreter in the environment of the benchmarks, with nanobind; `./x
+/// bench` sets the environment up.
 pub(crate) fn bench_python() -> Option<PathBuf> {
     let python = root().join(".x/venv-bench/bin/python");
     python.is_file().then_some(python)

@@ -1,4 +1,5 @@
-//! Tests with planted faults: a fault in any input is found, although everything passed before.
+//! Tests with planted faults, which show that `./x test` finds a fault in any input even if every step passed
+//! before.
 //!
 //! A step that is skipped because its inputs seem unchanged cannot find a fault. The tests of this module
 //! check that a change of any file of the project makes the right steps run again. [`run`] also plants
@@ -19,9 +20,15 @@ struct Fault {
     /// Path of the file, relative to the project's root.
     file: String,
     text: &'static str,
-    /// Name of the step that has to find the fault.
+    /// Name of the step that must find the fault.
     step: &'static str,
 }
+
+/// Strings of which a step's output contains at least one if the step failed because of the planted fault.
+const EVIDENCE: [&str; 3] = ["planted fault", "planted_fault", "values.json"];
+
+/// Time limit of one test run in the copy of the project.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Appended text that makes the unit tests of a Rust target fail.
 const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
@@ -106,7 +113,8 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     if missed.is_empty() { Ok(()) } else { Err(format!("faults that were not found: {}", missed.join(", ")).into()) }
 }
 
-/// Copies the files that git tracks or would add to an empty folder. The copy uses the Python environment of the project.
+/// Copies the project's files, which are those that Git tracks or would add, to the empty folder `copy`. The
+/// copy uses the Python environment of the project.
 fn copy_project(run: &Run, copy: &Path) -> Result<()> {
     let root = paths::root();
     let _ = fs::remove_dir_all(copy);
@@ -160,11 +168,11 @@ mod tests {
         "SECURITY.md",
     ];
 
-    /// Packages from which the libraries that C programs load are built.
+    /// Packages that build the libraries which C programs load.
     const FOR_C: [&str; 2] = ["anyfn-lib", "anyfn-testing"];
     const FOR_PYTHON: [&str; 4] = ["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
-    /// A part of a step of `./x test`, and the files that make it run again when they change.
+    /// A part of a step of `./x test`, and the files whose changes make the part run again.
     struct Checked {
         step: &'static str,
         part: String,
@@ -186,7 +194,7 @@ mod tests {
             All(all)
         }
 
-        /// Returns the parts of a step.
+        /// Returns the names of all parts of a step.
         fn parts(&self, step: &str) -> BTreeSet<&str> {
             let parts: BTreeSet<&str> =
                 self.0.iter().filter(|checked| checked.step == step).map(|checked| &*checked.part).collect();
@@ -194,7 +202,7 @@ mod tests {
             parts
         }
 
-        /// Returns the parts of a step that run again after a change of a file.
+        /// Returns the names of the parts of a step that run again after a change of a file.
         fn rerun(&self, step: &str, file: &str) -> BTreeSet<&str> {
             assert!(self.0.iter().any(|checked| checked.step == step), "no step `{step}`, or it always runs");
             let of_step = self.0.iter().filter(|checked| checked.step == step);

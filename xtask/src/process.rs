@@ -1,4 +1,4 @@
-//! Runs other programs.
+//! Runs other programs, such as Cargo, Git and Python.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -40,7 +40,7 @@ impl Cmd {
         self
     }
 
-    /// Adds arguments, which are separated by spaces in `words`.
+    /// Adds arguments, given as one string in which spaces separate them.
     pub(crate) fn words(self, words: &str) -> Self {
         self.args(words.split_whitespace())
     }
@@ -108,12 +108,12 @@ impl Cmd {
     }
 }
 
-/// Returns a Cargo command with arguments, which are separated by spaces in `words`.
+/// Returns a Cargo command whose arguments are given as one string in which spaces separate them.
 pub(crate) fn cargo_cmd(words: &str) -> Cmd {
     Cmd::new("cargo").words(words)
 }
 
-/// Returns a process and all its descendants.
+/// Returns the ids of a process and of all its descendants.
 fn with_descendants(process: u32) -> Result<Vec<u32>> {
     let table = Cmd::new("ps").words("-A -o pid=,ppid=").output()?;
     let number = |text: Option<&str>| text.and_then(|t| t.parse::<u32>().ok());

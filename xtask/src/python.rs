@@ -15,10 +15,10 @@ use crate::runner::{Due, Run};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
-/// Folder that makes the package importable.
+/// Folder from which Python imports the package.
 const PACKAGE_FOLDER: &str = "bindings/python";
 
-/// File name of the compiler's library in the package.
+/// File name of the compiler's library in the Python package.
 const COMPILER: &str = "libanyfn_compiler.so";
 
 /// Python arguments that run tests on all processors, with the tests of one file in one process. Skipped
@@ -200,7 +200,7 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// Arguments for all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// Test files that compile many functions, whose results do not depend on the version of Python.
+/// Test files that compile many functions and do not depend on the version of Python.
 const OF_ONE_VERSION: &[&str] = &[
     "test_default_schedule.py",
     "test_codegen.py",
@@ -227,7 +227,7 @@ pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<
     }
 }
 
-/// Builds a wheel of the package in `folder`, which is removed first, and returns its path.
+/// Empties `folder`, builds a wheel of the package there, and returns the wheel's path.
 pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(folder);
     let python = paths::python().ok_or("no Python environment")?;

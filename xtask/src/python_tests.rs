@@ -21,10 +21,10 @@ pub(crate) const FOLDER: &str = "bindings/python/tests";
 /// Test file that runs the conformance corpus, which is a separate step.
 pub(crate) const CORPUS: &str = "test_conformance.py";
 
-/// Packages from which the libraries that all test files load and the command that they start are built.
+/// Packages that build the libraries which all test files load, and the command which they start.
 const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyfn-cli"];
 
-/// Package from which the compiler's library is built.
+/// Package that builds the compiler's library.
 const COMPILER: &str = "anyfn-compiler-lib";
 
 /// Paths that are inputs of all test files. The test files themselves are inputs only of the files that use

@@ -28,7 +28,7 @@ const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Time limit of a command of all other tasks.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
-/// Function that returns the reason why a step cannot run here, or `None` if it can.
+/// Function that returns the reason why a step cannot run on this machine, or `None` if it can run.
 type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
 type Action = Box<dyn Fn(&Run, &Due) -> Result<()> + Send + Sync>;
 type Parts = Box<dyn Fn() -> Result<Vec<Part>> + Send + Sync>;
@@ -38,7 +38,7 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     unavailable: Unavailable,
     when: When,
-    /// True if `./x test --quick` runs the step.
+    /// True if `./x test --quick` also runs the step.
     quick: bool,
     /// True if the step may run at the same time as neighbouring steps that also allow it.
     beside: bool,
@@ -48,9 +48,9 @@ pub(crate) struct Step {
 /// Condition under which a step runs.
 enum When {
     Always,
-    /// These inputs have changed since the step last passed.
+    /// Change of the given inputs since the step last passed.
     Changed(Inputs),
-    /// The inputs of some of these parts have changed since the part last passed.
+    /// Change of the inputs of some of the given parts since the part last passed.
     PartsChanged(Parts),
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Due {
     /// Names of further parts in a quick run, whose own inputs are unchanged, but which depend on inputs that
     /// have changed. The action may check less of these parts. In a whole run they are in `parts` instead.
     pub(crate) dependents: Vec<String>,
-    /// Number of all parts of the step.
+    /// Number of parts of the step, including those that need not run.
     count: usize,
     /// Files that are written when the parts have passed, with their contents.
     stamps: Vec<(PathBuf, String)>,
@@ -81,7 +81,7 @@ pub(crate) struct Due {
 /// Context in which an action runs its commands.
 pub(crate) struct Run {
     log: PathBuf,
-    /// File in which tests report that they were skipped.
+    /// File to which tests append that they were skipped.
     skips: PathBuf,
     verbose: bool,
     limit: Duration,
@@ -103,7 +103,7 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
     /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
-    /// True to check less of the parts that merely depend on changed inputs of other parts.
+    /// True to check less of the parts of which only inputs shared with other parts have changed.
     pub(crate) quick: bool,
 }
 
@@ -157,12 +157,12 @@ impl Step {
         })
     }
 
-    /// Runs the step only when one of these files or folders has changed since the step last passed.
+    /// Runs the step only when one of the files or folders `paths` has changed since the step last passed.
     pub(crate) fn inputs(self, paths: &'static [&'static str]) -> Self {
         self.with_inputs(|inputs| inputs.paths(paths))
     }
 
-    /// Runs the step only when one of these packages, or a package from which it or its tests are built, has
+    /// Runs the step only when one of `packages`, or a package from which it or its tests are built, has
     /// changed since the step last passed. If [`inputs`](Self::inputs) is called, too, a change of either is
     /// enough.
     pub(crate) fn packages(self, packages: &'static [&'static str]) -> Self {
@@ -542,8 +542,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks that steps which wait for each other run at the same time, because they could not end
-    /// otherwise, and that the rows keep the order of the steps.
+    /// Checks, with steps that wait for each other, that steps run at the same time, and that the rows of the
+    /// table keep the order of the steps.
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {

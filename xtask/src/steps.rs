@@ -26,8 +26,8 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths outside of the packages that Rust tests use. Each entry consists of a string that occurs only in the
-/// packages that use the path, and the path.
+/// Paths that Rust tests use although they are outside of the packages. Each entry consists of a string that
+/// occurs only in the packages that use the path, and the path.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -43,7 +43,7 @@ const NOT_RUST: &[&str] = &["bindings/python/anyfn", "bindings/python/tests"];
 /// Paths that documentation tests use in addition to their packages.
 const DOCS: &[&str] = &["README.md", "docs"];
 
-/// Packages of the library for C programs, and of the library that the C tests load.
+/// Packages that build the library for C programs and the library that the C tests load.
 const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
@@ -401,7 +401,7 @@ fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     packages.names().map(part).collect()
 }
 
-/// Returns the paths outside of a package that its tests use.
+/// Returns the paths that the tests of a package use although they are outside of the package.
 fn beside_rust(folder: &str) -> Vec<&'static str> {
     let text = Sources::of_project().text(folder);
     BESIDE_RUST.into_iter().filter(|(name, _)| text.contains(name)).map(|(_, path)| path).collect()
@@ -420,8 +420,8 @@ fn clippy(run: &Run, due: &Due) -> Result<()> {
     run.cmd(of_packages(cargo_cmd("clippy"), &due.parts).words("--all-targets -- -D warnings"))
 }
 
-/// Returns the packages as parts. All files of the project are inputs of this package, since its tests read
-/// them.
+/// Returns a part for each package. All files of the project are inputs of the package `anyfn-xtask`, because
+/// its tests read them.
 fn rust_test_parts() -> Result<Vec<Part>> {
     package_parts(|name, folder| match name {
         "anyfn-xtask" => Inputs::default().paths(["."]),
@@ -452,14 +452,14 @@ fn rust_tests(run: &Run, due: &Due) -> Result<()> {
     result
 }
 
-/// Returns the packages that may have documentation tests, as parts.
+/// Returns a part for each package that may have documentation tests.
 fn rust_doc_test_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let with_library = packages.names().filter(|name| packages.has_library(name));
     Ok(with_library.map(|name| Part::new(name, Inputs::default().packages([name]).paths(DOCS))).collect())
 }
 
-/// Returns the packages of the runtime as parts.
+/// Returns a part for each package of the runtime.
 fn rust_asan_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -491,7 +491,7 @@ fn rust_asan(run: &Run, due: &Due) -> Result<()> {
     )
 }
 
-/// Adds the names of packages to a command of Cargo.
+/// Adds the names of packages to a Cargo command.
 fn of_packages(cargo: Cmd, packages: &[String]) -> Cmd {
     cargo.args(packages.iter().flat_map(|package| ["-p", package.as_str()]))
 }

@@ -1,5 +1,5 @@
-//! The benchmark rows of `python_calls.py` in a PyO3 extension, written as users of PyO3 write one. Built by
-//! `extensions.py`.
+//! The benchmark rows of `python_calls.py` as a PyO3 extension, written in the way that users of PyO3 write
+//! one. Built by `extensions.py`.
 
 use std::collections::HashMap;
 use std::time::Instant;

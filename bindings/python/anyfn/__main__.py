@@ -241,7 +241,7 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
 
 
 class _Carried:
-    """Content of a module without functions, which a bundle stores as bytes."""
+    """Module without functions, whose content a bundle stores as bytes."""
 
     property_mask = 1
 

@@ -1,4 +1,4 @@
-"""Asynchronous calls, ``await f.call_async(...)``, of functions that run long or block, without blocking the event loop.
+"""Asynchronous calls of functions that run long or block, without blocking the event loop: ``await f.call_async(...)``.
 
 The function runs on a thread of a pool with the GIL released. Its result or exception is delivered once, through the
 event loop of the awaiting task. When a call is cancelled or times out, the awaiting task is resumed at once. Native code
@@ -23,7 +23,7 @@ _running_loop = _copy_context = _Timeout = None
 
 
 def _begin():
-    """Imports the modules that calls need. The first call runs this function."""
+    """Imports the modules that asynchronous calls need; called before the first such call."""
     global _running_loop, _copy_context, _Timeout
     import asyncio
     import contextvars
@@ -37,12 +37,12 @@ def _begin():
 
 
 class _Call(_core.CallToken):
-    """One call: the function, its arguments, and the future that receives the result."""
+    """One asynchronous call: the function, its arguments, and the future that receives the result."""
 
     __slots__ = ("function", "args", "kwargs", "context", "loop", "future", "inner")
 
     def give_up(self, code):
-        """Requests the thread that runs the call to stop."""
+        """Signals the thread that runs the call to stop; ``code`` is the reason."""
         self.stop(code)
         inner = self.inner
         if inner is not None:
@@ -209,7 +209,7 @@ def _deliver(future, result, error):
 
 
 def _finish(call, result):
-    """Runs a coroutine on the event loop and returns its result; a Python function within ``call`` returned the coroutine.
+    """Runs a coroutine, which a Python function within ``call`` has returned, on the event loop, and returns its result.
 
     Returns ``call`` itself if ``result`` is not a coroutine.
     """

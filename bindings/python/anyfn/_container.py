@@ -1,4 +1,4 @@
-"""The parts of the container classes that are written in Python. All languages share the containers."""
+"""Parts of the container classes that are written in Python. The native containers are the same in all languages."""
 
 import _collections_abc as abc
 
@@ -99,7 +99,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Reduces an Array or Map for pickling. A container with a single owner occurs only once, so it needs no node."""
+    """Reduces an Array or Map for pickling. A container with a single owner occurs only once, so it needs no ``_Node``."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)

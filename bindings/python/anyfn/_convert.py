@@ -1,4 +1,4 @@
-"""Custom value types: ``register_converter``."""
+"""Conversions between Python classes and native types that users define: ``register_converter``."""
 
 from . import _core
 from ._reflection import type_info

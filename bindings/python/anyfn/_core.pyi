@@ -1,4 +1,4 @@
-"""The extension module, without the functions that only the package itself calls."""
+"""Stub of the extension module, without the functions that only the package itself calls."""
 
 from collections.abc import Callable
 from typing import Any, Generic, Optional, Union, final

@@ -238,7 +238,7 @@ def _replace(self, /, **changes):
 
 
 def _compare(cls, order, hashed):
-    """Adds methods that compare instances by their fields to a class, except methods that the class already defines."""
+    """Adds to a class methods that compare instances by their fields, except methods that the class already defines."""
     # Python sets this to None in a class that defines `__eq__`.
     own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]
@@ -297,7 +297,7 @@ _FACTORY = type("_Factory", (), {"__repr__": lambda self: "<factory>"})()
 
 
 def _default(told):
-    """Returns the kind of a default (0 for none, 1 for a value, 2 for a factory), and the value or factory."""
+    """Returns the kind of a field's default (0 for none, 1 for a value, 2 for a factory), and the value or factory."""
     if told.default_factory is not _MISSING:
         return 2, told.default_factory
     return (0, None) if told.default is _MISSING else (1, told.default)
@@ -322,7 +322,7 @@ def _annotated(annotation):
 
 
 def _resolve(annotation, cls, where):
-    """Returns the type that an annotation names; evaluates it if it is a string."""
+    """Returns the type that an annotation names; an annotation that is a string is evaluated."""
     if not isinstance(annotation, str):
         return annotation
     import sys

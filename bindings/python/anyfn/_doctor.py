@@ -1,4 +1,4 @@
-"""``anyfn.doctor()``: checks of what works on this machine, and reasons for what does not."""
+"""``anyfn.doctor()``: checks which features work on this machine, and finds the reasons why others do not."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class InternalError(Error):
 
 
 class ErrorObject(_core.BuiltinObject):
-    """The native error behind an exception, which is the exception's attribute ``__anyfn_error__``."""
+    """Native error object of an exception, available as the exception's attribute ``__anyfn_error__``."""
 
     __slots__ = ()
 
@@ -116,10 +116,8 @@ def class_of_kind(kind: str) -> "type[Exception]":
     return type(name, (Error,), {"__module__": "anyfn", "__doc__": f"An error of kind {kind!r}.", "kind": kind})
 
 
-def register_error(
-    kind: "Union[type[_E], str]", cls: "Optional[type[_E]]" = None
-) -> "Union[type[_E], Callable[[type[_E]], type[_E]]]":
-    """Registers an exception class for a kind of error, in both directions.
+def register_error(kind, cls=None):
+    """Registers the exception class of an error kind, for conversions from native errors to exceptions and back.
 
     An error of that kind raised by native code becomes an exception of the class, and an exception of the class becomes
     an error of that kind in native code. Can be used as a decorator, with the kind or without; the default is the name of

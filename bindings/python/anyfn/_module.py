@@ -1,4 +1,4 @@
-"""Modules, which are objects that contain compiled code."""
+"""Modules, which are objects with functions by name, usually compiled code."""
 
 import os
 
@@ -19,7 +19,7 @@ _ENTRY = "main"
 
 
 def _methods_of(native):
-    """Returns a decorator that copies the attributes of a class to ``native``, and replaces the class by ``native``."""
+    """Returns a class decorator that copies the attributes of the class to ``native``, and returns ``native`` in its place."""
 
     def move(cls):
         for name, value in vars(cls).items():
@@ -52,8 +52,8 @@ class Module:
         """Returns true if the module has a function with the given name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
-    def list_functions(self, query_imports: bool = False) -> "list[str]":
-        """Returns the names of the functions, sorted; the list is empty if the module does not know them."""
+    def list_functions(self, query_imports=False):
+        """Returns the names of the functions, sorted; the list is empty if the module cannot enumerate them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
     def get_function_doc(self, name: str, query_imports: bool = False) -> "Optional[str]":
@@ -173,8 +173,8 @@ class Module:
         return _core.get_global_func("ffi.ModulePinned", False)(self)
 
     @property
-    def entry_func(self) -> "PackedFunc":
-        """Function that calling the module calls: ``main``, or the module's only function."""
+    def entry_func(self):
+        """Function that a call of the module itself runs: ``main``, or the module's only function."""
         return _entry_of(self)
 
     @property
@@ -229,13 +229,8 @@ def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]")
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 
-def bundle(
-    path: "_Path",
-    files: "Union[_Path, Iterable[_Path]]" = (),
-    imports: "Union[Module, Iterable[Module]]" = (),
-    **options: "Any",
-) -> None:
-    """Writes one library file that contains ``files``, the modules ``imports`` and everything that those import.
+def bundle(path, files=(), imports=(), **options):
+    """Writes one library file that contains ``files``, the modules ``imports``, and everything that these modules import.
 
     ``files`` are object files, static archives, C or C++ sources, or one linked library, which needs no linker. Modules are
     saved by ``save_to_bytes`` and loaded by the loader of their kind. ``load_module`` loads the file, in any language. The
@@ -317,10 +312,10 @@ def register_module_loader(
 
 
 class Watch:
-    """The newest good build of a library file, for development; returned by ``watch``.
+    """The newest usable build of a library file, for development; returned by ``watch``.
 
     ``lib.name`` and ``lib["name"]`` are functions that follow the file. Each call queries the file's status, which takes
-    about a microsecond, loads the file if it has changed, and calls the function of the newest good build. Calls in
+    about a microsecond, loads the file if it has changed, and calls the function of the newest usable build. Calls in
     progress and objects of older builds keep the code of their build.
     """
 
@@ -329,17 +324,17 @@ class Watch:
     def __init__(self, module: "Module") -> None:
         self._watch = module
 
-    def poll(self) -> bool:
-        """Loads a newer good build if there is one, and returns true in that case. Lookups and calls do the same."""
+    def poll(self):
+        """Loads a newer usable build of the file, if any, and returns true in that case. Lookups and calls do the same."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
-    def reload(self) -> "Module":
-        """Returns the module of the file as it is now. Raises an error with the reason if the file cannot be used."""
+    def reload(self):
+        """Returns the module of the file's current content. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
-    def module(self) -> "Module":
-        """Newest good build as a module. Functions that are looked up in it remain those of this build."""
+    def module(self):
+        """Newest usable build as a module. Functions that are looked up in it remain those of this build."""
         return _releasing("ffi.ModuleWatchNewest")(self._watch)
 
     @property
@@ -352,10 +347,10 @@ class Watch:
         """Absolute path of the file; each check follows symbolic links."""
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
-    def get_function(self, name: str) -> "PackedFunc":
-        """Returns the function with the given name. Its calls always use the newest good build of the file.
+    def get_function(self, name):
+        """Returns the function with the given name. Its calls always use the newest usable build of the file.
 
-        Raises ``AttributeError`` if the newest good build has no such function.
+        Raises ``AttributeError`` if the newest usable build has no such function.
         """
         self.poll()
         return self._watch.get_function(name)
@@ -378,12 +373,8 @@ class Watch:
         return f"<anyfn.Watch of {self.path}{'' if problem is None else ', not the newest: ' + problem}>"
 
 
-def watch(
-    path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]",
-    on_reload: "Optional[Callable[[str, Module], object]]" = None,
-    on_problem: "Optional[Callable[[str, str], object]]" = None,
-) -> "Watch":
-    """Returns a ``Watch``, which always uses the newest good build of a library file, for development.
+def watch(path, on_reload=None, on_problem=None):
+    """Returns a ``Watch``, which always uses the newest usable build of a library file, for development.
 
     The file is checked whenever a function is looked up or called; no thread is started. A newer build is loaded beside
     the older one, and ``on_reload(path, module)`` is called. A newer file is rejected if it does not load or lacks a
@@ -396,7 +387,7 @@ def watch(
     (``cp new.so lib.so``) changes code that is mapped and may be running, which can crash the process. If this is
     detected, it is reported as a problem.
 
-    Raises ``RuntimeError`` if there is no good build at the start.
+    Raises ``RuntimeError`` if there is no usable build at the start.
     """
     on_problem = _warn_of if on_problem is None else on_problem
     return Watch(_releasing("ffi.ModuleWatch")(os.fsdecode(path), on_reload, on_problem))
@@ -409,7 +400,7 @@ def _warn_of(path, reason):
 
 
 def _releasing(name):
-    """Returns a global function that may load code, set to release the GIL.
+    """Returns the global function ``name``, which may load code, set to release the GIL during calls.
 
     Other threads, and initialisers of the loaded code, may need the GIL meanwhile.
     """
@@ -418,8 +409,8 @@ def _releasing(name):
     return function
 
 
-def system_lib(prefix: str = "") -> "Module":
-    """Returns the module of the functions that are linked statically into this process, with a common prefix."""
+def system_lib(prefix=""):
+    """Returns a module of the functions with a common name prefix that are linked statically into this process."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
 
 

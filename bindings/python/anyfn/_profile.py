@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Profile:
-    """Context manager that records the calls of all languages and threads, as returned by ``anyfn.profile()``.
+    """Context manager, as returned by ``anyfn.profile()``, that records the calls of all languages and threads.
 
     After it has stopped, ``str(profile)`` is a table of the functions, and ``save`` writes the timeline.
     """

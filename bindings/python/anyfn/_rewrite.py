@@ -44,7 +44,7 @@ class WalkResult:
 
 
 class DefRegionKind:
-    """Kind of the definition region at a value: it defines no variables, all variables in it, or the value itself only."""
+    """Kind of a definition region: which variables a value defines (none, all variables in it, or only itself)."""
 
     NONE = 0
     DEF_PATTERN = 1
@@ -52,7 +52,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """Result of a callback that ends a walk or visit, which then returns it; ``value`` is any value."""
+    """Result by which a callback ends a walk or visit, which then returns this object; ``value`` is any value."""
 
     def __init__(self, value: "Any" = None) -> None:
         self.__init_handle_by_constructor__(_interrupt, value)
@@ -70,8 +70,8 @@ class StructuralVisitor(_core.Object):
         """Calls the callback for a value, or else visits its children. Returns the VisitInterrupt that ends the visit, or None."""
         return _visit(self, value)
 
-    def default_visit(self, value: "Any") -> "Optional[VisitInterrupt]":
-        """Visits the children of a value without its callback. Returns None or the VisitInterrupt that ends the visit."""
+    def default_visit(self, value):
+        """Visits the children of a value, not the value itself. Returns None or the VisitInterrupt that ends the visit."""
         return _default_visit(self, value)
 
     def def_region_kind(self) -> int:
@@ -91,8 +91,8 @@ class StructuralMutator(_core.Object):
         """Returns the replacement of a value: the result of its callback, or else the value with mutated children."""
         return _mutate(self, value)
 
-    def default_mutate(self, value: "Any") -> "Any":
-        """Returns a value with mutated children, without its callback; the value itself if no child changes."""
+    def default_mutate(self, value):
+        """Returns a value with mutated children, without calling its callback; the value itself if no child changes."""
         return _default_mutate(self, value)
 
     def var_remap_get(self, var: "Object") -> "Any":
@@ -144,10 +144,8 @@ def structural_walk(
     return _rewrite(root, _WALK, options, *args)
 
 
-def structural_visit(
-    root: "Any", callbacks: "_Callbacks[Callable[[Any, StructuralVisitor], Any]]" = ()
-) -> "Optional[VisitInterrupt]":
-    """Visits the values of a graph with functions that visit the children themselves.
+def structural_visit(root, callbacks=()):
+    """Visits the values of a graph with callbacks, each of which decides which children to visit.
 
     A function receives the value and a ``StructuralVisitor``, and calls ``visitor.visit(child)``,
     ``visitor.default_visit(value)``, or neither. For a value that no function accepts, the children are visited. A function
@@ -191,10 +189,8 @@ def structural_map(
     return _rewrite(root, _MAP, options, *args)
 
 
-def structural_mutate(
-    root: "Any", callbacks: "_Callbacks[Callable[..., Any]]" = (), inplace: bool = False
-) -> "Any":
-    """Returns a graph in which values are replaced by the results of functions, which mutate the children themselves.
+def structural_mutate(root, callbacks=(), inplace=False):
+    """Returns a graph in which callbacks replace values; each callback decides which children to mutate.
 
     A function receives the value and a ``StructuralMutator``, and calls ``mutator.mutate(child)``,
     ``mutator.default_mutate(value)``, or neither. Its result is final. A function with a third parameter also receives 1

@@ -190,7 +190,7 @@ def _text_without_types(func):
 
 
 def _attribute(func, name):
-    """Computes an attribute that the class defines in native code, unless it has been set on the function."""
+    """Computes the attribute ``name`` of a function on access; called from native code if the attribute has not been set."""
     if name == "__qualname__":
         python = _core.python_callable(func)
         return getattr(python, name, func.__name__) if python is not None else func.__name__

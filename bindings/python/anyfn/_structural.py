@@ -112,7 +112,7 @@ _methods = {}
 
 
 def _method(name, *args):
-    """Calls a method of the native type of access paths."""
+    """Calls the method ``name`` of the native type of access paths."""
     if not _methods:
         told = _core.type_info(_core.type_index("ffi.reflection.AccessPath"))[6]
         _methods.update((method[1], method[4]) for method in told)
@@ -120,13 +120,13 @@ def _method(name, *args):
 
 
 class AccessStep(_core.Object):
-    """A step of an ``AccessPath``, with ``kind`` and ``key``."""
+    """One step of an ``AccessPath``, such as a field or an index; it has a ``kind`` and a ``key``."""
 
     ATTR, ARRAY_ITEM, MAP_ITEM, ATTR_MISSING, ARRAY_ITEM_MISSING, MAP_ITEM_MISSING = range(6)
 
 
 class AccessPath(_core.Object):
-    """The path from a root to a value in it, with ``parent``, ``step`` and ``depth``, such as ``root.args[1].name``."""
+    """Path from a root to a value in it, such as ``root.args[1].name``; it has ``parent``, ``step`` and ``depth``."""
 
     def __str__(self) -> str:
         return _describe(self, "root")
@@ -140,20 +140,20 @@ class AccessPath(_core.Object):
         return list(_method("_to_steps", self))
 
     @staticmethod
-    def root() -> "AccessPath":
-        """Returns the path without steps."""
+    def root():
+        """Returns the path of the root itself, which has no steps."""
         return _method("_root")
 
-    def attr(self, name: str) -> "AccessPath":
-        """Returns the path to a field of the value."""
+    def attr(self, name):
+        """Returns this path extended by the field ``name``."""
         return _method("_attr", self, name)
 
-    def array_item(self, index: int) -> "AccessPath":
-        """Returns the path to an element of the value."""
+    def array_item(self, index):
+        """Returns this path extended by the element at ``index``."""
         return _method("_array_item", self, index)
 
-    def map_item(self, key: "Any") -> "AccessPath":
-        """Returns the path to the entry of a key."""
+    def map_item(self, key):
+        """Returns this path extended by the entry of ``key``."""
         return _method("_map_item", self, key)
 
     def is_prefix_of(self, other: "AccessPath") -> bool:
@@ -167,7 +167,7 @@ class AccessPath(_core.Object):
 
 
 class StructuralKey(_core.Object):
-    """A key of a dict, ``Map`` or ``Dict`` that is compared structurally, with ``key`` and ``hash_i64``.
+    """Key of a dict, ``Map`` or ``Dict`` that is compared structurally; ``key`` is the value, ``hash_i64`` its hash.
 
     >>> names = {StructuralKey([1, 2]): "a"}
     >>> names[StructuralKey((1, 2))]
@@ -185,8 +185,8 @@ class StructuralKey(_core.Object):
 _hooks = {}
 
 
-def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Callable[..., Any]") -> None:
-    """Registers a function as a hook of a native type for an operation, for objects from all languages.
+def register_type_attr(of, name, function):
+    """Registers a function as the hook by which a native type replaces an operation on its objects, in all languages.
 
     ``of`` is the key of the type, or the class that represents it. ``name`` is, for example, ``__ffi_repr__``, whose
     function receives the object and a callback that formats other objects. A class that ``anyfn.object`` defines can have

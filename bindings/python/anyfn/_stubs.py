@@ -55,7 +55,7 @@ _BUILTIN = frozenset(dir(builtins))
 
 
 class Namespace:
-    """Functions and nested namespaces by name, which become a Python module."""
+    """Functions and nested namespaces by name, from which the stub of a Python module is generated."""
 
     def __init__(self) -> None:
         self.functions: dict[str, PackedFunc] = {}
@@ -283,7 +283,7 @@ class Signature:
 
 
 def _default(value: Any) -> str:
-    """Returns a default in the form in which a stub shows it."""
+    """Formats a default value for a stub."""
     shown = repr(value)
     simple = value is None or isinstance(value, (bool, int, float, str))
     return shown if simple and len(shown) <= 40 and shown not in ("inf", "-inf", "nan") else "..."

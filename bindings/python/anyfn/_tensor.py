@@ -39,7 +39,7 @@ _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
 class Tensor(_core.BuiltinObject):
-    """Memory with a shape and a data type, which array libraries share by DLPack.
+    """Multi-dimensional array of one data type, which shares its memory with array libraries through DLPack.
 
     NumPy, PyTorch and other libraries use it without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``. The
     tensor keeps the memory alive, and so do the arrays that share it.
@@ -282,8 +282,8 @@ class Tensor(_core.BuiltinObject):
 
     # ---- Copies ----
 
-    def copyto(self, target: "_T") -> "_T":
-        """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns it."""
+    def copyto(self, target):
+        """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns ``target``."""
         _copy_from_to(self, target)
         return target
 

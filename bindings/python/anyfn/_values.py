@@ -56,8 +56,8 @@ class dtype(_core.Word):
         return _core.make_word(cls, _core.dtype_parse(name))
 
     @property
-    def code(self) -> int:
-        """Number of the kind of data type: 0 int, 1 uint, 2 float, ..."""
+    def code(self):
+        """Type code: 0 int, 1 uint, 2 float, ..."""
         return _core.word_bits(self) & 0xFF
 
     @property
@@ -178,8 +178,8 @@ class device(_core.Word):
         return _core.make_word(cls, kind | index << 32)
 
     @property
-    def device_type(self) -> int:
-        """Number of the kind of device in DLPack."""
+    def device_type(self):
+        """Code of the device type in DLPack."""
         return _core.word_bits(self) & 0xFFFFFFFF
 
     @property

@@ -78,7 +78,7 @@ class Tensor(Object):
 
 @register_object("rpc.Object")
 class RemoteObject(Object):
-    """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of it."""
+    """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of the object."""
 
     def __repr__(self):
         return f"<{self.type_key} of the remote end>"
@@ -313,7 +313,7 @@ def _this_python(imports, function, load=()):
 
 @register_object("rpc.Server")
 class Server(Object):
-    """A server on a thread of this process, as returned by ``serve``.
+    """A session server on a thread of this process, as returned by ``serve``.
 
     It ends with ``stop``, at the end of a ``with`` block, or when the last reference to it is dropped. ``host`` and ``port`` are
     the address at which it listens.

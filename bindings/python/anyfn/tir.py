@@ -27,7 +27,7 @@ _call = _compiler_library.functions("tir")
 
 
 class _Operators:
-    """Operators that build expressions. ``a == b`` is an expression, too; ``a.same_as(b)`` compares identity."""
+    """Mixin with the operators that build expressions. ``a == b`` is an expression, too; ``a.same_as(b)`` compares identity."""
 
     __slots__ = ()
     __hash__ = Object.__hash__
@@ -180,7 +180,7 @@ class IntImm(PrimExpr):
 
 @register_object("tir.FloatImm")
 class FloatImm(PrimExpr):
-    """A floating-point constant, which ``float`` converts."""
+    """A floating-point constant; ``float`` returns its value."""
 
     def __float__(self) -> float:
         return self.value
@@ -293,7 +293,7 @@ class IRModule(_Text, Object):
 
 @register_object("tir.Target")
 class Target(Object):
-    """The processor for which code is generated, and the C compiler that compiles it.
+    """The processor for which code is generated, and the C compiler that compiles the code.
 
     ``Target()`` is this machine. ``mcpu`` is the compiler's name of a processor. ``cc`` is the compiler, such as
     ``aarch64-linux-gnu-gcc``, and ``options`` are further arguments of it. The features of the processor are detected.
@@ -351,7 +351,7 @@ class Schedule(Object):
 
 @functools.cache
 def _step(name):
-    """Returns the method of the native type for a step that the class overrides."""
+    """Returns the native method of a schedule step, for a step whose Python method the class overrides."""
     return type_info("tir.Schedule").method(name).function
 
 
@@ -451,13 +451,13 @@ def select(condition: _Operand, true_value: _Operand, false_value: _Operand) -> 
 if_then_else = select
 
 
-def all(*conditions: _Operand) -> PrimExpr:
-    """Returns the conjunction of conditions; a condition after one that is false reads no memory."""
+def all(*conditions):
+    """Returns the conjunction of conditions; reads in a condition are not executed if an earlier one is false."""
     return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
 
 
-def any(*conditions: _Operand) -> PrimExpr:
-    """Returns the disjunction of conditions; a condition after one that is true reads no memory."""
+def any(*conditions):
+    """Returns the disjunction of conditions; reads in a condition are not executed if an earlier one is true."""
     return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
 
 
@@ -553,8 +553,8 @@ def call_extern(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> 
     return _call.call_extern(name, list(args), dtype)
 
 
-def read_only(buffer: Union[Buffer, BufferRegion]) -> PrimExpr:
-    """Returns a buffer or buffer region as an argument of a call that does not write to it."""
+def read_only(buffer):
+    """Returns a call argument for a buffer or buffer region that the callee does not write to."""
     return _call.read_only(buffer)
 
 

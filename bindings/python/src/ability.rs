@@ -22,8 +22,8 @@ pub(crate) enum Ability {
     Native(Any),
     /// Python object to convert instead of the original object.
     Python(Own),
-    /// Python object to convert instead of the original object. The conversion counts as one level of nesting,
-    /// because this object may again be one that requires such a conversion.
+    /// Python object to convert instead of the original object. Its conversion counts as one level of
+    /// nesting, because it may in turn yield another object to convert.
     Nested(Own),
 }
 
@@ -102,7 +102,8 @@ fn is_enum_member(object: Obj<'_>) -> bool {
     object.is_instance_of(ENUM.ptr())
 }
 
-/// Makes the native value of a data type or device by calling the class `dtype` or `device` with `spec`.
+/// Makes the native value of a data type or device by calling the Python class `class` (`dtype` or `device`)
+/// with `spec`.
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;
     if !made.obj().is_instance_of(words::CLASS.ptr()) {

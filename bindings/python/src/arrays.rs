@@ -1,4 +1,4 @@
-//! Conversion of arrays of any library to tensors.
+//! Conversion of arrays from any Python library to tensors.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,8 +37,8 @@ pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Makes a tensor for a view that native code is about to keep, from the array that the view describes. Leaves
-/// `out` unchanged unless that array is an argument of a call in progress on this thread.
+/// Makes an owning tensor from a view that native code is about to keep. Leaves `out` unchanged unless the
+/// view describes an array that is an argument of a call in progress on this thread.
 ///
 /// # Safety
 /// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.

@@ -7,9 +7,9 @@ use crate::memo::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
 use crate::{error, packed, signature};
 
-/// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one of
-/// these. Error messages begin with the position. The position of an element refers to the position of its container,
-/// so no text is formatted until an error occurs.
+/// Position of the value that a conversion handles: an argument, a result, a field, or an element inside one
+/// of these. Error messages begin with the position. The position of an element refers to the position of its
+/// container, so that text is formatted only for an error.
 pub(crate) enum At<'a> {
     /// Argument of a function.
     Argument {
@@ -70,8 +70,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is an argument for a parameter that the function declares as read-only: the
-    /// function only reads a tensor that it receives for this parameter.
+    /// Returns true if the value is the argument of a parameter that the function declares as read-only,
+    /// which means that the function only reads the tensor.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -148,8 +148,8 @@ impl At<'_> {
     }
 }
 
-/// Formats a key of a mapping for messages. Long keys are shortened, and strings are enclosed in double quotes,
-/// as in all languages.
+/// Formats a mapping key for an error message. Long keys are shortened. Strings are enclosed in double
+/// quotes, as in the messages of the other frontends.
 fn shown(key: Obj<'_>) -> String {
     let text = match key.str_bytes() {
         Ok(bytes) => Ok(format!("{:?}", String::from_utf8_lossy(bytes))),

@@ -74,12 +74,12 @@ pub(crate) unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True if this thread has already reported to the observer the call that it is about to make.
+    /// True if this thread has already reported its next call to the call observer.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reports a call to the observer and makes the call through [`safe_call`], which avoids a second
-/// implementation of calls.
+/// Reports a call to the call observer, and makes the call through [`safe_call`], so that calls are
+/// implemented only once.
 ///
 /// # Safety
 /// The conditions of [`safe_call`] apply, and the GIL must be held.
@@ -101,7 +101,8 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
 /// Owned references to the argument objects of a call. Dropping this value releases them.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of objects that are set, starting at index 1. The callee may overwrite the slot at index 0.
+    /// Number of argument objects, which are stored from index 1 on. The callee may overwrite the slot at
+    /// index 0.
     count: usize,
 }
 

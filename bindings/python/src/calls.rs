@@ -22,11 +22,11 @@ use crate::py::{self, Obj, Own, PyObject, Raised, Res, raw};
 use crate::scratch::{Scratch, WORDS};
 use crate::{dlpack, ndarray, tensor};
 
-/// Entry of the list: one array that is an argument of a call in progress.
+/// One array that is an argument of a call in progress.
 struct Entry {
     number: u64,
-    /// Id of the thread that makes the call. When the thread ends, a greenlet may still wait in the call
-    /// indefinitely; no later thread has the same id.
+    /// Id of the thread that makes the call. Ids are never reused, because a greenlet may still wait in a
+    /// call after its thread has ended.
     thread: u64,
     /// Address of the tensor description that native code received. It is compared and never dereferenced.
     view: *const DLTensor,
@@ -49,7 +49,7 @@ unsafe impl Sync for Guarded {}
 
 static CALLS: Guarded = Guarded(UnsafeCell::new(Calls { last: 0, entries: Vec::new() }));
 
-/// Calls `body` with exclusive access to the list.
+/// Calls `body` with exclusive access to the record of array arguments.
 ///
 /// # Safety
 /// The GIL must be held, and `body` must neither run Python code nor use the list in any other way.
@@ -59,7 +59,7 @@ unsafe fn with<R>(body: impl FnOnce(&mut Calls) -> R) -> R {
     body(unsafe { &mut *CALLS.0.get() })
 }
 
-/// Entries that one call has added to the list, and that [`Listed::end`] removes.
+/// Entries that one call has added to the record of array arguments, until [`Listed::end`] removes them.
 pub(crate) struct Listed {
     /// Number of the first entry. The entries have consecutive numbers.
     first: u64,
@@ -70,8 +70,8 @@ impl Listed {
     /// An empty set of entries.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Adds an entry to the list for each argument whose value is a tensor description. The caller must keep these
-    /// arguments alive until [`Listed::end`].
+    /// Adds an entry to the record for each argument whose value is a tensor description. The caller must
+    /// keep these arguments alive until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
         let list = |calls: &mut Calls| {
@@ -124,7 +124,7 @@ impl Listed {
     }
 }
 
-/// Returns the number and the array of the newest entry of this thread that has a number below `number` and a
+/// Returns the number and the array of this thread's newest entry with a number below `number` and a
 /// description at the address `view`. If `view` is NULL, any description matches.
 #[inline]
 fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
@@ -181,7 +181,7 @@ pub(crate) unsafe fn array_of_view(view: *const DLTensor) -> Option<Own> {
     None
 }
 
-/// Returns true if the data pointer and the shape of an array equal those of a description.
+/// Returns true if `described` has the data pointer and the shape of an array.
 #[inline]
 fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     if ndarray::is_array(array) {
@@ -197,8 +197,7 @@ fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
 }
 
 /// Makes a tensor of the memory that `view` describes, if this memory is part of an array that is an argument
-/// of a call in progress on this thread. The tensor keeps the array alive. Returns `None` if no such array
-/// exists.
+/// of a call in progress on this thread. The tensor keeps the array alive. Returns `None` for other memory.
 pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
     let Some(part) = view.host_region() else { return Ok(None) };
     let (mut words, mut end) = (WORDS, u64::MAX);

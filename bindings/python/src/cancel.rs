@@ -1,4 +1,4 @@
-//! Calls that can be stopped, which are the calls that `call_async` makes on its threads.
+//! Cancellation and deadlines of the calls that `call_async` makes on its threads.
 //!
 //! Each such call has a token ([`Layout`]). While the function runs, the thread's list `CURRENT` contains the token,
 //! so native code that checks for signals on that thread learns that its call was cancelled or that its deadline has
@@ -18,7 +18,7 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// State of the call: [`RUNNING`], and [`CANCELLED`] or [`TOO_LATE`] once the call is stopped.
+    /// State of the call: [`RUNNING`], or the reason why the call was stopped: [`CANCELLED`] or [`TOO_LATE`].
     pub(crate) state: AtomicI32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) const CANCELLED: i32 = 1;
 /// State of a call whose deadline has passed.
 pub(crate) const TOO_LATE: i32 = 2;
 
-/// Python function that runs a coroutine to completion; [`finish`] calls it.
+/// Python function by which [`finish`] runs a coroutine to completion.
 static FINISH: Global = Global::new();
 
 thread_local! {
@@ -46,7 +46,7 @@ fn innermost() -> *const Layout {
     found.ok().flatten().unwrap_or(ptr::null())
 }
 
-/// Sets the function that [`finish`] calls to run a coroutine to completion.
+/// Sets the Python function by which [`finish`] runs a coroutine to completion.
 pub(crate) fn set_finish(function: Obj<'_>) {
     FINISH.set(function.to_own());
 }
@@ -76,8 +76,8 @@ pub(crate) fn check() -> Option<c_int> {
 }
 
 /// Runs a coroutine that a Python function has returned to native code, and returns the coroutine's result.
-/// Only a thread that makes a call for an event loop does this, and the event loop runs the coroutine. Returns
-/// `None` on all other threads, and for objects that are not coroutines.
+/// Returns `None` if the object is not a coroutine or this thread does not make an asynchronous call, whose
+/// event loop would run the coroutine.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     let token = innermost();
@@ -125,7 +125,8 @@ pub(crate) fn current() -> Own {
     }
 }
 
-/// Checks for signals as native code does. Meant for long-running Python functions that native code calls.
+/// Raises an exception if the current call was cancelled or timed out, or if a signal is pending. Meant for
+/// long-running Python functions that native code calls.
 pub(crate) fn check_from_python() -> Res<Own> {
     match anyfn::check_signals() {
         Ok(()) => Ok(py::none()),

@@ -1,4 +1,4 @@
-//! The mapping between native types and Python classes.
+//! Mapping between native types and the Python classes of their objects.
 //!
 //! Classes written in Python register for a type index. A type without a registered class uses the class of its nearest
 //! ancestor, or a class that is made for it if it has registered fields or methods.
@@ -25,7 +25,8 @@ static REGISTERED: Global = Global::new();
 /// Dictionary from class to the type index for which it was last registered.
 static TYPES: Global = Global::new();
 
-/// Function that makes the class of a type from the class of its nearest ancestor.
+/// Function that makes the Python class of a type. It receives the class of the type's nearest ancestor as
+/// the base.
 type MakeClass = fn(TypeInfo, Obj<'_>) -> Res<Own>;
 
 /// Pointer to `fields::make_class`, set by [`init`]. The function belongs to a higher layer, because the
@@ -45,7 +46,8 @@ pub(crate) fn init(make_class: MakeClass) -> Res<()> {
     Ok(())
 }
 
-/// Makes the Python object for a native object: an instance of the class for its type, or the result of a converter.
+/// Makes the Python object for a native object: an instance of the class of its type, or the result of a
+/// registered converter.
 pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
     let class = found(object.type_index())?;
     if class.addr() & CONVERTED != 0 {
@@ -54,7 +56,7 @@ pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
     object::wrap_as(class, object)
 }
 
-/// Registers `class` as the Python class of the type with this index.
+/// Registers `class` as the Python class of the type with the index `type_index`.
 pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     if !class.is_subclass_of(object::CLASS.ptr()) {
         return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
@@ -114,7 +116,8 @@ fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     found(type_index).map(|class| class.map_addr(|address| address & !CONVERTED))
 }
 
-/// Returns the Python class for objects of a type. The bit `CONVERTED` of the address is set if the class has a converter.
+/// Returns the address of the Python class for objects of a type, with the bit `CONVERTED` set if the class
+/// has a converter.
 fn found(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let slot = FOUND.get(usize::try_from(type_index).unwrap_or(usize::MAX));
     match slot.map(|slot| slot.load(Ordering::Relaxed)) {
@@ -145,8 +148,8 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     Ok(class.unwrap_or(object::CLASS.ptr().cast()))
 }
 
-/// Returns the Python class for a type without a registered class: the class of its nearest ancestor, or a new class
-/// if the type has registered fields or methods.
+/// Returns the Python class for a type for which no class is registered: the class of its nearest ancestor,
+/// or a new class if the type has registered fields or methods.
 fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
     let mut class: *mut ffi::PyTypeObject = object::CLASS.ptr().cast();
     if let Some(parent) = info.parent()

@@ -26,7 +26,7 @@ use pyo3_ffi as ffi;
 use crate::py::{Obj, PyObject};
 use crate::{error, gil, object, python_function};
 
-/// Maximum nesting depth of containers that are examined.
+/// Maximum nesting depth of the containers in which Python objects are searched for.
 const DEPTH_MAX: u32 = 50;
 
 /// Callback of Python's garbage collector, and the argument to pass to it. If the callback returns a value other than
@@ -42,8 +42,8 @@ impl Visitor {
         unsafe { (self.visit)(object, self.arg) }
     }
 
-    /// Reports the Python objects that `handle` keeps alive, if the owner of `handle` is its only owner. Objects
-    /// inside containers are reported under the same condition.
+    /// Reports the Python objects that the native object `handle` keeps alive, if that object has only one
+    /// owner. Objects inside containers are reported under the same condition.
     fn walk(&self, handle: *mut TVMFFIObject, depth: u32) -> c_int {
         let Some(object) = borrow(handle).filter(|object| unique(object)) else { return 0 };
         if depth >= DEPTH_MAX {
@@ -167,8 +167,8 @@ pub(crate) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     0
 }
 
-/// Returns true if the native function of an instance has no other owner and is not in use, so that
-/// [`python_function::break_up`] may be called.
+/// Returns true if an instance is the only owner of its native function and the function is not in use, so
+/// that [`python_function::break_up`] may be called.
 pub(crate) fn owns_function(object: Obj<'_>) -> bool {
     borrow(object::handle_unchecked(object)).is_some_and(|function| unique(&function))
         && !gil::any_in_progress()

@@ -18,8 +18,8 @@ use crate::py::{self, Obj, Own, PyObject, Res, names};
 use crate::scratch::WORDS;
 use crate::{classes, error, function, gil, object, packed, plan, record, types};
 
-/// Maximum number of arguments with which a constructor is called directly. With more arguments it is called like any
-/// Python callable.
+/// Maximum number of arguments with which a constructor is called directly. With more arguments, the
+/// constructor is called like any Python callable.
 const INLINE: usize = 8;
 
 /// Implements `__new__`: makes an instance without a native object. `__init__` provides the native object later.
@@ -91,7 +91,8 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
     0
 }
 
-/// Implements `__init_handle_by_constructor__(constructor, *args, **kwargs)`.
+/// Implements `__init_handle_by_constructor__(constructor, *args, **kwargs)`: calls `constructor` to make the
+/// native object of an instance.
 ///
 /// # Safety
 /// Must be called by Python. `this` must be an instance, and `args` must hold `count` positional arguments, followed
@@ -224,8 +225,8 @@ fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Raises `RuntimeError` if the class of an initialised instance is defined in Python, because the constructor of
-/// such an instance must not be called again. Does nothing for an instance of another class.
+/// Raises `RuntimeError` if `__init__` is called again on an initialised instance of a class that is defined
+/// in Python. Does nothing for an instance of another class.
 #[cold]
 fn made_already(this: Obj<'_>) -> Res<()> {
     if record::record_of_object(object::handle_unchecked(this)).is_none() {

@@ -119,7 +119,7 @@ fn passed(flags: i64) -> Passed {
     }
 }
 
-/// Defines the type of a class and makes the class's constructor.
+/// Defines an object type for a Python class, and makes the class's constructor.
 ///
 /// `fields` is a list of `(name, schema, shown, doc, flags, state, default)`: `schema` is JSON as in signatures, `shown`
 /// is the type as shown in messages, and `state` is the kind of default: 0 for none, 1 for a value, 2 for a factory.
@@ -216,7 +216,7 @@ pub(crate) fn define(
     plan::hold(plan)
 }
 
-/// Raises `TypeError` if a key belongs to a type that native code has defined.
+/// Raises `TypeError` if native code has defined the type with the key `key`.
 fn check_known(key: &str) -> Res<()> {
     let Some(index) = anyfn::type_index_of(key) else { return Ok(()) };
     let Some(info) = TypeInfo::from_index(index) else { return Ok(()) };

@@ -24,9 +24,10 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::{classes, gil, object, trace};
 
-/// Dictionary from each kind encountered so far to its exception class.
+/// Dictionary from each error kind encountered so far to its exception class.
 static CLASSES: Global = Global::new();
-/// Dictionary from each registered class to its kind; created when the first class is registered.
+/// Dictionary from each registered exception class to its error kind; created when the first class is
+/// registered.
 static KINDS: Global = Global::new();
 /// Python function `class_of_kind`, which makes the exception class of a new kind.
 static CLASS_OF_KIND: Global = Global::new();
@@ -218,7 +219,8 @@ fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
     py::check(unsafe { ffi::PyList_Append(notes.as_ptr(), note.as_ptr()) })
 }
 
-/// Returns the Python exception from which an error was made.
+/// Returns the Python exception from which a native error was made, or `None` for an error that native code
+/// raised.
 fn python_exception(error: &Error) -> Option<Own> {
     let context = context_of(error)?;
     let exception = match context.type_index() {
@@ -439,8 +441,8 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
     error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Makes the error of an exception that was itself made from a native error. The new error has the kind and
-/// message of the native error, and the exception in its context.
+/// Makes the native error of an exception that was itself made from the error `native`. The new error has the
+/// kind and message of `native`, and the exception in its context.
 fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
     let own_trace;
     let trace = if trace.is_empty() {

@@ -19,8 +19,8 @@ use crate::owned::lower_owned;
 use crate::py::{self, Global, Obj, PyObject, Raised, Res};
 use crate::{error, gil, lift, method, object, plan, record};
 
-/// Data that a field descriptor passes to its getter and setter: a field of a type. It lives for the lifetime
-/// of the process, like the descriptors that point to it.
+/// Description of a reflected field, which the field's Python descriptor passes to its getter and setter. It
+/// is never freed, like the descriptor that points to it.
 struct Field {
     name: CString,
     type_index: i32,
@@ -30,10 +30,11 @@ struct Field {
     setter: Option<PackedFunc>,
 }
 
-/// Python function `_object._tell_constructor`, which completes the classes that [`make_class`] creates.
+/// Python function `_object._tell_constructor`, which sets the constructor of each class that [`make_class`]
+/// creates.
 static COMPLETE_CLASS: Global = Global::new();
 
-/// Sets the function that completes the classes that [`make_class`] creates.
+/// Stores the Python function that sets the constructor of each class that [`make_class`] creates.
 pub(crate) fn set_complete_class(function: Obj<'_>) {
     COMPLETE_CLASS.set(function.to_own());
 }

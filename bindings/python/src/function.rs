@@ -95,7 +95,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// The functions through which Python calls instances of `PackedFunc`.
+/// Vectorcall functions through which Python calls the instances of `PackedFunc`.
 pub(crate) static ENTRIES: Entries =
     Entries { plain: [vectorcall::<false>, vectorcall::<true>], noted: [noted::<false>, noted::<true>] };
 
@@ -151,7 +151,7 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     })
 }
 
-/// Returns true if an object is a `PackedFunc` that is called with the GIL held.
+/// Returns true if an object is a `PackedFunc` whose calls keep the GIL.
 #[inline]
 pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
     ptr::eq(callable.type_ptr().cast(), CLASS.ptr())
@@ -246,8 +246,8 @@ fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     }
 }
 
-/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of the
-/// call, the result is that argument.
+/// Converts a tensor, which a function has returned, to a Python value. If the tensor represents an argument
+/// of the call, the result is that argument.
 #[cold]
 fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.
@@ -283,8 +283,8 @@ fn add_call(callable: Obj<'_>) {
     trace::add(plain.obj());
 }
 
-/// Rewrites a native `TypeError` about an argument of `callable` so that its message names the Python class of the
-/// argument, which native code cannot distinguish. Returns `None` for any other error.
+/// Rewrites the message of a native `TypeError` about an argument of `callable`, so that it names the
+/// argument's Python class, which native code does not know. Returns `None` for any other error.
 fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
     if error.kind() != "TypeError" {
         return None;
@@ -374,8 +374,8 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
     call_many::<RELEASE>(callable, &known.arrange_any(callable, args, names)?)
 }
 
-/// Calls the Python function `python` behind `callable` with named arguments. The arguments are converted as in any
-/// other call, and the function decides itself which names it accepts.
+/// Calls the Python function `python`, which `callable` wraps, with named arguments. The arguments are
+/// converted as in any other call. The function itself rejects names that it does not accept.
 #[cold]
 fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
@@ -426,8 +426,8 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
     packed::replace(object, offset_of!(Layout, name), value)
 }
 
-/// Getter of the lazily computed attributes. Returns the value that was set for the attribute, or else the value that
-/// the Python code of the package computes.
+/// Getter of the attributes that are computed on access. Returns the value that was set for the attribute, or
+/// else the value that the Python code of the package computes.
 unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
@@ -460,7 +460,7 @@ unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name:
     }
 }
 
-/// Returns the name of a lazily computed attribute from the closure of its getter or setter.
+/// Returns the name of an attribute that is computed on access, from the closure of its getter or setter.
 fn lazy_name(name: *mut c_void) -> Res<Own> {
     // SAFETY: the closures in the attribute table are names that live for the lifetime of the process.
     py::intern(unsafe { CStr::from_ptr(name.cast()) })

@@ -12,7 +12,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{PyObject, raw};
 
-/// Guard that keeps the GIL held by the current thread.
+/// Guard that keeps the GIL held by the current thread until the guard is dropped.
 pub(crate) struct Held(Option<ffi::PyGILState_STATE>);
 
 impl Held {
@@ -99,8 +99,8 @@ const RELEASES_MAX: u32 = 32;
 thread_local! {
     /// Nesting depth of releases on this thread.
     static RELEASES: Cell<u32> = const { Cell::new(0) };
-    /// Objects whose release is deferred until the outermost release ends: a pointer from `Box`, or NULL. It is a
-    /// plain pointer so that the thread has no destructor to run at its end.
+    /// Objects whose release is deferred until the outermost release ends: a pointer from `Box`, or NULL. The
+    /// variable is a plain pointer, so that no destructor has to run at the end of the thread.
     static PUT_OFF: Cell<*mut Vec<*mut PyObject>> = const { Cell::new(ptr::null_mut()) };
 }
 
@@ -157,9 +157,9 @@ fn release_rest() {
 /// the GIL.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
-/// Guard for the use of native objects that only Python objects own, without counted references to them. While
-/// a guard exists on any thread, cycles are not collected and graphs are not rewritten in place: see
-/// `collect.rs` and `rewrite.rs`.
+/// Guard that marks a use of native objects without counted references, relying on the Python objects that
+/// own them. While such a guard exists on any thread, cycles are not collected and graphs are not rewritten
+/// in place: see `collect.rs` and `rewrite.rs`.
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {

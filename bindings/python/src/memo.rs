@@ -18,7 +18,7 @@ pub(crate) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
 pub(crate) struct Memo(RefCell<ByAddress<(Own, Any)>>);
 
 impl Memo {
-    /// Makes an empty memo without an allocation.
+    /// Makes an empty record of converted containers, without an allocation.
     #[inline(always)]
     pub(crate) fn new() -> Memo {
         Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))

@@ -151,7 +151,8 @@ fn library() -> Res<PathBuf> {
     }
 }
 
-/// Method flag for functions that take their arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. The flag belongs to the stable ABI since
+/// 3.10 and is unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
 type Function = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;

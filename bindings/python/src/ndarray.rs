@@ -19,7 +19,7 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::scratch::{Scratch, WORDS};
 use crate::tensor;
 
-/// First fields of a NumPy array object, in NumPy's layout.
+/// First fields of a NumPy array object (`PyArrayObject`), in NumPy's layout.
 #[repr(C)]
 struct Array {
     base: PyObject,
@@ -32,7 +32,7 @@ struct Array {
     flags: c_int,
 }
 
-/// First fields of a NumPy data type object, in NumPy's layout.
+/// First fields of a NumPy data type object (`PyArray_Descr`), in NumPy's layout.
 #[repr(C)]
 struct Descr {
     base: PyObject,
@@ -186,7 +186,7 @@ pub(crate) fn describe(object: Obj<'_>, scratch: &mut Scratch) -> Res<*mut DLTen
     fill(object, scratch, &At::Value)
 }
 
-/// Returns true if the data pointer and the shape of an array equal those of a description.
+/// Returns true if `described` has the data pointer and the shape of a NumPy array.
 #[inline]
 pub(crate) fn shows(object: Obj<'_>, described: &DLTensor) -> bool {
     // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held, and no Python code runs here.
@@ -355,7 +355,7 @@ const DTYPES: [DLDataType; 24] = {
 
 const FOREIGN_ORDER: u8 = if cfg!(target_endian = "little") { b'>' } else { b'<' };
 
-/// Copies of the fields of an array object that Python code may change.
+/// Copies of those fields of a NumPy array object that Python code may change.
 struct Head {
     descr: *mut Descr,
     flags: c_int,
@@ -379,7 +379,7 @@ fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// Returns the data type of an array whose type is missing from `DTYPES`. The type is found by its name. Raises an
+/// Returns the data type of an array whose NumPy type is not in `DTYPES`, by the name of the type. Raises an
 /// exception for types that cannot be passed.
 #[cold]
 fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {

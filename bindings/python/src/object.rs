@@ -1,4 +1,4 @@
-//! Instances of `Object`: the Python side of a handle.
+//! Instances of the Python class `Object`, each of which owns the handle of a native object.
 //!
 //! Every object that native code passes to Python becomes an instance of `Object` or of a class derived from it, with
 //! the handle at a fixed offset. [`crate::classes`] selects the class, and [`crate::object_class`] makes `Object` itself.
@@ -120,7 +120,7 @@ pub(crate) fn uninitialised<T>(object: Obj<'_>) -> Res<T> {
     py::raise(py::exceptions::value_error(), &uninitialised_message(object))
 }
 
-/// Returns the message of the error of [`uninitialised`].
+/// Returns the message of the error that [`uninitialised`] raises.
 #[cold]
 pub(crate) fn uninitialised_message(object: Obj<'_>) -> String {
     format!(

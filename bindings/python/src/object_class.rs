@@ -89,7 +89,8 @@ fn methods() -> Vec<ffi::PyMethodDef> {
 type Fastcall =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
-/// Method flag for functions that take their arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. The flag belongs to the stable ABI since
+/// 3.10 and is unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
 /// Raises the error of [`object::uninitialised`] and returns NULL, for use in a C function.
@@ -191,7 +192,8 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     }
 }
 
-/// Implements `__setattr__`: an instance of a class defined in Python has only the attributes that its class declares.
+/// Implements `__setattr__`: sets an attribute. Raises an exception for an attribute that the class does not
+/// declare, if the class is defined in Python.
 unsafe extern "C" fn set_attribute(this: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int {
     // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(this) };

@@ -93,7 +93,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// Converts the result of a Python function that native code has called to a native value.
+/// Converts a Python function's result to a native value, for the native code that has called the function.
 #[inline(always)]
 pub(crate) fn lower_result(result: Obj<'_>, callable: Obj<'_>) -> Res<TVMFFIAny> {
     Ok(lower_owned(result, &At::Result { function: callable })?.into_raw())

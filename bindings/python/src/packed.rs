@@ -1,4 +1,5 @@
-//! Instances of `PackedFunc`: the Python side of a native function. [`crate::function`] makes the class and the calls.
+//! Instances of the Python class `PackedFunc`, each of which owns a native function. [`crate::function`]
+//! creates the class and implements calls.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -34,9 +35,9 @@ pub(crate) struct Layout {
 /// The class `PackedFunc`.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Functions through which Python calls the instances.
+/// Vectorcall functions through which Python calls the instances of `PackedFunc`.
 pub(crate) struct Entries {
-    /// Function that keeps the GIL during a call, followed by the function that releases it.
+    /// Vectorcall function that keeps the GIL during a call, followed by the one that releases it.
     pub(crate) plain: [ffi::vectorcallfunc; 2],
     /// Functions like those in `plain` that also record the location of the call in Python code. They are used
     /// while a ledger exists.
@@ -44,18 +45,19 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Returns the function for an instance whose calls release the GIL if `releases` is true.
+    /// Returns the vectorcall function of an instance. If `releases` is true, the function releases the GIL
+    /// during calls.
     pub(crate) fn entry(&self, releases: bool) -> ffi::vectorcallfunc {
         let entries = if anyfn::has_ledger() { &self.noted } else { &self.plain };
         entries[usize::from(releases)]
     }
 }
 
-/// Functions through which Python calls the instances, set by [`init`]. They convert arguments and results, so
-/// they belong to a higher layer (`function.rs`).
+/// Vectorcall functions of all instances, set by [`init`]. They convert arguments and results, so they belong
+/// to a higher layer (`function.rs`).
 static ENTRIES: OnceLock<&'static Entries> = OnceLock::new();
 
-/// Sets the functions through which Python calls the instances.
+/// Sets the vectorcall functions of all instances.
 pub(crate) fn init(entries: &'static Entries) {
     // A second initialisation passes the same functions.
     let _ = ENTRIES.set(entries);

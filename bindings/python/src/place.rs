@@ -1,4 +1,4 @@
-//! The line of Python code that called native code, for the record of live objects (the ledger).
+//! Location in Python code of the current native call, for the record of live objects (the ledger).
 //!
 //! It is determined only while such a record exists, since finding the line takes longer than most calls. It is found
 //! before the call, when arbitrary Python code may run: native code creates objects at times when no Python code may

@@ -65,11 +65,11 @@ impl Fallback {
 #[repr(C)]
 struct Holder {
     base: PyObject,
-    /// Plan of the class: an owned pointer from `Box`, or NULL.
+    /// Description of how the class makes its instances: an owned pointer from `Box`, or NULL.
     plan: *mut Plan,
 }
 
-/// The class `Constructor`.
+/// The class `Constructor`, whose instances construct objects of one class defined in Python.
 pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
@@ -99,7 +99,7 @@ unsafe extern "C" fn dealloc(holder: *mut PyObject) {
     unsafe { types::free(holder) };
 }
 
-/// Makes the `Constructor` object that holds a plan.
+/// Makes the `Constructor` object of a class from a description of how the class makes its instances.
 pub(crate) fn hold(plan: Plan) -> Res<Own> {
     let holder = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: the instance of `Constructor` is new and not shared.
@@ -107,8 +107,8 @@ pub(crate) fn hold(plan: Plan) -> Res<Own> {
     Ok(holder)
 }
 
-/// Returns the plan of a constructor. Returns `None` if the constructor does not belong to a class that is defined in
-/// Python.
+/// Returns the plan by which a constructor makes instances. Returns `None` if the constructor does not belong
+/// to a class that is defined in Python.
 #[inline]
 pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
     if !ptr::eq(constructor.type_ptr().cast(), CLASS.ptr()) {

@@ -1,4 +1,4 @@
-//! A small safe layer over CPython's C API, in which the rest of the extension is written.
+//! A small safe layer over CPython's C API, on which the rest of the extension is built.
 //!
 //! [`Obj`] is a borrowed reference and [`Own`] an owned one. Neither leaves its thread, and both exist only while the
 //! thread holds the GIL, so their methods are safe. As in C code, a failed call leaves its exception in the
@@ -313,7 +313,7 @@ impl<'a> Obj<'a> {
 
 /// Reason why an int could not be read.
 pub(crate) enum IntError {
-    /// The value has more than 64 bits; no exception is set.
+    /// The value does not fit in 64 bits; no exception is set.
     Overflow,
     /// The attempt raised an exception, which is set.
     Raised,
@@ -351,7 +351,7 @@ impl Own {
         self.0.as_ptr()
     }
 
-    /// Releases ownership of the reference to C code that takes it over.
+    /// Transfers ownership of the reference to C code.
     #[inline(always)]
     pub(crate) fn into_ptr(self) -> *mut PyObject {
         ManuallyDrop::new(self).0.as_ptr()

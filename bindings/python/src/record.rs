@@ -43,8 +43,8 @@ impl Field {
 }
 
 impl Record {
-    /// Makes the record of a type from the type table. `shown` contains names of fields, and for each name the type
-    /// of the field as shown in messages. It need not contain all fields.
+    /// Makes the record of the type with the index `type_index` from the type table. `shown` contains names
+    /// of fields and their types as shown in messages; fields may be missing.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {
@@ -118,7 +118,8 @@ fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
 /// Table of records, indexed by type index.
 type Table = Vec<AtomicPtr<Record>>;
 
-/// The current table, which is replaced by a larger one when it has to grow. It is changed under the GIL.
+/// The current table of records, which is replaced by a larger one when it has to grow. It is changed under
+/// the GIL.
 static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 fn table() -> Option<&'static Table> {

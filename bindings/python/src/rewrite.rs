@@ -65,8 +65,8 @@ fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
     TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } }
 }
 
-/// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. The graph is moved into the call if
-/// possible.
+/// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. If no other reference to the
+/// graph exists, it is moved into the call, which can then change it in place.
 pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     let count = py::list_len(rest);
     let mut values = vec![Any::NONE];

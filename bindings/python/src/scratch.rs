@@ -1,4 +1,4 @@
-//! Memory for the descriptions of arrays, on the stack of a call.
+//! Memory on the stack of a call for the descriptions of its array arguments.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -19,7 +19,8 @@ pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 /// Uninitialised memory for array views.
 pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 
-/// Allocator for array views, whose addresses do not change. It uses memory on the stack first and then the heap.
+/// Allocator for array views, which never move after their allocation. It uses memory on the stack first and
+/// then the heap.
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,

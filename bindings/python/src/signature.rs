@@ -37,8 +37,8 @@ pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     })
 }
 
-/// Returns the parsed signature of a function. It is read when this function is first called, and then stored in the
-/// instance.
+/// Returns the parsed signature of a packed function. The signature is parsed on first use and then stored in
+/// the instance.
 #[inline]
 pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
     // SAFETY: the instance owns the signature, which is never replaced once it is set.
@@ -62,7 +62,7 @@ fn read_known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
 }
 
 impl Known {
-    /// Reads the signature of a function.
+    /// Parses the signature of a packed function.
     fn read(callable: Obj<'_>) -> Res<Known> {
         let text = packed::handle_as_packed(callable).and_then(|function| function.signature());
         let signature = match text {
@@ -183,5 +183,6 @@ fn schema(schema_: &Schema) -> Res<Own> {
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
 }
 
-/// Python function `_signature._attribute`, which computes the lazily computed attributes of a `PackedFunc`.
+/// Python function `_signature._attribute`, which computes an attribute of a `PackedFunc`, such as
+/// `__annotations__`, on access.
 pub(crate) static ATTRIBUTE: Global = Global::new();

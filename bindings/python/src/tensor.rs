@@ -7,7 +7,7 @@ use crate::kept::{self, compact_strides};
 use crate::py::{self, Global, Obj, Own, Res};
 use crate::{object, words};
 
-/// The class `Tensor`, which is written in Python.
+/// The class `anyfn.Tensor`, which is written in Python.
 pub(crate) static CLASS: Global = Global::new();
 
 /// Makes a tensor view from a `DLTensor`.

@@ -17,8 +17,7 @@ static MAKE_FRAME: Global = Global::new();
 
 /// Maximum number of cached frames. The cache is bounded because any string may occur as a name.
 const FRAMES_MAX: isize = 4096;
-/// Maximum number of lines of a backtrace that are shown or stored. Only the most recent lines are shown or
-/// stored.
+/// Maximum number of backtrace lines that are shown or stored; older lines are omitted.
 const LINES_MAX: usize = 64;
 
 pub(crate) fn init() -> Res<()> {

@@ -17,9 +17,9 @@ struct Layout {
 
 /// The class `Word`, base of the classes of data types and devices.
 pub(crate) static CLASS: Global = Global::new();
-/// The class `dtype`, which is written in Python.
+/// The class `anyfn.dtype`, which is written in Python.
 pub(crate) static DTYPE: Global = Global::new();
-/// The class `device`, which is written in Python.
+/// The class `anyfn.device`, which is written in Python.
 pub(crate) static DEVICE: Global = Global::new();
 /// The class `ctypes.c_void_p`, once it has been found.
 static VOID_POINTER: Global = Global::new();

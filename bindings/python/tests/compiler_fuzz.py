@@ -30,7 +30,7 @@ STEPS = ["split", "split", "split3", "fuse", "reorder", "parallel", "vectorize",
 
 @anyfn.register_func("compiler_fuzz.reverse", override=True)
 def reverse(source, target):
-    """Copies an array in reverse order."""
+    """Copies an array in reverse order to another array."""
     np.copyto(np.asarray(target), np.flip(np.asarray(source)))
 
 
@@ -48,7 +48,7 @@ EXACT, DOUBLE, SINGLE = 2, 1, 0
 
 
 class Value:
-    """A tensor or expression that is computed from the values ``of``. Its precision is that of the least precise operand."""
+    """A tensor or expression computed from the values ``of``. It is as precise as its least precise operand."""
 
     def __init__(self, tensor, dtype, exact, size, of=()):
         self.tensor, self.dtype, self.exact, self.size = tensor, dtype, exact, size
@@ -103,7 +103,7 @@ class Program:
         self.values.append(value)
 
     def arrays(self):
-        """Returns arrays for the parameters. The arrays of outputs contain values that the function must overwrite."""
+        """Returns arrays for the parameters. Output arrays initially contain values that the function must overwrite."""
         given = []
         for value in self.values[: len(self.inputs)]:
             shape = [self.sizes[d] for d in value.dims]
@@ -238,7 +238,7 @@ class Program:
         return Value(tir._call.binary(sign, a.tensor, b.tensor), "bool", a.exact and b.exact, 1, [a, b])
 
     def stage(self, place):
-        """Returns the values of a random stage, which computes one tensor or two."""
+        """Returns the values of a random stage, which is an operation that computes one or two tensors."""
         choose = self.choose
         if choose.random() < 0.06:
             return self.packed(place)
@@ -263,7 +263,7 @@ class Program:
         return values
 
     def packed(self, place):
-        """Returns the value of a tensor that a Python function computes, which the compiled code calls."""
+        """Returns the value of a tensor, which the compiled code computes by calling a Python function."""
         value = self.choose.choice([value for value in self.values if value.dtype != "bool"] or [None])
         if value is None:
             return self.reduction(place, "int32")
@@ -427,7 +427,7 @@ def compare(what, expected, got, program):
 
 
 class Case:
-    """A test case: the program of a seed, and its forms up to code generation."""
+    """A test case: the random program of a seed, and its forms up to code generation."""
 
     def __init__(self, seed, skipped=()):
         self.seed = seed
@@ -438,7 +438,7 @@ class Case:
         self.func = self.program.func
 
     def prepare(self, target):
-        """Returns the scheduled function after checking that all of its forms agree."""
+        """Returns the scheduled function, after checking that all forms of the program agree."""
         program, func = self.program, self.program.func
         self.expected = run(lambda *args: tir.interpret(func, *args), program)
         self.where = "parse"
@@ -492,7 +492,7 @@ def target_of(seed):
 
 
 def fails(seed, skipped=(), target=None):
-    """Returns a description of the failure of a seed, or None if the seed passes."""
+    """Returns a description of the failure of a seed's program, or None if the program passes."""
     case = None
     try:
         case = Case(seed, skipped)
@@ -504,7 +504,7 @@ def fails(seed, skipped=(), target=None):
 
 
 def shrunk(seed, target=None):
-    """Returns a description of the failure of a seed with as few schedule steps as possible, or None if the seed passes."""
+    """Returns a description of the failure with as few schedule steps as possible, or None if the seed's program passes."""
     text = fails(seed, (), target)
     if text is None:
         return None
@@ -517,7 +517,7 @@ def shrunk(seed, target=None):
 
 
 def batch(seeds, target, is_compiled=True):
-    """Returns descriptions of the failures of some seeds.
+    """Returns descriptions of the failures of a list of seeds.
 
     One call of the C compiler compiles all of them, unless ``is_compiled`` is false, in which case they are only lowered.
     """

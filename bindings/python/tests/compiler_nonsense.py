@@ -49,7 +49,7 @@ LIMIT = 2  # seconds after which a step is interrupted
 
 
 class Wrong(Exception):
-    """Error that is raised when the compiler does something that it must never do."""
+    """Error that is raised when the compiler reports an internal failure, hangs or produces wrong results."""
 
 
 class Interrupted(Exception):
@@ -90,7 +90,7 @@ def references(node):
 
 
 def change(saved, nodes, choose):
-    """Changes one random part of a saved object."""
+    """Changes one random part of a saved object in place."""
     at = choose.randrange(len(nodes))
     node = nodes[at]
     kind, data = node["type"], node.get("data")
@@ -191,7 +191,7 @@ class Case:
                 self.must(schedule.func(), "the replayed schedule is refused")
 
     def must(self, func, text):
-        """Checks that a function which the compiler has produced can be verified and written as C."""
+        """Checks that a function produced by the compiler can be verified and written as C."""
         try:
             tir.verify(func)
             anyfn.source(func)
@@ -234,7 +234,7 @@ class Case:
                 self.compare(module, given, said, func)
 
     def compare(self, module, given, said, func):
-        """Checks that the compiled function gives the results that the interpreter has given."""
+        """Checks that the compiled function gives the same results as the interpreter."""
         try:
             module(*given)
         except REFUSALS as error:

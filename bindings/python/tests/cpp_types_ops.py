@@ -24,7 +24,7 @@ def results(lib, path):
         return make("Add", lhs=a, rhs=b, line=line)
 
     def function(names, comment="", swap=False, late=False):
-        """Returns a function object with variables. With ``late``, the type of one variable refers to another variable."""
+        """Returns a function object with variables. If ``late``, the type of one variable refers to another variable."""
         first = make("Var", name=names[0])
         second = make("Var", name=names[1], type=first if late else 3)
         bound = make("Var", name=names[2])

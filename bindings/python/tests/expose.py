@@ -1,4 +1,4 @@
-"""Uses every feature of the compiler through registered functions and methods of objects only, as any language can.
+"""Uses every feature of the compiler only through registered functions and methods of objects, as any language can.
 
 ``anyfn.te`` and ``anyfn.tir`` are not imported. ``test_expose.py`` runs this program with the compiler's library. The
 program prints the registered functions, and the methods of ``CLASSES``, that it did not use.
@@ -23,7 +23,7 @@ def call(name, *args):
 
 
 def method(name, *args):
-    """Calls a method by the key of its type and its name, such as `tir.Schedule.split`. The object is the first argument."""
+    """Calls a method by its type's key and its name, such as `tir.Schedule.split`; the first argument is the object."""
     used.add(name)
     key, _, name = name.rpartition(".")
     return anyfn.type_info(key).method(name).function(*args)

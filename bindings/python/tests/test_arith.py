@@ -8,7 +8,7 @@ from anyfn import te, tir, transform
 
 
 def nested(value, choose, times):
-    """Applies ``choose`` repeatedly to a value, so that the result contains each intermediate value several times."""
+    """Applies ``choose`` repeatedly, so that the result contains each intermediate value several times."""
     for number in range(times):
         value = choose(value, number)
     return value

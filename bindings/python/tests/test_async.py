@@ -1,4 +1,4 @@
-"""Tests of calls that run beside an event loop: results, cancellation, deadlines, and calls that nobody awaits."""
+"""Tests of calls that run beside an event loop: results, cancellation, deadlines, and calls whose result is not awaited."""
 
 import asyncio
 import contextvars

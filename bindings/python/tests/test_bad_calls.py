@@ -130,7 +130,7 @@ class View(ctypes.Structure):
 
 
 def lend(callback):
-    """Calls a callback as C code does, with a borrowed tensor that is valid only during the call."""
+    """Calls a callback in the way that C code does, with a borrowed tensor that is valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     shape = (ctypes.c_int64 * 1)(3)
     view = View(F32.ctypes.data, (1, 0), 1, 2, 32, 1, shape, None, 0)
@@ -423,7 +423,7 @@ def datetime_capsule():
 
 
 def uninitialised():
-    """Returns an instance, of a class for a native type, whose ``__init__`` has made no native object."""
+    """Returns an instance of a class for a native type, without a native object because ``__init__`` did not make one."""
 
     class Empty(anyfn.Object):
         def __init__(self):

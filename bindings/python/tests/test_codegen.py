@@ -181,7 +181,7 @@ def test_loops_longer_than_vectors_and_of_any_length(width):
 
 
 def distance(result, exact):
-    """Returns the distance of results from rounded exact values, in representable numbers; two NaNs have distance 0."""
+    """Returns how far results are from rounded exact values, counted in representable numbers; two NaNs have distance 0."""
     dtype = result.dtype
     # The exact values are rounded once, and values far beyond the largest number become infinite.
     with np.errstate(over="ignore"):

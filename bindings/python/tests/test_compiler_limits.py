@@ -55,7 +55,7 @@ array = np.zeros(8, "float32")
 
 
 def run(code):
-    """Runs code in a separate process, because a failure may crash the process or never end."""
+    """Runs code in a separate process, because a failure may crash or hang the process."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env=os.environ
     )

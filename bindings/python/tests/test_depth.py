@@ -42,7 +42,7 @@ Add, IntImm, Node = types()
 
 
 def build(depth, leaf):
-    """Returns a chain of ``depth`` objects: a Rust node, a container and a Python node that holds the container, in turn."""
+    """Returns a chain of ``depth`` objects in which Rust nodes, containers and Python nodes alternate."""
     made, one = IntImm(leaf), IntImm(1)
     wrap = [
         lambda value: [value],
@@ -111,7 +111,7 @@ def test_a_million_deep():
 
 
 def cyclic(length):
-    """Returns a ring of nodes of both languages and containers, and the List that must be cleared to break the ring."""
+    """Returns a ring of Rust nodes, Python nodes and containers, and the List that must be cleared to break the ring."""
     end = anyfn.List([])
     ring = Node(end)
     for level in range(length):

@@ -1,4 +1,4 @@
-"""Tests of DLPack: the requests to arrays of other libraries, and the requests that a Tensor answers."""
+"""Tests of DLPack in both directions: exports that Tensor requests from other libraries, and exports of a Tensor."""
 
 import ctypes
 import gc

@@ -16,7 +16,7 @@ class MyError(Exception):
 
 
 def through_native(exception):
-    """Raises an exception in a callback and returns the exception that arrives after native code."""
+    """Raises an exception in a callback and returns the exception that reaches Python through native code."""
 
     def fail():
         raise exception

@@ -1,4 +1,4 @@
-"""Tests that all features of the compiler are available as registered functions, and that these are documented."""
+"""Tests that all features of the compiler are available as registered functions, and that the functions are documented."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of the interpreter: it computes the results of compiled code, and reports errors of each step."""
+"""Tests of the interpreter: it computes the same results as compiled code, and reports errors of each step."""
 
 import math
 import os

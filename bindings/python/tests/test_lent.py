@@ -48,7 +48,7 @@ def view(address, shape, strides=None, dtype=(2, 32, 1), offset=0, device=(1, 0)
 
 
 def lend(callback, *views):
-    """Calls a callback as C code does, with borrowed tensors that are valid only during the call."""
+    """Calls a callback in the way that C code does, with borrowed tensors that are valid only during the call."""
     library = ctypes.CDLL(_core.LIBRARY)
     arguments = (Value * len(views))(*(Value(7, 0, ctypes.addressof(view)) for view in views))
     result, function = Value(), anyfn.convert(callback)

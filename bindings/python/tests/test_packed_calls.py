@@ -1,4 +1,4 @@
-"""Tests of calls from compiled code: to functions of Python and other languages by name, and to C functions."""
+"""Tests of calls that compiled code makes: by name to functions of Python and other languages, and to C functions."""
 
 import threading
 

@@ -371,7 +371,7 @@ def test_the_number_of_threads(run_python):
 
 @pytest.fixture
 def group():
-    """Makes a control group; yields its folder and the file that limits its processor time. Skips the test if this fails."""
+    """Creates a cgroup and yields its folder and the file of its CPU quota. Skips the test if no cgroup can be created."""
     name = f"anyfn-test-{os.getpid()}"
     files = {"/sys/fs/cgroup/cpu": "cpu.cfs_quota_us", "/sys/fs/cgroup/cpu,cpuacct": "cpu.cfs_quota_us", "/sys/fs/cgroup": "cpu.max"}
     for parent, file in files.items():

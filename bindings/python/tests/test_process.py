@@ -216,7 +216,7 @@ RAISING = ("raises all the time", "is raised through all the time")
 
 
 def crashes_without_us():
-    """Returns true if the interpreter also crashes with SIGSEGV without this package in the same situation."""
+    """Returns true if the interpreter crashes with SIGSEGV in the same situation even without this package."""
     command = [sys.executable, "-X", "faulthandler", "-c", CONTROL]
     for _ in range(100):
         # Several processes run at once, because the crash requires a busy machine.

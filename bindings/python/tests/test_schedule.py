@@ -70,7 +70,7 @@ def blur(n, m, _):
 
 
 def conv(n, m, k):
-    """Returns a reduction over windows of a computed tensor."""
+    """Returns a reduction over sliding windows of a computed tensor."""
     size = min(k, 3)
     a, w = te.placeholder((n + 2, m + 2), name="A"), te.placeholder((3, size), name="W")
     p = te.compute((n + 2, m + 2), lambda i, j: a[i, j] + i - j, name="P")
@@ -103,7 +103,7 @@ def rows(n, m, _):
 
 
 def gathered(n, _, k):
-    """Returns a function that reads elements at indices that are data."""
+    """Returns a function that reads elements at indices which are themselves elements of a buffer."""
     a, p = te.placeholder((n,), name="A"), te.placeholder((k,), name="P", dtype="int32")
     b = te.compute((k,), lambda i: a[p[i]] + 1, name="B")
     c = te.compute((k,), lambda i: b[i] * 2, name="C")
@@ -513,7 +513,7 @@ def test_products_of_any_size_in_tiles(is_reverse):
 
 
 def pieces(n=6, m=8):
-    """Returns a function of three stages, the second of which has another order of axes."""
+    """Returns a function of three stages, of which the second has its axes in another order."""
     a, b = te.placeholder((n, m), name="A"), te.placeholder((m,), name="B")
     c = te.compute((n, m), lambda i, j: a[i, j] * 2, name="C")
     d = te.compute((m, n), lambda j, i: c[i, j] + b[j] * c[i, j], name="D")

@@ -18,7 +18,7 @@ LIBRARY = anyfn.testing._LIBRARY
 
 @pytest.fixture
 def stubs(capsys):
-    """Returns a function that runs ``anyfn stubs`` and returns its exit code, output and error output."""
+    """Returns a function that runs ``anyfn stubs`` and returns its exit code, standard output and standard error."""
 
     def run(*args):
         try:

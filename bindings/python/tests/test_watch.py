@@ -1,4 +1,4 @@
-"""Tests of watching a library file: the newest good build is used, whatever happens to the file."""
+"""Tests of watching a library file: the newest usable build is in use, whatever happens to the file."""
 
 import gc
 import os
@@ -36,7 +36,7 @@ def build(tmp_path, compile_source):
 
 
 def replace(path, content):
-    """Replaces a file by new content that does not appear to be still written."""
+    """Replaces a file by a new one whose modification time is in the past, so that it does not appear to be still written."""
     new = path.with_suffix(".part")
     new.write_bytes(content)
     settle(new)

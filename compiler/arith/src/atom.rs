@@ -1,4 +1,4 @@
-//! Atoms: the terms of sums, such as variables, quotients and products.
+//! Atoms: the subexpressions that a sum treats as unknowns, such as variables, quotients and products.
 
 use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Ref, Result};
@@ -11,26 +11,26 @@ use anyfn_ir::{ExprKind, expr};
 use crate::linear::{Id, Linear};
 use crate::{Analyzer, Bound};
 
-/// Key of an atom. Equal keys of the same data type denote the same atom.
+/// Key that identifies an atom together with its data type: the kind of expression and its operands.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// Variable, identified by the address of its node.
     Var(usize),
     /// Quotient of a sum and a constant divisor of at least 2, rounded down.
     FloorDiv(Linear, i64),
-    /// Remainder of [`Key::FloorDiv`].
+    /// Remainder of a sum modulo a constant of at least 2.
     FloorMod(Linear, i64),
     /// Binary operation that no other key covers.
     Binary(BinaryOp, Linear, Linear),
-    /// Product of at least two atoms, sorted by identifier.
+    /// Product of at least two atoms, given by their sorted identifiers.
     Product(Vec<Id>),
-    /// Select expression: the address of the condition, and both values.
+    /// Select expression: the address of its condition, and both values.
     Select(usize, Linear, Linear),
     /// Conversion of a value to the data type of the atom. Holds the value and its original data type.
     Cast(Linear, DType),
     /// Load from a buffer: the address of the buffer, and the indices with their data types.
     Load(usize, Vec<(Linear, DType)>),
-    /// Sum with too many terms, which is treated as one atom.
+    /// Sum that is treated as one atom, because it has too many terms.
     Sum(Linear),
     /// Expression of any other form, identified by the address of its node.
     Opaque(usize),
@@ -39,25 +39,25 @@ pub(crate) enum Key {
     Fresh(usize),
 }
 
-/// Atom with its data type and cached properties.
+/// Atom: a subexpression that sums treat as an unknown, with its data type and cached properties.
 pub(crate) struct Atom {
     pub(crate) key: Key,
     pub(crate) dtype: DType,
-    /// Expression that the key identifies by its address: that of [`Key::Var`], [`Key::Opaque`] and
-    /// [`Key::Fresh`], and the condition of [`Key::Select`].
+    /// Expression whose address is in the key. It is kept alive so that the address stays unique. `None` for
+    /// keys without the address of an expression.
     held: Option<Expr>,
-    /// Buffer of [`Key::Load`].
+    /// Buffer that the atom loads from, if its key is [`Key::Load`].
     pub(crate) buffer: Option<Ref<Buffer>>,
-    /// Cached expression that represents the atom.
+    /// Cached expression that computes the value of the atom.
     made: Option<Expr>,
     /// True if the value of the atom depends on the content of memory.
     pub(crate) is_data: bool,
-    /// Cached bound, with the epoch in which it was computed.
+    /// Cached constant bounds of the value, with the epoch of the analyzer in which they were computed.
     bound: Option<(u32, Bound)>,
-    /// Cached modular set: see [`Analyzer::modular`].
+    /// Cached modular set of the value: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
-    /// Cached flag, which is true if all variables in the atom have constant bounds, with the epoch in which
-    /// it was computed.
+    /// Cached flag, which is true if all variables in the atom have constant bounds. It is stored with the
+    /// epoch of the analyzer in which it was computed.
     pub(crate) is_numeric: Option<(u32, bool)>,
 }
 
@@ -113,7 +113,7 @@ impl Analyzer {
         id
     }
 
-    /// Returns the atom of a variable.
+    /// Returns the atom that consists of the variable `var`.
     pub(crate) fn var(&mut self, var: &Ref<Var>) -> Id {
         let key = Key::Var(var.as_object().as_handle().addr());
         self.intern_with(key, var.dtype, Some(var.clone().into_parent()), None)
@@ -306,7 +306,7 @@ impl Analyzer {
         }
     }
 
-    /// Returns the operands of an atom as sums.
+    /// Returns the operands of an atom, converted to sums.
     pub(crate) fn below(&self, id: Id) -> Vec<Linear> {
         match self.key(id) {
             Some(Key::FloorDiv(x, _) | Key::FloorMod(x, _) | Key::Cast(x, _) | Key::Sum(x)) => vec![x.clone()],
@@ -317,20 +317,20 @@ impl Analyzer {
         }
     }
 
-    /// Returns the expression that an atom holds: see [`Atom::held`].
+    /// Returns the expression whose address is in the key of an atom: see [`Atom::held`].
     pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
         self.atom(id)?.held.as_ref()
     }
 }
 
-/// Returns true if a conversion to another type preserves every value within a bound. Returns false for an
-/// unbounded `uint64` value.
+/// Returns true if converting from one type to another preserves every value within a bound. Returns false
+/// for an unbounded `uint64` value.
 pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
     let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
     bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)
 }
 
-/// Returns the bound of the result of an operation that has the key [`Key::Binary`].
+/// Returns constant bounds of the result of a [`Key::Binary`] operation, given bounds of its operands.
 fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound, dtype: DType) -> Bound {
     match op {
         BinaryOp::Min => a.min(b),

@@ -3,8 +3,8 @@
 use anyfn::DType;
 use anyfn::abi::{kDLBool, kDLInt, kDLUInt};
 
-/// Range of numbers from `min` to `max`. [`NEG_INF`](Self::NEG_INF) and [`POS_INF`](Self::POS_INF) represent infinite
-/// limits.
+/// Range of the integers from `min` to `max`, inclusive. [`NEG_INF`](Self::NEG_INF) and
+/// [`POS_INF`](Self::POS_INF) represent infinite limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// Smallest number of the range.
@@ -21,7 +21,7 @@ impl Bound {
     /// Range of all numbers.
     pub const ANY: Bound = Bound { min: Self::NEG_INF, max: Self::POS_INF };
 
-    /// Returns the only number of the range, if there is exactly one.
+    /// Returns the number in the range if the range contains exactly one, and `None` otherwise.
     #[must_use]
     pub fn value(self) -> Option<i64> {
         (self.min == self.max && self.is_finite()).then_some(self.min)
@@ -33,7 +33,7 @@ impl Bound {
         self.min != Self::NEG_INF && self.max != Self::POS_INF
     }
 
-    /// Returns true if the range is contained in another one.
+    /// Returns true if the range `other` contains this range.
     #[must_use]
     pub fn is_within(self, other: Bound) -> bool {
         self.min >= other.min && self.max <= other.max
@@ -53,7 +53,7 @@ impl Bound {
         Bound { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// Returns the range of an integer type. Limits of 64-bit types count as infinite.
+    /// Returns the range of the values of an integer type. Limits of 64-bit types count as infinite.
     pub(crate) fn of_type(dtype: DType) -> Bound {
         let bits = u32::from(dtype.0.bits);
         match dtype.0.code {
@@ -93,7 +93,8 @@ impl Bound {
         self.mul(Bound::one(factor))
     }
 
-    /// Returns the range of the quotient rounded down, for a positive divisor.
+    /// Returns the range of the quotients of the numbers in this range, rounded down. The divisor is
+    /// positive.
     pub(crate) fn floor_div(self, divisor: i64) -> Bound {
         let limit = |value: i64| {
             if value == Self::NEG_INF || value == Self::POS_INF { value } else { value.div_euclid(divisor) }
@@ -101,7 +102,8 @@ impl Bound {
         Bound { min: limit(self.min), max: limit(self.max) }
     }
 
-    /// Returns the range of the quotient rounded towards zero, for a positive divisor.
+    /// Returns the range of the quotients of the numbers in this range, rounded towards zero. The divisor is
+    /// positive.
     pub(crate) fn trunc_div(self, divisor: i64) -> Bound {
         let limit =
             |value: i64| if value == Self::NEG_INF || value == Self::POS_INF { value } else { value / divisor };

@@ -1,4 +1,4 @@
-//! Decision, assumption and simplification of conditions.
+//! Analysis of conditions: proves and refutes them, records the facts that they imply, and simplifies them.
 
 use anyfn::Result;
 use anyfn_ir::ExprKind;
@@ -11,7 +11,7 @@ use crate::linear::{Id, Linear, gcd};
 use crate::{Analyzer, Undo};
 
 impl Analyzer {
-    /// Decides a condition. Returns `None` if it is neither proved nor refuted.
+    /// Returns true if a condition is proved, false if it is refuted, and `None` otherwise.
     pub(crate) fn decide(&mut self, condition: &Expr) -> Option<bool> {
         if condition.dtype.lanes() != 1 || !condition.dtype.is_bool() {
             return None;
@@ -102,7 +102,7 @@ impl Analyzer {
         }
     }
 
-    /// Records the facts that follow from the assumption that a condition has the value `holds`.
+    /// Records the facts that follow if the condition is assumed to have the value `holds`.
     pub(crate) fn assume_here(&mut self, condition: &Expr, holds: bool) {
         let address = condition.as_object().as_handle().addr();
         if self.has_effect(condition) || condition.dtype.lanes() != 1 || !self.assumed.insert((address, holds))
@@ -146,7 +146,7 @@ impl Analyzer {
         });
     }
 
-    /// Records that a sum is not negative.
+    /// Records that a sum is not negative. Does nothing if there is no sum, or if the sum depends on memory.
     pub(crate) fn fact(&mut self, sum: Option<Linear>) {
         // Memory may change before the next query, so facts about its content are not recorded.
         let Some(sum) = sum.filter(|sum| !sum.is_constant() && !self.is_data(sum)) else { return };

@@ -1,4 +1,4 @@
-//! Conversion of expressions to sums.
+//! Conversion of integer expressions to sums, which are linear combinations of subexpressions.
 
 use anyfn::DType;
 use anyfn::abi::kDLInt;
@@ -13,8 +13,8 @@ use crate::{Analyzer, Bound};
 
 /// Maximum number of terms of an expanded product of two sums. Larger products are not expanded.
 const MAX_PRODUCTS: usize = 16;
-/// Maximum number of factors of a product atom. The number of factors doubles whenever a value is multiplied by itself.
-/// A product with more factors becomes an atom with two operands instead.
+/// Maximum number of factors of an atom that is a product. The number of factors doubles whenever a value is
+/// multiplied by itself. A product with more factors becomes an atom with two operands instead.
 const MAX_FACTORS: usize = 64;
 
 impl Analyzer {
@@ -195,8 +195,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the quotient of two sums, rounded towards zero, or its remainder, depending on `op`. Returns `None` if
-    /// the result depends on signs that are not known.
+    /// Returns the quotient of two sums, rounded towards zero, or the remainder, depending on `op`. Returns
+    /// `None` if the result depends on signs that are not known.
     fn truncated(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         let (above, below) = (self.is_at_least_0(a), self.bound_of(a).max <= 0);
         let floor = |this: &mut Self, x: &Linear, divisor: i64| match op {

@@ -1,4 +1,4 @@
-//! Quotients and remainders of sums.
+//! Quotients and remainders of sums, which are linear combinations of subexpressions.
 
 use anyfn::DType;
 
@@ -60,7 +60,8 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// Returns the remainder of [`floor_div`](Self::floor_div).
+    /// Returns the remainder of a sum, with the sign of the divisor. Returns `None` under the same conditions
+    /// as [`floor_div`](Self::floor_div).
     pub(crate) fn floor_mod(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         match divisor {
             0 | i64::MIN => return None,
@@ -249,7 +250,8 @@ impl Analyzer {
         }
     }
 
-    /// Returns the quotient by a divisor that is not a constant, rounded down.
+    /// Returns the quotient of two sums, rounded down. The divisor need not be a constant. Returns `None` if
+    /// the dividend may overflow, or if a number exceeds 64 bits.
     pub(crate) fn floor_div_symbolic(
         &mut self,
         sum: &Linear,
@@ -270,7 +272,7 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// Returns the remainder of [`floor_div_symbolic`](Self::floor_div_symbolic).
+    /// Returns the remainder of the division [`floor_div_symbolic`](Self::floor_div_symbolic).
     pub(crate) fn floor_mod_symbolic(
         &mut self,
         sum: &Linear,

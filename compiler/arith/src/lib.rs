@@ -52,19 +52,20 @@ pub use crate::region::Span;
 /// on entry to a branch, and [`restore`](Self::restore) on exit.
 #[derive(Default)]
 pub struct Analyzer {
-    /// All atoms, indexed by [`Id`].
+    /// All atoms (subexpressions that sums treat as unknowns), indexed by [`Id`].
     atoms: Vec<Atom>,
     /// Index of each atom in `atoms`, by its key and data type.
     places: HashMap<(Key, DType), Id>,
-    /// Domains of bound variables.
+    /// Ranges of the values of variables, as declared so far.
     domains: HashMap<Id, Domain>,
     /// Sums that are known not to be negative.
     facts: Vec<Linear>,
     /// Boolean variables and negated Boolean variables that are known to be true.
     truths: Vec<Expr>,
-    /// Changes that [`Analyzer::restore`] reverts.
+    /// Log of changes, which [`Analyzer::restore`] reverts.
     undo: Vec<Undo>,
-    /// Sums of expressions, by address. The expressions are kept alive so that their addresses stay unique.
+    /// Cached sums to which expressions were converted, by the address of the expression. The expressions are
+    /// kept alive so that their addresses stay unique.
     sums: HashMap<usize, (Expr, Linear)>,
     /// Cached simplified expressions, by the address of the original expression.
     simplified: HashMap<usize, (Expr, Expr)>,
@@ -74,8 +75,8 @@ pub struct Analyzer {
     assumed: HashSet<(usize, bool)>,
     /// Cached results of [`Analyzer::has_effect`], by the address of the expression.
     effects: HashMap<usize, (Expr, bool)>,
-    /// Counter that is incremented when the knowledge changes. Bounds that were cached in an earlier epoch
-    /// are invalid.
+    /// Counter that is incremented whenever facts are added or removed. Bounds that were cached in an earlier
+    /// epoch are invalid.
     epoch: u32,
     /// Cached quotients and remainders of sums. The Boolean in the key is true for a remainder.
     divisions: HashMap<(Linear, i64, bool, DType), Option<Linear>>,
@@ -105,7 +106,7 @@ enum Undo {
 pub struct Mark(usize);
 
 impl Analyzer {
-    /// Creates an analyzer without any knowledge.
+    /// Creates an analyzer without any recorded facts.
     #[must_use]
     pub fn new() -> Analyzer {
         Analyzer::default()
@@ -178,13 +179,14 @@ impl Analyzer {
         self.forget();
     }
 
-    /// Marks the current state of knowledge, to which [`restore`](Self::restore) returns.
+    /// Marks the current state of the analyzer, to which [`restore`](Self::restore) can return.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.undo.len())
     }
 
-    /// Reverts everything declared since the mark.
+    /// Restores the state in which [`mark`](Self::mark) returned `mark`: removes everything that was declared
+    /// afterwards.
     pub fn restore(&mut self, mark: Mark) {
         if self.undo.len() > mark.0 {
             self.forget();
@@ -275,7 +277,7 @@ impl Analyzer {
         self.is_zero(&a, &b)
     }
 
-    /// Clears cached results after a change of knowledge.
+    /// Invalidates cached results after facts were added or removed.
     fn forget(&mut self) {
         self.epoch += 1;
         self.sums.clear();

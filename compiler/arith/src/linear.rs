@@ -1,12 +1,14 @@
-//! Sums of atoms with factors.
+//! Linear combinations of atoms, called sums. An atom is a subexpression that a sum treats as an unknown.
 
-/// Identifier of an atom.
+/// Identifier of an atom: its index in the analyzer's list.
 pub(crate) type Id = u32;
 
-/// Maximum number of terms of a sum. A longer sum becomes an atom, so that its cost stays linear in its length.
+/// Maximum number of terms of a sum. A longer sum becomes a single atom, so that the analysis takes time
+/// linear in the length of the sum.
 pub(crate) const MAX_TERMS: usize = 64;
 
-/// Sum of a constant and of atoms with factors. The terms are sorted by [`Id`], and no factor is 0.
+/// Sum of a constant and of atoms, each multiplied by a constant factor. The terms are sorted by [`Id`], and
+/// no factor is 0.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Linear {
     pub(crate) terms: Vec<(Id, i64)>,
@@ -26,7 +28,7 @@ impl Linear {
         self.terms.is_empty()
     }
 
-    /// Returns the atom if the sum consists of a single atom, with the factor 1 and the constant 0.
+    /// Returns the atom if the sum consists of a single atom, with the factor 1 and without a constant.
     pub(crate) fn as_atom(&self) -> Option<Id> {
         match self.terms[..] {
             [(id, 1)] if self.base == 0 => Some(id),
@@ -107,7 +109,8 @@ impl Linear {
     }
 }
 
-/// Returns the greatest common divisor. If one of the numbers is 0, this is the absolute value of the other number.
+/// Returns the greatest common divisor of two numbers. If one of them is 0, returns the absolute value of the
+/// other.
 pub(crate) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

@@ -1,4 +1,4 @@
-//! Proofs about sums.
+//! Proofs that a sum, a linear combination of subexpressions, is zero or not negative.
 
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::visit::on_enough_stack;
@@ -71,8 +71,8 @@ impl Analyzer {
         false
     }
 
-    /// Returns sums that are lower bounds of `sum`, possibly multiplied by a positive factor. In each of them, one atom
-    /// is replaced by its limit. If one of them is not negative, `sum` is not negative either.
+    /// Returns lower bounds of `sum` or of a positive multiple of it. In each of them, one atom is replaced
+    /// by a limit of its value. If one of the bounds is not negative, `sum` is not negative either.
     fn smaller(&mut self, sum: &Linear) -> Vec<Linear> {
         let mut found = Vec::new();
         // Innermost variables come first: their limits depend on the outer ones.
@@ -215,7 +215,7 @@ impl Analyzer {
     }
 }
 
-/// Normalises a modular set: returns `(step, rest)` with `rest` reduced modulo `step`.
+/// Normalises a modular set: returns `step`, and `rest` reduced modulo `step`.
 fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }

@@ -24,7 +24,8 @@ pub struct Span {
     pub extent: Expr,
 }
 
-/// Set of the variables that vary in a query. Caches for each atom whether it depends on them.
+/// Variables that vary in a query. Caches a flag for each atom, which is true if the atom depends on one of
+/// them.
 struct Over {
     vars: HashSet<Id>,
     known: HashMap<Id, bool>,
@@ -43,9 +44,9 @@ impl Analyzer {
         Some((self.emit(&low, dtype).ok()?, self.emit(&high, dtype).ok()?))
     }
 
-    /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all other
-    /// variables are fixed. The region is a span for each dimension. Its extents are constants where this can be
-    /// proved. Returns `None` if the region is unknown or if there are no accesses.
+    /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all
+    /// other variables are fixed. The region consists of a span for each dimension. Its extents are constants
+    /// where this can be proved. Returns `None` if the region is unknown or if there are no accesses.
     pub fn region(&mut self, accesses: &[Array<Expr>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
             accesses.iter().map(|indices| indices.iter().map(|index| (index, None)).collect()).collect();

@@ -8,7 +8,7 @@ use anyfn_ir::visit::{Mutator, on_enough_stack};
 
 use crate::Analyzer;
 
-/// Names of functions without side effects.
+/// Names of functions that are known to have no side effects.
 const PURE: &[&str] = &[
     "abs",
     "acos",
@@ -162,7 +162,7 @@ pub(crate) fn cheaper(old: &Expr, new: Expr) -> Expr {
     if cost(&new) > cost(old) || is_same(&new, old) { old.clone() } else { new }
 }
 
-/// Maximum estimated cost of an expression. A higher cost is reported as this maximum.
+/// Maximum estimated cost of an expression. A more expensive expression is assigned this cost.
 const LARGE: u32 = 4096;
 
 /// Estimates the cost of evaluating an expression.

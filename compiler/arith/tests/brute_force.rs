@@ -1,4 +1,5 @@
-//! Compares the answers of the analyzer with all values of random expressions over variables with small domains.
+//! Tests of the analyzer by brute force: evaluates random expressions for all values of their variables and
+//! compares the results with the answers of the analyzer.
 //!
 //! `ANYFN_ARITH_CASES` sets the number of expressions (30000 by default), `ANYFN_FUZZ_SEED` the seed.
 
@@ -28,7 +29,7 @@ fn address(var: &Ref<Var>) -> usize {
     var.as_object().as_handle().addr()
 }
 
-/// Returns the result of an operation, or `None` for a division by 0.
+/// Returns the result of a binary operation, or `None` for a division by 0.
 fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     let floor = |x: i128, y: i128| if (x % y != 0) && ((x < 0) != (y < 0)) { x / y - 1 } else { x / y };
     let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
@@ -216,7 +217,8 @@ fn text(expr: &Expr) -> String {
     printer::text(expr.as_object())
 }
 
-/// Runs a check on the requested number of random spaces.
+/// Runs a check with random variables and domains. The environment variable `ANYFN_ARITH_CASES` sets the
+/// number of runs, which is 30000 by default.
 fn each_case(salt: u64, mut check: impl FnMut(&mut Random, &Space, &[Values], &mut Analyzer, &str)) {
     let (cases, seed) = (setting("ANYFN_ARITH_CASES", 30_000), anyfn_random::seed());
     for case in 0..cases {
@@ -360,7 +362,7 @@ fn regions_hold_all_accesses() {
     });
 }
 
-/// Returns the value as the machine computes it: values that do not fit their type wrap around.
+/// Returns the value of an expression in machine arithmetic: a value that does not fit its type wraps around.
 fn machine(expr: &Expr, values: &Values) -> Option<i64> {
     let of = |expr: &Expr| machine(expr, values);
     let result: i128 = match ExprKind::of(expr) {

@@ -259,7 +259,8 @@ fn large_and_deep_expressions() -> Result<()> {
     Ok(())
 }
 
-/// A value that is used several times is visited once.
+/// Tests that an expression that is used several times is visited only once. Otherwise, the test would take
+/// exponential time.
 #[test]
 fn shared_values() -> Result<()> {
     let mut analyzer = Analyzer::new();

@@ -1,4 +1,4 @@
-//! Stages that compute each element independently.
+//! Schedules of stages that compute each element independently. A stage is a block with the loops around it.
 
 use anyfn::{Any, Ref, Result};
 use anyfn_ir::expr::Var;
@@ -82,7 +82,7 @@ pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()>
 }
 
 /// Returns true if all accesses of a stage are contiguous along the loop with index `place`. Reads of the
-/// same element in each iteration are also accepted.
+/// same element in all iterations are also accepted.
 fn is_beside(stage: &Stage, place: usize) -> bool {
     stage.accesses(place).iter().all(|access| match access.stride {
         Stride::Next => true,

@@ -1,4 +1,4 @@
-//! Inlining of stages into the stages that use their results.
+//! Inlining of stages into the stages that use their results. A stage is a block with the loops around it.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use anyfn_schedule::Schedule;
 use crate::cost;
 use crate::stage::{Readers, Stage, stages};
 
-/// Maximum cost in simple operations of a stage that is inlined although its results are then computed
+/// Maximum cost, in simple operations, of a stage that is inlined even if its results are then computed
 /// repeatedly.
 const CHEAP: i64 = 4;
-/// Maximum number of uses of a stage that is inlined although its results are then computed repeatedly.
+/// Maximum number of uses of a stage that is inlined even if its results are then computed repeatedly.
 const MOST_USES: usize = 4;
-/// Maximum cost in simple operations of a stage into which another one is inlined.
+/// Maximum cost, in simple operations, of a stage into which another one is inlined.
 const LARGEST: i64 = 200;
 
 /// Inlines stages into the stages that use their results, one after the other, where this is profitable.

@@ -137,8 +137,7 @@ fn stage_schedule(schedule: &Schedule, stage: &Stage, target: &Target) -> Result
     }
 }
 
-/// Applies several steps to a schedule. If one of them fails, leaves the schedule unchanged and returns
-/// false.
+/// Applies several steps to a schedule. If a step fails, leaves the schedule unchanged and returns false.
 fn try_out(schedule: &mut Schedule, what: &str, steps: impl FnOnce(&Schedule) -> Result<()>) -> bool {
     let trial = schedule.copy();
     match steps(&trial) {

@@ -1,5 +1,5 @@
-//! Stages that are matrix products: sums over one axis of products of two elements. Each other axis belongs
-//! to one of the two factors or to both.
+//! Schedules of matrix products: stages that sum, over one axis, the products of two elements. Each other
+//! axis belongs to one of the two factors or to both.
 //!
 //! The results are computed in tiles that stay in registers. The factors are read from memory in which their
 //! elements are contiguous in the order of use; a factor with another layout is copied first. The stage that
@@ -22,16 +22,16 @@ use crate::stage::{Stage, loads_of, stages};
 
 /// Minimum trip count of the reduction loop of a product that is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum number of column tiles for which the loop over column tiles is outermost. The elements of the
-/// right factor for one column tile then stay in the cache.
+/// Minimum number of column tiles for which the loop over column tiles becomes the outermost one. The
+/// elements of the right factor for one column tile then stay in the cache.
 const MANY: i64 = 8;
 
 /// Maximum size in bytes of a left factor that is processed as a whole. A larger one is processed in parts of
 /// at most `PART` bytes.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Minimum number of parts that is not restricted to multiples of four. So many parts occupy the threads
-/// evenly in any case.
+/// Minimum number of parts that are distributed evenly enough over the threads even if the number is not a
+/// multiple of four.
 const PARTS: i64 = 16;
 
 /// Matrix product with its loops, factors and tile size.
@@ -65,7 +65,7 @@ impl Factor {
     }
 }
 
-/// Size of a tile, whose results are computed together in registers.
+/// Numbers of rows and columns of a tile: a block of results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,
@@ -179,7 +179,8 @@ pub(crate) fn factors<'a>(
     if is_own { Some((element(&product.a)?, element(&product.b)?)) } else { None }
 }
 
-/// Returns the load that an expression consists of, possibly converted to another data type.
+/// Returns the load if an expression is a load or the conversion of a load to another data type. Otherwise,
+/// returns `None`.
 fn element(expr: &Expr) -> Option<&BufferLoad> {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(node) => Some(node),
@@ -310,12 +311,12 @@ pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, product: &Product, is
     Ok(())
 }
 
-/// Stage that uses the results of a product: one that reads each result once, in loops over the same axes, or
-/// else one that copies the results.
+/// Stage that uses the results of a product: either a stage that reads each result once, in loops over the
+/// same axes, or a new stage that copies the results.
 pub(crate) struct User {
     pub(crate) name: String,
-    /// Indices of loops of the product, one for each loop of this stage. The two loops run over the same
-    /// dimension of the results.
+    /// Indices of the corresponding loops of the product, one for each loop of this stage. Corresponding
+    /// loops run over the same dimension of the results.
     pub(crate) places: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Reductions: sums, products, minima, maxima, and custom reducers.
+//! Schedules of reductions: sums, products, minima, maxima, and custom reducers.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::expr::{BinaryOp, IterKind, Var};
@@ -19,8 +19,8 @@ const SHARED: i64 = 8;
 const PARTS: i64 = 64;
 const PARTS_EACH: i64 = 16;
 
-/// Makes the loop that is vectorized the innermost one and, if `is_large` is true, distributes loops over
-/// results over threads.
+/// Makes the loop that is vectorized the innermost one. If `is_large` is true, also distributes the
+/// iterations of the loops over results among threads.
 pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
     let loops = schedule.get_loops(&stage.name)?;
     arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)

@@ -1,6 +1,6 @@
-//! Stages that are computed together, row by row, such as the stages of a softmax. The last of the stages
-//! determines the rows. The intermediate results of a row stay in the cache of a core, and the rows are
-//! distributed over threads.
+//! Schedules of stages that are computed together, row by row, such as the stages of a softmax. The last of
+//! the stages determines the rows. The intermediate results of a row stay in the cache of a core, and the
+//! rows are distributed over threads.
 
 use std::collections::HashMap;
 
@@ -190,8 +190,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules the loops of a stage that run within one row. `at` maps the index of an original loop to the
-/// current loop.
+/// Schedules the loops of a stage that run within one row. `at` returns the current loop for the index of an
+/// original loop.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

@@ -16,15 +16,15 @@ use anyfn_schedule::Schedule;
 
 use crate::cost;
 
-/// Minimum cost in simple operations of a stage that is distributed over threads. A cheaper stage is computed
-/// in less time than it takes to start the threads.
+/// Minimum cost, in simple operations, of a stage that is distributed over threads. Computing a cheaper stage
+/// takes less time than starting the threads.
 pub(crate) const PARALLEL_WORK: i64 = 1 << 16;
 
 /// Assumed trip count of a loop whose trip count is not a constant.
 const UNKNOWN: i64 = 256;
 
-/// Maximum trip count of a loop that is tiled. It ensures that tile sizes are computed without overflow, and
-/// a loop with more iterations would take days.
+/// Maximum trip count of a loop that is tiled. The limit prevents overflow when tile sizes are computed. A
+/// loop with more iterations would take days.
 const MOST: i64 = 1 << 40;
 
 /// Stage: a block and the loops that contain no other block.

@@ -1,6 +1,6 @@
-//! Stages that sum products over several axes, such as convolutions. One factor (the "weights") has an axis
-//! on which the other factor (the "image") does not depend, and the image has an axis that the weights do not
-//! have.
+//! Schedules of stages that sum products over several axes, such as convolutions. One factor (the "weights")
+//! has an axis on which the other factor (the "image") does not depend, and the image has an axis that the
+//! weights do not have.
 //!
 //! A tile of results stays in registers, as for matrix products. It consists of vectors over the axis of the
 //! weights, for several values of the axis of the image. The weights are packed into panels in the order of
@@ -28,8 +28,8 @@ const SHALLOW: i64 = 8;
 const FEWEST: i64 = 4;
 /// Maximum number of values of the image axis in a tile.
 const MOST: i64 = 14;
-/// Maximum size in bytes of weights that are used as a whole, because they stay in the cache while rows of
-/// results are computed.
+/// Maximum size in bytes of weights that are used as a whole. Weights of this size stay in the cache while
+/// rows of results are computed.
 const SMALL: i64 = 1 << 20;
 
 /// Number of contiguous weights that the packing loop copies in succession.
@@ -54,7 +54,7 @@ pub(crate) struct Products {
     tile: Tile,
 }
 
-/// Size of a tile, whose results are computed together in registers.
+/// Size of a tile: a block of results that are computed together in registers.
 struct Tile {
     rows: i64,
     columns: i64,

@@ -1,5 +1,5 @@
-//! The default schedules of typical functions, compared with the files in `tests/golden`, and what every default schedule
-//! fulfils.
+//! Tests that compare the default schedules of typical functions with the files in `tests/golden`, and tests
+//! of properties that every default schedule must have.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p anyfn-autosched` writes the files.
 
@@ -15,7 +15,8 @@ use anyfn_schedule::Schedule;
 use anyfn_te::notation::{At, axis, call, compute, max, max_over, placeholder, prim_func, sum};
 use expect_test::expect_file;
 
-/// Returns a target with 32-byte vectors. Schedules depend on nothing else of it than the processor's architecture.
+/// Returns a target with 32-byte vectors. Schedules depend on the processor's architecture, but on no other
+/// property of the processor.
 fn target(num_cores: i64) -> Target {
     Target {
         kind: "c".into(),
@@ -95,7 +96,7 @@ fn convolution() -> Result<Ref<PrimFunc>> {
     prim_func("convolution", &[&image, &weight, &out])
 }
 
-/// Returns all sample functions with their names, in a size in which threads pay.
+/// Returns all sample functions with their names. They are large enough to benefit from threads.
 fn samples() -> Result<Vec<(&'static str, Ref<PrimFunc>)>> {
     Ok(vec![
         ("elementwise", elementwise(1 << 20)?),
@@ -112,12 +113,12 @@ fn text(func: &Ref<PrimFunc>) -> String {
     printer::text(func.as_object()) + "\n"
 }
 
-/// Returns the text of a function after its default schedule.
+/// Returns the printed form of a function after its default schedule is applied.
 fn scheduled_text(func: &Ref<PrimFunc>, num_cores: i64) -> Result<String> {
     Ok(text(&default_schedule(func, &target(num_cores))?.func()?))
 }
 
-/// Prepares the registered functions that schedules call.
+/// Checks that `ffi.MakeObjectFromPackedArgs` is registered, a function that schedules need.
 fn start() -> Result<()> {
     anyfn::registry::get("ffi.MakeObjectFromPackedArgs").map(drop)
 }

@@ -29,9 +29,14 @@ use crate::family::Dialect;
 /// Function that generates the source of a module in one dialect.
 type Generate = fn(&IRModule, &Target) -> Result<String>;
 
-/// Code generators by target kind.
-const DIALECTS: &[(&str, Generate)] =
-    &[("c", family::module::<host::Host>), ("null", family::module::<null::Null>)];
+/// Kinds of targets, each with the name of its dialect and the code generator.
+const DIALECTS: &[(&str, &str, Generate)] = &[
+    ("c", host::Host::NAME, family::module::<host::Host>),
+    ("null", null::Null::NAME, family::module::<null::Null>),
+];
+
+/// Name of the host dialect, which C compilers accept.
+pub const HOST_DIALECT: &str = host::Host::NAME;
 
 /// Generates the source of a module for a target. The functions of the module must have been lowered.
 ///

@@ -13,7 +13,7 @@ use anyfn_parser::parse_module;
 use anyfn_passes::{Pipeline, native};
 use expect_test::expect_file;
 
-/// Functions that each dialect can express.
+/// Names and sources of functions that each dialect can express.
 const FUNCTIONS: &[(&str, &str)] = &[
     (
         "scale",
@@ -70,7 +70,7 @@ def constants(A: Buffer((n,), "float64"), m: int32):
     ),
 ];
 
-/// Functions that only the host can express.
+/// Names and sources of functions that only the host dialect can express.
 const ON_HOST: &[(&str, &str)] = &[
     (
         "vectors",
@@ -91,7 +91,7 @@ def calls(A: Buffer((8,), "float32"), B: Buffer((8,), "float32")):
     ),
 ];
 
-/// Functions that only dialects of devices can express.
+/// Names and sources of functions that only dialects of devices can express.
 const ON_DEVICES: &[(&str, &str)] = &[(
     "reverse",
     r#"
@@ -107,7 +107,7 @@ def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
 "#,
 )];
 
-/// Size in bytes of the vectors of a target that has vectors.
+/// Vector size in bytes of those test targets that have vectors.
 const VECTOR: i64 = 32;
 
 /// Source that the host dialect includes before functions that make calls. Golden files contain a reference
@@ -165,7 +165,7 @@ fn functions_in_each_dialect() -> Result<()> {
     Ok(())
 }
 
-/// Returns the error of generating source for a null target.
+/// Returns the error that occurs when source is generated for a null target.
 fn refused(text: &str) -> Error {
     functions(text, &target("null", 0)).expect_err(text)
 }

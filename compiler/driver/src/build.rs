@@ -73,7 +73,8 @@ impl Default for BuildOptions {
     }
 }
 
-/// Returns the C source of functions that are lowered by `pipeline` or the default pipeline.
+/// Returns the source of functions in the dialect of their target, such as C. The functions are lowered by
+/// `pipeline` or the default pipeline.
 ///
 /// # Errors
 /// Returns the error of a pass or of the code generator, or `ValueError` if there are no functions.
@@ -93,7 +94,7 @@ fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result
 /// one of the last 64 sources that this process generated or read.
 fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
     const MOST: usize = 64;
-    /// Sources of the last modules, each with the serialised module from which it was generated.
+    /// Most recently generated or read sources, each with the serialised module from which it was generated.
     static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     // The serialised module includes names, which the messages of generated code contain.
@@ -124,7 +125,7 @@ fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str
     Ok(source)
 }
 
-/// Compiles functions for their target and loads them. They are lowered by `pipeline` or the default
+/// Compiles functions for their target and loads them. The functions are lowered by `pipeline` or the default
 /// pipeline.
 ///
 /// # Errors
@@ -198,7 +199,7 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     Ok(module)
 }
 
-/// Name that occurs in the source of every library that looks up functions.
+/// Name that occurs in the generated source of every library that looks up packed functions.
 const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
 
 /// C compilers that built the libraries of this process, by the path of the library.

@@ -1,4 +1,4 @@
-//! Cache of compiled libraries, addressed by content.
+//! Content-addressed cache of compiled libraries.
 //!
 //! An entry is a folder whose name is a hash. It contains `module.so`, the source `module.c` from which it
 //! was compiled, and `about`, which identifies the compiler and contains a checksum of the library. All of
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::compile::io_error;
 use crate::identity::build_id;
 
-/// Cache folder and its size limit.
+/// Cache of compiled libraries and generated sources: its folder and size limit.
 pub(crate) struct Cache {
     folder: PathBuf,
     most_bytes: u64,
@@ -78,8 +78,8 @@ impl Cache {
         self.folder.join(format!("{a:016x}{b:016x}"))
     }
 
-    /// Returns the cached library that the same compiler made from the same source, if it exists. `compiler`
-    /// is the identity of the compiler.
+    /// Returns the path of the cached library that the compiler with the identity `compiler` made from
+    /// `source`, if the library exists.
     pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
         let entry = self.entry(compiler, source);
         let mut file = File::open(entry.join(ABOUT)).ok()?;
@@ -173,8 +173,8 @@ impl Cache {
     }
 
     /// Removes the least recently used entries while the cache exceeds its size limit, and unfinished entries
-    /// that were abandoned. It is called for each new entry. If the limit is the default, only the first call
-    /// of a process and every 16th call after it have an effect.
+    /// that were abandoned. The function is called for each new entry. If the limit is the default, only the
+    /// first call of a process and every 16th call after it have an effect.
     fn trim(&self) {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
@@ -228,7 +228,8 @@ fn is_used(file: &File) {
     }
 }
 
-/// Returns the content of the file `about` for a library that was made by a compiler.
+/// Returns the expected content of a cache entry's file `about`: the version of anyfn, the size and hash of
+/// the library, and the identity of the compiler.
 fn about(compiler: &str, library: &[u8]) -> String {
     format!(
         "anyfn {}\n{} bytes {:016x}\n{compiler}",

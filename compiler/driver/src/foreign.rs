@@ -9,8 +9,8 @@ use crate::cache;
 use crate::compile::{Compiler, io_error};
 use crate::write::write;
 
-/// Module that contains a library for another processor architecture. Its functions cannot be called on this
-/// machine, but it can be exported.
+/// Module that contains a library for another processor architecture. The functions of the module cannot be
+/// called on this machine, but the module can be exported.
 pub(crate) struct ForeignModule {
     pub(crate) compiler: Arc<Compiler>,
     pub(crate) library: PathBuf,

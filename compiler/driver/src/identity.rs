@@ -1,11 +1,11 @@
-//! Identity of this build of the compiler.
+//! Identity of this build of the compiler: the build ID of the library or executable that contains it.
 
 use std::sync::OnceLock;
 
 static FOUND: OnceLock<Option<String>> = OnceLock::new();
 
-/// Returns the build ID of the library or executable that contains this code, or `None` if it has no build
-/// ID. A linker writes a build ID to identify a file. It changes whenever the code changes.
+/// Returns the build ID of the library or executable that contains this code, or `None` if the file has no
+/// build ID. The linker writes the build ID, which changes whenever the code changes.
 pub(crate) fn build_id() -> Option<&'static str> {
     FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
 }
@@ -40,7 +40,7 @@ mod elf {
     }
 
     /// Callback of `dl_iterate_phdr`. It examines a library or executable, and ends the iteration if the file
-    /// contains the address.
+    /// contains the address `here`.
     ///
     /// # Safety
     /// - `info` must be a valid description, as passed by `dl_iterate_phdr`, of a library that stays mapped during the

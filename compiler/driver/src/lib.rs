@@ -1,4 +1,4 @@
-//! Compiler driver: turns functions into modules that can be called.
+//! Compiler driver: compiles functions of the tensor IR to modules that can be called.
 
 #[cfg(test)]
 extern crate anyfn_host as _;
@@ -27,7 +27,7 @@ pub use build::{BuildOptions, Buildable, build, build_with, export, source, sour
 pub use lower::lower;
 pub use pipeline::{default_pipeline, pass};
 
-/// Runs the Rust example of the compiler guide.
+/// Item whose documentation is the compiler guide, so that the Rust example of the guide runs as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/compiler.md")]
 struct Guide;

@@ -79,7 +79,7 @@ fn matmul_with_bias_and_relu_is_right() -> Result<()> {
     Ok(())
 }
 
-/// Error messages of generated code about mismatched arguments equal the messages of the runtime.
+/// Tests that generated code and the runtime report mismatched arguments with equal error messages.
 #[test]
 fn messages_about_tensors_are_those_of_the_runtime() -> Result<()> {
     let built = build(&module("matmul", matmul(4, 3, 5)?)?, None)?;

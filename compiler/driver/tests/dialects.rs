@@ -8,7 +8,7 @@ use anyfn_compiler::parser::parse_module;
 use anyfn_compiler::target::{self, TargetOptions};
 use anyfn_compiler::{BuildOptions, build, build_with, source};
 
-/// Reverses each row in shared memory.
+/// Source of a function that reverses each row in shared memory.
 const REVERSE: &str = r#"
 def reverse(A: Buffer((n, 64), "float32"), B: Buffer((n, 64), "float32")):
     for i in bind("blockIdx.x", n):

@@ -85,7 +85,8 @@ fn accesses_outside_of_a_buffer() -> Result<()> {
     Ok(())
 }
 
-/// Tests a `select` whose condition and values contain the previous `select`, and so on.
+/// Tests nested `select` expressions, each of which occurs in the condition and in both values of the next
+/// one.
 #[test]
 fn choices_within_choices() -> Result<()> {
     let func = shifted(ops::i32(8), |i| {
@@ -112,7 +113,7 @@ fn matmul(n: i32) -> Result<Ref<PrimFunc>> {
     te::create_prim_func(&[a, b, d].map(Ref::into_object), "f")
 }
 
-/// Mutator that changes one of the expressions that `change` accepts: the one at index `left` among them.
+/// Mutator that changes one expression: the one at index `left` among the expressions that `change` accepts.
 struct Damage<F> {
     left: usize,
     change: F,
@@ -189,7 +190,7 @@ fn wrong_types_and_names() -> Result<()> {
 /// Mutator that replaces random expressions and statements.
 struct Wreck {
     random: Random,
-    /// Average number of nodes per change.
+    /// Average number of visited nodes per replaced node.
     rate: usize,
     vars: Vec<Ref<Var>>,
 }
@@ -239,7 +240,7 @@ impl Mutator for Wreck {
     }
 }
 
-/// A damaged function is either compiled or causes an error, and never ends the process.
+/// Tests that a damaged function is either compiled or causes an error, and never ends the process.
 #[test]
 fn damaged_functions_are_errors() -> Result<()> {
     let cases = anyfn_random::setting("ANYFN_VERIFY_CASES", 400);
@@ -282,8 +283,7 @@ fn damaged_functions_are_errors() -> Result<()> {
 }
 
 /// Tests that the first value of a reduction axis must not depend on loops around the block. Otherwise, the
-/// reduction would be initialised several times, and steps that are valid for other reductions would change
-/// that number.
+/// reduction would be initialised several times, and otherwise valid schedule steps would change how often.
 #[test]
 fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let text = |min: &str| {

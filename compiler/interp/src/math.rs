@@ -55,7 +55,7 @@ pub(crate) enum OfC {
 }
 
 impl OfC {
-    /// Returns the number of arguments.
+    /// Returns the number of arguments that the function takes.
     pub(crate) fn arity(self) -> usize {
         match self {
             OfC::One(_) => 1,

@@ -1,11 +1,11 @@
-//! Memory of buffers, which records the bytes that have been written.
+//! Memory of buffers, with a record of the bytes that have been written.
 
 use std::cell::{Cell, RefCell};
 
 pub(crate) struct Memory {
     bytes: RefCell<Vec<u8>>,
-    /// Initialisation state of each byte: true if it has been written. Empty for the memory of a tensor, all
-    /// of which is initialised.
+    /// Initialisation state of each byte: true if it has been written. Empty for the memory of a tensor,
+    /// whose bytes are all initialised.
     known: RefCell<Vec<bool>>,
     written: Cell<bool>,
 }
@@ -84,8 +84,8 @@ impl Memory {
         true
     }
 
-    /// Returns true for memory that a function allocated, which may contain uninitialised bytes. The memory
-    /// of a tensor contains none.
+    /// Returns true for memory that a function allocated. Such memory may contain uninitialised bytes, unlike
+    /// the memory of a tensor.
     pub(crate) fn is_own(&self) -> bool {
         !self.known.borrow().is_empty()
     }

@@ -5,7 +5,7 @@ use anyfn::{DType, Result, bail};
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::ops::{DTypeExt, rounded};
 
-/// Scalar value, which represents the numbers of all narrower types exactly.
+/// Scalar value. Each variant represents the numbers of all its data types exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Int(i128),

@@ -1,5 +1,5 @@
-//! Analyses of statements and expressions: the regions they access, the variables they use, and the terms of
-//! conditions.
+//! Analyses of statements and expressions: the regions they access, the variables they use, and the conjuncts
+//! of conditions.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
     writes.0
 }
 
-/// Returns the regions that a statement reads, without duplicates. Omits all regions of a buffer that occurs in
+/// Returns the regions that a statement reads, without duplicates. Omits the regions of buffers that occur in
 /// `writes`.
 #[must_use]
 pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
@@ -82,6 +82,41 @@ impl Visitor for Reads {
             }
         }
     }
+}
+
+/// Returns the addresses of the data variables of the buffers that a statement writes. A buffer that is an argument of a
+/// packed function or C function is written unless it is marked as read-only.
+#[must_use]
+pub fn written(stmt: &Stmt) -> HashSet<usize> {
+    /// Visitor that collects the data variables of written buffers, by address, in the first set. The second
+    /// set contains the addresses of the visited expressions.
+    struct Written(HashSet<usize>, HashSet<usize>);
+    impl Written {
+        fn add(&mut self, buffer: &Buffer) {
+            self.0.insert(buffer.data.as_object().as_handle().addr());
+        }
+    }
+    impl Visitor for Written {
+        fn expr(&mut self, expr: &Expr) {
+            if !self.1.insert(expr.as_object().as_handle().addr()) {
+                return;
+            }
+            if let ExprKind::Call(call) = ExprKind::of(expr) {
+                packed::buffers(call, true).iter().for_each(|(buffer, _)| self.add(buffer));
+            }
+            self.below_expr(expr);
+        }
+
+        fn stmt(&mut self, stmt: &Stmt) {
+            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
+                self.add(&node.buffer);
+            }
+            self.below_stmt(stmt);
+        }
+    }
+    let mut written = Written(HashSet::new(), HashSet::new());
+    written.stmt(stmt);
+    written.0
 }
 
 /// Adds a region of `buffer`, which is an argument of a call, to `regions` unless it is already there. The

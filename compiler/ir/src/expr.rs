@@ -60,7 +60,7 @@ pub struct FloatImm {
     pub value: f64,
 }
 
-/// String constant, which is an argument of packed functions.
+/// String constant, for use as an argument of a packed function.
 #[derive(Object)]
 #[object(key = "tir.StringImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -154,11 +154,11 @@ binary! {
     Mul "tir.Mul" "*" 9,
     /// Quotient of two numbers; for integers, rounded towards zero.
     Div "tir.Div" "/" 9,
-    /// Remainder of [`Div`], with the sign of the left operand.
+    /// Remainder of the division [`Div`], with the sign of the left operand.
     Mod "tir.Mod" "truncmod" 0,
     /// Quotient of two integers, rounded down.
     FloorDiv "tir.FloorDiv" "//" 9,
-    /// Remainder of [`FloorDiv`], with the sign of the right operand.
+    /// Remainder of the division [`FloorDiv`], with the sign of the right operand.
     FloorMod "tir.FloorMod" "%" 9,
     /// Minimum of two numbers; NaN if either operand is NaN.
     Min "tir.Min" "min" 0,
@@ -256,7 +256,7 @@ pub struct BufferLoad {
 }
 
 /// Source of the elements that a [`ProducerLoad`] reads, such as the tensor that a tensor expression defines.
-/// It has no buffer yet.
+/// Such a source has no buffer yet.
 #[derive(Object)]
 #[object(key = "tir.DataProducer", structural = "tree", child_slots = 4)]
 pub struct DataProducer {
@@ -385,8 +385,8 @@ pub struct Reduce {
     pub axis: Array<Ref<IterVar>>,
     /// Values that are reduced.
     pub source: Array<Expr>,
-    /// Condition under which a value is included in the reduction. If it is false, the identity element is
-    /// combined instead.
+    /// Condition under which a value is included in the reduction. If the condition is false, the identity
+    /// element is combined instead.
     pub condition: Expr,
     /// Index of this result among the results of the combiner.
     pub value_index: i32,

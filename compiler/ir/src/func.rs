@@ -40,7 +40,8 @@ pub struct IRModule {
 }
 
 impl PrimFunc {
-    /// Returns true if the attribute [`ENTRY`] requests an entry point for packed arguments, and false if it is absent.
+    /// Returns true if the attribute [`ENTRY`] requests an entry point for packed arguments, and false if the
+    /// attribute is absent.
     ///
     /// # Errors
     /// Returns `ValueError` for any other value of the attribute.

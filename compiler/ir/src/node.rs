@@ -1,4 +1,4 @@
-//! Builds nodes as written: checks operands, but folds and flattens nothing.
+//! Builds nodes exactly as requested: checks operands, but does not fold constants or flatten sequences.
 //!
 //! [`ops`] and [`make`](crate::make) build simplified nodes, whereas a parser needs the nodes that the source
 //! contains.

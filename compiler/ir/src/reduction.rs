@@ -110,8 +110,8 @@ pub fn with_empty_apart(stmt: &Stmt) -> Result<Stmt> {
     Apart { around: Vec::new() }.stmt(stmt)
 }
 
-/// Mutator that decomposes reductions whose domain may be empty. It holds the enclosing loops, each with the statements
-/// to be placed in front of the loop.
+/// Mutator that decomposes reductions whose domain may be empty. It keeps a list of the enclosing loops, each
+/// with the statements to be inserted in front of the loop.
 struct Apart {
     around: Vec<(Ref<For>, Vec<Stmt>)>,
 }
@@ -152,7 +152,8 @@ impl Mutator for Apart {
 }
 
 impl Apart {
-    /// Transforms the children of a statement. No initialisation in them is moved out of the statement.
+    /// Transforms the children of a statement. Initialisations of reductions in the children stay inside the
+    /// statement.
     fn alone(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let around = std::mem::take(&mut self.around);
         let new = self.below_stmt(stmt);

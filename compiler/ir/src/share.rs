@@ -91,8 +91,8 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// Occurrences of an expression: their number, the size of the expression, and a flag for unconditional
-/// evaluation.
+/// Occurrences of an expression in a larger one: their number, the size of the expression, and a flag for
+/// unconditional evaluation.
 struct Use {
     places: u32,
     /// Number of nodes of the expression. A shared node counts once for each occurrence.
@@ -172,7 +172,7 @@ impl Visitor for Uses {
     }
 }
 
-/// Size of a rewritten expression, as its number of nodes. A shared node counts once for each occurrence.
+/// Size of a rewritten expression as a number of nodes. A shared node counts once for each occurrence.
 #[derive(Clone, Copy, Default)]
 struct Tree {
     size: u64,

@@ -470,7 +470,7 @@ pub trait Mutator {
         each(exprs, |expr| self.expr(expr), Ref::ptr_eq)
     }
 
-    /// Transforms the domain of an axis. Its variable is kept.
+    /// Transforms the domain of an axis. The variable of the axis is kept.
     ///
     /// # Errors
     /// Returns the error of transforming a bound of the domain.
@@ -501,7 +501,7 @@ pub trait Mutator {
         Ok(keep_or(region, is_same, || Ref::new(BufferRegion { buffer, region: ranges })))
     }
 
-    /// Transforms the expressions of a combiner. Its variables are kept.
+    /// Transforms the expressions of a combiner. The variables of the combiner are kept.
     ///
     /// # Errors
     /// Returns the error of transforming an expression.

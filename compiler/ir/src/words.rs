@@ -1,6 +1,6 @@
-//! Enums that other languages see as strings.
+//! Enums that other languages represent as strings.
 
-/// Defines an enum whose values are strings in other languages.
+/// Defines an enum whose values are represented as strings in other languages.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! text_enum {

@@ -23,9 +23,9 @@ pub(crate) struct Parser<'a> {
     pub(crate) at: usize,
     pub(crate) depth: usize,
     pub(crate) scope: Scope<'a>,
-    /// True while the shapes of parameters are parsed. There, an unknown name defines a variable.
+    /// True while the shapes of parameters are parsed. In these shapes, an unknown name defines a variable.
     pub(crate) defining: bool,
-    /// True while a range of indices is parsed. There, a colon can also precede the end of the range.
+    /// True while a range of indices is parsed. In a range, a colon can also precede the end of the range.
     pub(crate) in_range: bool,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
         Err(self.source.error(kind, at, message))
     }
 
-    /// Returns `result`. If it is an error, adds a source location to it.
+    /// Returns `result`. If `result` is an error, adds the source location at offset `at` to the error.
     pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| self.source.error(error.kind(), at, error.message()))
     }

@@ -101,7 +101,8 @@ impl<'a> Parser<'a> {
         Ok(attrs)
     }
 
-    /// Parses a function, with an optional `@key(..)` in front of it. Returns its name in a module and the function.
+    /// Parses a function, with an optional `@key(..)` in front of it. Returns the function, and its name in a
+    /// module.
     fn keyed_func(&mut self) -> Result<(String, Ref<PrimFunc>)> {
         let mut key = None;
         if self.eat("@") {
@@ -123,7 +124,7 @@ impl<'a> Parser<'a> {
         Ok((key.unwrap_or_else(|| name.to_owned()), func))
     }
 
-    /// Parses the parameters and the body of a function. Its name has already been parsed.
+    /// Parses the parameters and the body of a function, after its name.
     fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
         self.expect("(", "after the name of the function")?;
         let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
@@ -171,7 +172,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// Parses a parameter whose name has already been parsed. Returns its variable, and the buffer of a
+    /// Parses a parameter, after its name. Returns the variable of the parameter, and the buffer if it is a
     /// buffer parameter.
     fn param(&mut self, name: &'a str, at: usize) -> Result<(Ref<Var>, Option<Ref<Buffer>>)> {
         let known = self.scope.find(name).cloned();

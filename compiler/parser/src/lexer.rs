@@ -28,7 +28,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) end: usize,
 }
 
-/// Operators and punctuation. Longer ones come first, so that `//` is not read as two `/`.
+/// Operators and punctuation. Longer signs come first, so that `//` is not read as two `/`.
 const SIGNS: &[&str] = &[
     "**", "//", "<<", ">>", "==", "!=", "<=", ">=", "+=", "-=", "*=", "+", "-", "*", "/", "%", "&", "|", "^",
     "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", ".", "@",

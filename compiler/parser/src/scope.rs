@@ -1,4 +1,4 @@
-//! Scopes of names.
+//! Scopes of the names that source defines.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,8 @@ impl<'a> Scope<'a> {
         self.hidden.len()
     }
 
-    /// Ends a scope: removes the definitions since the mark, and restores the definitions that they shadowed.
+    /// Ends a scope: removes the definitions that were made after [`enter`](Self::enter) returned `mark`, and
+    /// restores the definitions that they shadowed.
     pub(crate) fn leave(&mut self, mark: usize) {
         while self.hidden.len() > mark {
             match self.hidden.pop() {

@@ -10,7 +10,7 @@ pub(crate) struct Source<'a> {
 const SHOWN: usize = 120;
 
 impl Source<'_> {
-    /// Creates an error at a byte offset, with line, column, and the line itself.
+    /// Creates an error with the location of a byte offset: line number, column, and source line.
     pub(crate) fn error(&self, kind: &str, at: usize, message: &str) -> Error {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -457,8 +457,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a bound of a loop. The flag is true if the bound is a number without a data type, which takes
-    /// the data type of the loop variable.
+    /// Parses a bound of a loop. The returned flag is true if the bound is a number without a data type. Such
+    /// a number takes the data type of the loop variable.
     fn bound(&mut self) -> Result<(Expr, bool)> {
         let minus = usize::from(self.is_sign(0, "-"));
         let is_open = matches!(self.ahead(minus), Token::Int(_))
@@ -698,7 +698,7 @@ fn one(items: Vec<Stmt>) -> Stmt {
     }
 }
 
-/// Variables that statements define, by the address of the variable.
+/// Visitor that collects the addresses of the variables that statements define.
 #[derive(Default)]
 struct Inside(HashSet<usize>);
 

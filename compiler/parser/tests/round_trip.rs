@@ -59,7 +59,7 @@ fn random_modules_are_read_as_they_were() -> Result<()> {
     Ok(())
 }
 
-/// Programs with random changes are either parsed or cause an error.
+/// Tests that a program with random changes is either parsed or causes an error.
 #[test]
 fn changed_texts_do_no_harm() {
     let rounds = anyfn_random::setting("ANYFN_FUZZ", 400);
@@ -162,7 +162,8 @@ fn changed_texts_do_no_harm() {
     assert!(read > rounds / 20 && refused > rounds, "{read} read, {refused} refused");
 }
 
-/// Inferred regions do not use definitions inside of the block, such as its own buffers.
+/// Tests that inferred regions do not use definitions inside of the block, such as buffers that the block
+/// allocates.
 #[test]
 fn inferred_regions_use_nothing_from_inside_of_the_block() {
     let text = r#"

@@ -23,7 +23,7 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
-    /// Returns true if both frames are the same step from the same statement.
+    /// Returns true if both frames represent the same step from the same statement.
     pub(crate) fn is_same(&self, other: &Frame) -> bool {
         match (self, other) {
             (Frame::Seq(a, x), Frame::Seq(b, y)) => a.ptr_eq(b) && x == y,
@@ -51,8 +51,8 @@ pub(crate) trait Informed: Mutator {
     /// Returns the analyzer, which holds the facts known at the current statement.
     fn analyzer(&mut self) -> &mut Analyzer;
 
-    /// Transforms a statement inside a frame. Meanwhile, the analyzer also knows the facts that hold in the
-    /// frame.
+    /// Transforms a statement inside a frame. During the transformation, the analyzer also knows the facts
+    /// that hold in the frame.
     fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
@@ -70,8 +70,8 @@ pub(crate) struct Access {
     pub(crate) frames: Vec<Frame>,
 }
 
-/// Returns all reads and writes of a buffer in a statement. Returns `None` if some accesses are unknown
-/// because the buffer is also used in another way, for example as an argument of a call.
+/// Returns all reads and writes of a buffer in a statement. Returns `None` if the buffer is also used in
+/// another way, for example as an argument of a call, so that some accesses are unknown.
 pub(crate) fn accesses(buffer: &Ref<Buffer>, stmt: &Stmt) -> Option<Vec<Access>> {
     let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
     search.stmt(stmt);
@@ -198,8 +198,8 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usiz
     Ok(true)
 }
 
-/// Returns true if, in each execution of the loop body, `write` sets the element that `read` reads and
-/// precedes the read. `depth` is the number of frames that lead to that body.
+/// Returns true if, in each execution of a loop body, `write` precedes `read` and sets the element that is
+/// read. `depth` is the number of frames on the path to the loop body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
@@ -233,8 +233,8 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
 }
 
 /// Returns true if an execution of `write` is proven to set the element that `read` reads. The loops in
-/// `shared` enclose both accesses and are in the same iteration for both, except for the loops in `first`,
-/// which are in their first iteration at the write. `own` is the rest of the path to the write.
+/// `shared` enclose both accesses. Both accesses are in the same iteration of these loops, except that the
+/// write is in the first iteration of the loops in `first`. `own` is the rest of the path to the write.
 fn instance(
     analyzer: &mut Analyzer,
     write: &Access,

@@ -14,8 +14,8 @@ use crate::access::{Frame, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
-/// Inserts a bounds check before each statement that contains an access not proven to be in bounds, such as
-/// an access whose index is read from another buffer. A failed check ends the call with `IndexError`.
+/// Inserts a bounds check before each statement with an access that is not proven to be in bounds, such as an
+/// access whose index is read from another buffer. A failed check ends the call with `IndexError`.
 ///
 /// Statements that have already been vectorized are not checked.
 ///
@@ -38,8 +38,8 @@ impl Informed for CheckBounds {
 }
 
 impl CheckBounds {
-    /// Returns the statement preceded by bounds checks of the elements that `exprs` read and of the element
-    /// that `write` sets.
+    /// Returns `stmt` preceded by bounds checks of the elements that `exprs` read and of the element that
+    /// `write` sets.
     fn tested(&mut self, exprs: &[Expr], write: Option<(&Ref<Buffer>, Vec<Expr>)>, stmt: Stmt) -> Result<Stmt> {
         let mut loads = Loads { conditions: Vec::new(), found: Vec::new() };
         exprs.iter().for_each(|expr| loads.expr(expr));

@@ -19,7 +19,8 @@ use crate::simplify::assume_shapes;
 
 /// Maximum size in bytes of a `local` buffer, which is on the stack of one task.
 const MAX_LOCAL: i64 = 64 * 1024;
-/// Maximum constant extent, in elements, that may replace an extent known only at run time.
+/// Maximum constant extent of a shrunk buffer, in elements, that may replace an extent known only at run
+/// time.
 const MAX_NUMBER: i64 = 64 * 1024;
 
 /// Shrinks each buffer that the function allocates to the region that is used within the allocation. Each
@@ -36,8 +37,8 @@ pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// Smaller buffer and, for each dimension, the index in the old buffer at which it starts. `None` represents
-/// 0.
+/// Smaller buffer that replaces a buffer. For each dimension, also contains the index in the old buffer at
+/// which the new one starts, where `None` represents 0.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {

@@ -61,7 +61,8 @@ fn in_front(stmt: Stmt) -> Result<Stmt> {
 }
 
 /// Moves integer quotients and remainders that do not change in the body of a parallel loop to variables at
-/// the beginning of the body. In fused loops, they recover the original indices.
+/// the beginning of the body. In a fused loop, they compute the original indices from the index of the fused
+/// loop.
 fn quotients(body: &Stmt) -> Result<Stmt> {
     let mut changes = Changes::default();
     changes.stmt(body);
@@ -101,7 +102,8 @@ fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
-/// Variables that a statement defines, and the data variables of the buffers that it writes.
+/// Changes that a statement makes: the variables that it defines, and the data variables of the buffers that
+/// it writes.
 #[derive(Default)]
 struct Changes {
     vars: Vec<Ref<Var>>,
@@ -136,7 +138,7 @@ impl Visitor for Changes {
 }
 
 impl Changes {
-    /// Returns true if these changes do not affect the value of an expression.
+    /// Returns true if the changes made by the statement do not affect the value of an expression.
     fn leaves(&self, expr: &Expr) -> bool {
         struct Same<'a>(&'a Changes, bool);
         impl Visitor for Same<'_> {

@@ -9,9 +9,9 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, packed};
 
-/// Moves calls of packed functions out of expressions, in front of the statements that contain them. In this
-/// position, code generators can allocate arguments and end the function with an error, which is impossible
-/// within an expression.
+/// Moves calls of packed functions out of expressions, in front of the statements that contain them. There,
+/// code generators can allocate arguments and end the function with an error, which is impossible within an
+/// expression.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.

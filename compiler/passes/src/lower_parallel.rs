@@ -1,4 +1,4 @@
-//! Replaces parallel loops by launches.
+//! Replaces parallel loops by launches of tasks.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::expr::Expr;

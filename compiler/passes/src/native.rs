@@ -8,7 +8,7 @@ use crate::{Pass, Pipeline};
 /// Function that implements a built-in pass: it receives a function of the IR and returns the transformed one.
 pub type PassFn = fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>>;
 
-/// Returns the names and functions of passes, given the names of the functions in this crate.
+/// Returns the names and functions of passes, given the names of the pass functions in this crate.
 macro_rules! named {
     ($($name:ident),* $(,)?) => {
         &[$((stringify!($name), crate::$name)),*]
@@ -66,23 +66,23 @@ passes! {
     make_packed_api "tir.transform.make_packed_api",
 }
 
-/// Names of the passes that lower a function, in order.
-const DEFAULT: &[&str] = &[
-    "lower_blocks",
-    "simplify",
-    "place_allocations",
-    "compact_buffers",
-    "share_buffers",
-    "simplify",
-    "hoist",
-    "vector_loops",
-    "vectorize",
-    "unroll",
-    "widen_floats",
-    "simplify",
-    "lower_packed_calls",
-    "lower_parallel",
-    "make_packed_api",
+/// Names and functions of the lowering passes, in the order of the default pipeline.
+const DEFAULT: &[(&str, PassFn)] = named![
+    lower_blocks,
+    simplify,
+    place_allocations,
+    compact_buffers,
+    share_buffers,
+    simplify,
+    hoist,
+    vector_loops,
+    vectorize,
+    unroll,
+    widen_floats,
+    simplify,
+    lower_packed_calls,
+    lower_parallel,
+    make_packed_api,
 ];
 
 fn pass(name: &str, run: PassFn) -> Ref<Pass> {

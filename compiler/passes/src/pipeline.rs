@@ -50,7 +50,8 @@ anyfn_ir::text_enum! {
     }
 }
 
-/// State of a pipeline run immediately before or after a pass, which is passed to watchers.
+/// State of a pipeline run immediately before or after a pass, as passed to the functions that watch the
+/// pipeline.
 pub struct Moment<'a> {
     /// True if the pass has been applied.
     pub is_after: bool,
@@ -110,8 +111,8 @@ impl Pipeline {
         Ok(module)
     }
 
-    /// Returns the error of the first pass that fails or whose output fails verification, with a note that names the
-    /// pass.
+    /// Returns the error of the first pass that fails or whose output fails verification. A note on the error
+    /// names the pass.
     ///
     /// Applies all passes again, without watchers, to find the cause of a failure.
     #[must_use]
@@ -192,12 +193,12 @@ impl State {
 
 #[methods]
 impl Pipeline {
-    /// Returns the names of the passes, in order.
+    /// Returns the names of the passes in execution order.
     pub fn names(&self) -> Vec<std::string::String> {
         self.state().steps.iter().map(|step| step.name.clone()).collect()
     }
 
-    /// Returns the passes, in order.
+    /// Returns the passes in execution order.
     pub fn passes(&self) -> Vec<Ref<Pass>> {
         self.state().steps.iter().map(|step| step.pass.clone()).collect()
     }
@@ -255,7 +256,7 @@ impl Pipeline {
         }
     }
 
-    /// Returns the name of each pass of the last run, with the time that it took in seconds.
+    /// Returns the name of each pass of the last run, with its duration in seconds.
     pub fn times(&self) -> Vec<(std::string::String, f64)> {
         self.state().times.clone()
     }

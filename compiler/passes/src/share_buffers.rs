@@ -14,7 +14,7 @@ use anyfn_ir::{ExprKind, StmtKind, make};
 use crate::loops::changed;
 
 /// Minimum size in bytes of a buffer that shares memory. Smaller buffers are on the stack or become
-/// variables. C compilers reuse their memory automatically.
+/// variables, and the C compiler reuses their memory.
 const FEWEST_BYTES: i64 = 16 * 1024;
 
 /// Assigns the same memory to buffers of the function that are not used at the same time. The buffers must

@@ -22,8 +22,8 @@ use crate::loops::changed;
 /// Length in bytes of the vectors into which loops are split. A vector fills two or more registers, so that
 /// independent operations on them overlap.
 const VECTOR_BYTES: i64 = 128;
-/// Size in bytes of the vector of partial results. The number of registers that it fills covers the latency
-/// of an addition.
+/// Size in bytes of the vector of partial results. The vector fills enough registers to hide the latency of
+/// an addition.
 const PARTIAL_BYTES: i64 = 256;
 /// Size in bytes to which the vector of partial results is reduced by repeated halving. The remaining lanes
 /// are then combined.
@@ -98,8 +98,8 @@ fn bounded(node: &Ref<For>) -> Result<(Option<Expr>, Ref<For>)> {
     Ok((outer, with(node, extent, node.kind, body)?))
 }
 
-/// Returns the number of iterations for which a condition holds, if it has the form `x + v < y` for the loop variable
-/// `v`. Returns `None` for other conditions.
+/// Returns the number of iterations for which a condition holds. The condition must have the form `x + v < y`
+/// for the loop variable `v`. Returns `None` for other conditions.
 fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
     let ExprKind::Binary(BinaryOp::Lt, compare) = ExprKind::of(condition) else { return Ok(None) };
     if uses_var(&compare.b, &node.loop_var) || !is_shifted(&compare.a, &node.loop_var) {
@@ -158,8 +158,8 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     parts.rest()
 }
 
-/// Splits a loop that stores one value while a condition on its variable holds, and another value afterwards,
-/// into two loops without conditions, which can be vectorized.
+/// Splits a loop in two where the condition of its `select` stops holding: the first loop stores one of the
+/// two values, and the second loop stores the other. Neither loop has a condition, so both can be vectorized.
 fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     let StmtKind::BufferStore(store) = StmtKind::of(&node.body) else { return Ok(None) };
     let ExprKind::Select(select) = ExprKind::of(&store.value) else { return Ok(None) };
@@ -185,8 +185,8 @@ fn choice(node: &Ref<For>, size: i64) -> Result<Option<(Ref<For>, Ref<For>)>> {
     Ok(Some((first, second)))
 }
 
-/// Generator of the body of a vector loop. The method `at` returns the code for `lanes` iterations, beginning
-/// with `first`.
+/// Generator of the body of a loop over vectors. The method `at` returns the code for `lanes` iterations,
+/// beginning with `first`.
 trait Body {
     fn at(&self, node: &For, first: Expr, lanes: i64) -> Result<Stmt>;
 }
@@ -228,7 +228,7 @@ impl<'a, B: Body> Parts<'a, B> {
         ops::sub(self.node.extent.clone(), self.done.clone())
     }
 
-    /// Adds a loop over vectors of `lanes` lanes that executes as many of the remaining iterations as
+    /// Adds a loop over vectors of `lanes` lanes, which executes as many of the remaining iterations as
     /// possible. `known` is the trip count of the original loop, if it is constant.
     fn add(&mut self, lanes: i64, known: Option<i64>) -> Result<()> {
         let node = self.node;
@@ -275,7 +275,8 @@ fn step_of(node: &For) -> Option<Update<'_>> {
     Update::of(&node.body).filter(is_one)
 }
 
-/// Rewrites a reduction loop to update a vector of partial results, which are combined after the loop.
+/// Rewrites a reduction loop so that it updates a vector of partial results, and combines the partial results
+/// after the loop.
 fn partial_results(step: &Update<'_>, node: &Ref<For>) -> Result<Stmt> {
     let known = as_int(&node.extent);
     let size = element_bytes(&node.body).max(1);
@@ -365,7 +366,8 @@ fn local(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     })
 }
 
-/// Returns the identity element of a reduction operation, or `None` if the operation has none.
+/// Returns the identity element of a reduction operation, or `None` if the operation does not have one for
+/// `dtype`.
 fn identity(op: BinaryOp, dtype: DType) -> Result<Option<Expr>> {
     if !dtype.is_float() && !dtype.is_integer() {
         return Ok(None);

@@ -69,8 +69,8 @@ impl Vectorize {
         }
     }
 
-    /// Returns the body of a loop with `lanes` consecutive values of the loop variable, from `start` on, as
-    /// one vector. Returns `None` if the body cannot be expressed by statements on vectors.
+    /// Returns the body of a loop as statements on vectors, for `lanes` consecutive values of the loop
+    /// variable that begin with `start`. Returns `None` if the body cannot be expressed by such statements.
     fn widened(&mut self, node: &For, start: Expr, lanes: u16) -> Result<Option<Stmt>> {
         let ramp = ops::ramp(start, ops::int(1, node.loop_var.dtype)?, lanes)?;
         let vars = HashMap::from([(address(&node.loop_var), ramp)]);
@@ -359,8 +359,8 @@ impl Widen<'_> {
     }
 }
 
-/// Returns true if a value is a load of elements that are not contiguous. For copies of such elements, C
-/// compilers generate better code from a loop.
+/// Returns true if a value is a load of elements that are not contiguous in memory. C compilers generate
+/// better code for copies of such elements from a loop.
 fn is_far(value: &Expr) -> bool {
     match ExprKind::of(value) {
         ExprKind::BufferLoad(node) => node.indices.last().is_ok_and(

@@ -61,7 +61,7 @@ fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
 }
 
-/// Problem that the verifier found.
+/// Problem in a function that the verifier found.
 struct Problem {
     kind: &'static str,
     text: String,
@@ -74,10 +74,10 @@ struct Verifier {
     defined: HashSet<usize>,
     /// Addresses of expressions that are known to be valid at the current statement.
     right: HashSet<usize>,
-    /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a branch, its
-    /// expressions are removed from `right`.
+    /// Addresses of expressions that were verified in the enclosing branches, in order. At the end of a
+    /// branch, its expressions are removed from `right`, the set of expressions known to be valid.
     recent: Vec<usize>,
-    /// Enclosing blocks. `loops` contains the kinds of the enclosing loops.
+    /// Enclosing blocks, outermost first. `loops` contains the kinds of the enclosing loops.
     blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
     loops: Vec<ForKind>,
     /// Enclosing loop variables and axes, outermost first, each with its first value and its number of
@@ -210,7 +210,8 @@ impl Verifier {
         });
     }
 
-    /// Verifies that a buffer is defined at the current statement. Returns false if it is not.
+    /// Verifies that a buffer is defined at the current statement. Returns false if the buffer is not
+    /// defined.
     fn used(&mut self, buffer: &Ref<Buffer>) -> bool {
         let is_defined = self.defined.contains(&address(&buffer.data));
         self.expect(is_defined, "NameError", || {
@@ -627,7 +628,7 @@ impl Verifier {
     }
 
     /// Reports reduction axes whose first value changes while the reduction runs. Such a reduction would be
-    /// initialised several times, but only once after transformations that are otherwise valid.
+    /// initialised several times, but only once after schedule steps that are otherwise valid.
     fn reduction(&mut self, block: &anyfn_ir::stmt::Block) {
         let reduced = block.iter_vars.iter().filter(|axis| axis.kind == IterKind::Reduce);
         for axis in reduced.filter(|_| block.init.is_some()) {

@@ -7,7 +7,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr};
 use anyfn_ir::ops::{DTypeExt, HANDLE};
 
-/// Kind and message of the error for an invalid data type.
+/// Error for an invalid data type, as the error's kind and message.
 pub(crate) type Reason = (&'static str, String);
 
 fn wrong<T>(text: String) -> Result<T, Reason> {

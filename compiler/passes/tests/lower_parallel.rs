@@ -11,8 +11,8 @@ use anyfn_ir::{StmtKind, make, ops, printer};
 use anyfn_parser::parse_func;
 use anyfn_passes::{lower_parallel, simplify, verify};
 
-/// Checks the printed function after the pass. The result must be valid and parsable, and a second run of the
-/// pass must not change it.
+/// Checks that `lower_parallel` turns the function `text` into `expected`. The result must be valid and
+/// parsable, and a second run of the pass must not change it.
 fn check(text: &str, expected: &str) -> Result<Ref<PrimFunc>> {
     let func = lower_parallel(&parse_func(text)?)?;
     verify(&func)?;

@@ -79,12 +79,13 @@ fn lines(func: &Ref<PrimFunc>) -> Vec<String> {
     printer::text(func.as_object()).lines().skip(1).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Returns the printed function after both passes.
+/// Returns the printed form of a function after `place_allocations` and `compact_buffers`.
 fn passed(func: &Ref<PrimFunc>) -> Result<String> {
     Ok(lines(&simplify(&compact_buffers(&place_allocations(&simplify(func)?)?)?)?).join("\n"))
 }
 
-/// Returns a function that sets a tile of `C` to 0, adds to it over k, and copies it to `D`, for each tile of 8 x 32.
+/// Returns a function that computes `C` in tiles of 8 x 32. For each tile, it sets the elements to 0, adds
+/// elements of `A` in a loop over `k`, and copies the tile to `D`.
 fn tiles(guard: bool, kind: ForKind) -> Ref<PrimFunc> {
     let (n, m) = if guard { (1000, 100) } else { (64, 64) };
     let (a, c, d) = (buffer("A", &[n, m]), buffer("C", &[n, m]), buffer("D", &[n, m]));

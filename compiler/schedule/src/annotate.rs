@@ -11,7 +11,8 @@ use crate::tree::{self, find_block, find_loop};
 type Func = Ref<PrimFunc>;
 
 /// Key of the annotation of a block that computes only the elements that its readers need in the same
-/// iteration of the loops around both. Such a block may compute an element several times.
+/// iteration of the loops around the block and the readers. Such a block may compute an element several
+/// times.
 pub(crate) const PARTIAL: &str = "partial";
 
 /// Returns true if a block has the annotation [`PARTIAL`].
@@ -19,8 +20,8 @@ pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Key of the annotation of a block that was moved after the block that sets its input. Such a block reads
-/// only elements that were set in the same iteration of the loops around both blocks.
+/// Key of the annotation of a block that was moved into the loops of the block that sets its input. The moved
+/// block reads only elements that were set in the same iteration of the loops around both blocks.
 pub(crate) const FOLLOWS: &str = "follows";
 
 /// Returns true if a block has the annotation [`FOLLOWS`].

@@ -81,8 +81,8 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
     Ok((flatten(&tree::replace(&func, &node, both)?)?, format!("{name}_init")))
 }
 
-/// Inlines a block into the blocks that read its result. The buffer that held the result is removed, as are the loops
-/// that become empty.
+/// Inlines a block into the blocks that read its result. The buffer that held the result and the loops that
+/// become empty are removed.
 ///
 /// # Errors
 /// Returns `ValueError` if the block does not compute each element independently, or if its result is a result of the
@@ -183,7 +183,7 @@ impl Mutator for Inline<'_> {
     }
 }
 
-/// Removes the loops whose body is empty from a statement.
+/// Returns a statement without the loops that have an empty body.
 pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {
@@ -223,7 +223,7 @@ fn flatten(func: &Func) -> Result<Func> {
     Ok(tree::with_body(func, body))
 }
 
-/// Returns the names that several blocks have in common.
+/// Returns each block name that belongs to more than one block of a function.
 pub(crate) fn repeated_names(func: &Func) -> Vec<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for place in tree::blocks(&func.body) {

@@ -14,7 +14,8 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Creates a compact buffer with the shape and data type of `buffer`. The function must allocate it.
+/// Creates a compact buffer with the shape and data type of `buffer`. The caller must add the buffer to the
+/// allocations of the function.
 fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
     Ref::new(Buffer {
         data: ops::var(&format!("{name}_data"), ops::HANDLE),

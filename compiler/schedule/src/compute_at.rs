@@ -22,7 +22,7 @@ type Func = Ref<PrimFunc>;
 
 /// Block that is to be moved into a loop.
 pub(crate) struct Move<'a> {
-    /// Index of the block in `Scope::leaves`.
+    /// Index of the block in `Scope::leaves`, the list of the function's blocks.
     pub(crate) number: usize,
     pub(crate) leaf: &'a Leaf,
     /// Index, among the statements of the root block, of the statement that contains the target loop.

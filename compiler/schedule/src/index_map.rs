@@ -94,7 +94,8 @@ impl IndexMap {
         self.indices.iter().map(|index| substitute_expr(&index, &values)).collect()
     }
 
-    /// Decomposes each new index into a sum of digits of the old indices, for a buffer of the given shape.
+    /// Decomposes each new index into a sum of digits of the old indices, such as `i // 4 % 8`, for a buffer
+    /// of the given shape.
     ///
     /// # Errors
     /// Returns `ValueError` if a new index is not made of `+`, `*`, `//` and `%` with positive numbers, or if the map
@@ -131,8 +132,8 @@ impl IndexMap {
     }
 }
 
-/// Digit of an old index: `index // lower % extent`, or `index // lower` if `extent` is `None`. `var` is the
-/// position of the index among the old indices.
+/// Digit of an old index in a mixed-radix representation: `index // lower % extent`, or `index // lower` if
+/// `extent` is `None`. `var` is the position of the index among the old indices.
 #[derive(Clone, Debug)]
 pub(crate) struct Digit {
     pub(crate) var: usize,
@@ -140,14 +141,14 @@ pub(crate) struct Digit {
     pub(crate) extent: Option<i64>,
 }
 
-/// Summand of a new index: a digit times a coefficient.
+/// Summand of a new index: a digit of an old index times a coefficient.
 #[derive(Clone, Debug)]
 pub(crate) struct Term {
     pub(crate) digit: Digit,
     pub(crate) coefficient: i64,
 }
 
-/// Changed layout. Each new index is a sum of digits of old indices, in ascending order of their
+/// Changed layout of a buffer. Each new index is a sum of digits of old indices, in ascending order of their
 /// coefficients.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -182,8 +183,8 @@ fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
     })
 }
 
-/// Appends the terms of `expr`, multiplied by `factor`, to `terms`. Returns false if `expr` is not a sum of digits with
-/// coefficients.
+/// Appends the terms of `expr`, multiplied by `factor`, to `terms`. Returns false if `expr` is not a sum of
+/// digits of old indices, each with a coefficient.
 fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => node.value == 0,
@@ -272,7 +273,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Returns the number of values of a digit, for a buffer of the given shape.
+    /// Returns the number of values that a digit of an old index can have, for a buffer of the given shape.
     pub(crate) fn extent_of(&self, digit: &Digit, shape: &Array<Expr>) -> Result<Expr> {
         let extent = shape.get(digit.var)?;
         let dtype = extent.dtype;
@@ -311,8 +312,8 @@ impl Layout {
         Ok(shape.into_iter().collect())
     }
 
-    /// Returns true if every combination of the digits of an old index is proven to be one of its `extent`
-    /// values, so that the new layout needs no padding for the index. `var` is the position of the old index.
+    /// Returns true if the new layout is proven to need no padding for the old index at position `var`: each
+    /// combination of the digits of the index is one of its `extent` values.
     pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
         let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
         let is_alone = |digit: &Digit| {

@@ -28,13 +28,13 @@ macro_rules! kinds {
 
         $($(#[$doc])* pub(crate) enum $kind {})*
 
-        /// Expands to the type in which a method receives an argument of a kind.
+        /// Expands to the type of a method's parameter, given its kind.
         macro_rules! given {
             $(($kind) => { $($given)+ };)*
         }
         pub(crate) use given;
 
-        /// Expands to the type of the result of a method, given the kind of the result.
+        /// Expands to the type of a method's result, given its kind.
         macro_rules! returned {
             () => { () };
             $($(($kind) => { $($returned)+ };)?)*
@@ -52,8 +52,8 @@ kinds! {
     /// Loop, given by its variable.
     Loop: [anyfn::Ref<anyfn_ir::expr::Var>] as "Var" -> [anyfn::Ref<anyfn_ir::expr::Var>] as "Var";
 
-    /// Any number of loops. It must be the last parameter of a step, because Python also accepts the loops as separate
-    /// arguments.
+    /// Any number of loops. A parameter of this kind must be the last one of a step, because Python also
+    /// accepts the loops as separate arguments.
     Loops: [Vec<anyfn::Ref<anyfn_ir::expr::Var>>] as "Union[Var, Sequence[Var]]"
         -> [Vec<anyfn::Ref<anyfn_ir::expr::Var>>] as "Array[Var]";
 
@@ -66,12 +66,13 @@ kinds! {
     /// Buffer of a block, given by its name, by its node, or by its index among the buffers of the block.
     Buffer: [anyfn::Any] as "_BufferName";
 
-    /// Change of the layout of a buffer: a `tir.IndexMap`, or a function of indices. It must follow the block and the
-    /// buffer.
+    /// Change of the layout of a buffer: a `tir.IndexMap`, or a function of indices. A parameter of this kind
+    /// must follow the block and the buffer.
     IndexMap: [anyfn::Any] as "Union[IndexMap, Callable[..., Sequence[_Operand]]]";
 
-    /// Value of locations that hold no element, if they get one. It must be the last parameter of a step, because a
-    /// trace contains it only if it is given.
+    /// Value that is stored where the new layout has no element, or `None` to store nothing there. A
+    /// parameter of this kind must be the last one of a step, because a trace contains the value only if it
+    /// is given.
     Pad: [Option<anyfn_ir::operand::Operand>] as "Union[int, float, PrimExpr, None]";
 
     /// Loop, given by its variable, or block, given by its name.

@@ -341,7 +341,7 @@ fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> 
     None
 }
 
-/// Returns true if an expression is a sum of variables with positive factors and constants.
+/// Returns true if an expression is a sum of constants and of variables with positive factors.
 fn is_sum(expr: &Expr) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
@@ -370,7 +370,7 @@ pub(crate) fn parallel(func: &Func, var: &Ref<Var>) -> Result<Func> {
     concurrent(func, var, ForKind::Parallel)
 }
 
-/// Gives a loop a kind with which several threads execute its iterations at the same time.
+/// Sets the kind of a loop to `kind`, with which several threads may execute its iterations at the same time.
 ///
 /// # Errors
 /// Returns `ValueError` if an iteration depends on another one, naming the block and its axis. Also returns it if the
@@ -495,9 +495,9 @@ fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
     find.found
 }
 
-/// Returns the buffers of which each iteration of a loop can have a private copy. These are allocated by the
-/// function and used only by blocks in the loop, and an iteration reads only elements that were set in the
-/// same iteration.
+/// Returns the buffers of which each iteration of a loop can have a private copy. Such a buffer is allocated
+/// by the function and used only by blocks in the loop, and an iteration reads only elements that were set in
+/// the same iteration.
 fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
     let Ok(scope) = Scope::of(func) else { return Vec::new() };
     let is_inside = |leaf: &Leaf| leaf.place.loops.iter().any(|other| other.ptr_eq(node));

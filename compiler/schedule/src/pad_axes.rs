@@ -19,9 +19,10 @@ use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
-/// Rounds the extents of a block's axes up to multiples of the given numbers. The block then computes elements that are
-/// never read, in buffers that grow accordingly. Where it would read beyond a buffer for such an element, or read an
-/// element that no block may have written, it reads a nearby element.
+/// Rounds the extents of a block's axes up to multiples of the given numbers. The block then computes
+/// additional elements that are never read, and the buffers that it writes grow accordingly. If it would read
+/// beyond a buffer for such an element, or read an element that no block may have written, the block reads a
+/// nearby element instead.
 ///
 /// # Errors
 /// Returns `ValueError` if a reduction axis would grow, if the loops of the block are already split or scheduled, or if
@@ -139,12 +140,12 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     Ok(scope.with(func, children, memory))
 }
 
-/// Mutator that redirects reads that are out of bounds because axes grow. They read the nearest element of
-/// the buffer instead.
+/// Mutator for reads that are out of bounds because axes grow. It redirects each of them to the nearest
+/// element of the buffer.
 struct Near<'a> {
     block: &'a Ref<Block>,
     scope: &'a Scope,
-    /// Axes that grow, each with an expression that limits its value to the last value of its previous
+    /// Axes that grow, each with an expression for its value, limited to the last value of the previous
     /// domain.
     nearest: Vec<(Ref<Var>, Expr)>,
     /// Buffers that the block writes. They are enlarged together with the axes.
@@ -208,7 +209,7 @@ impl Mutator for Near<'_> {
     }
 }
 
-/// Returns the axes that grow, each with an expression that limits its value to the last value of its
+/// Returns the axes that grow, each with an expression for its value, limited to the last value of the
 /// previous domain. `doms` contains the new extents of these axes, and `None` for all others.
 fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
     let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
@@ -251,8 +252,8 @@ fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
     }
 }
 
-/// Returns `block` in new loops with the extents `doms`, or `None` if its current loops are not plain loops
-/// over its axes.
+/// Returns `block` in new loops with the extents `doms`, or `None` if the current loops of the block are not
+/// plain loops over its axes.
 fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
     let own = own_loops(&leaf.place);
     if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {

@@ -214,8 +214,8 @@ fn add_terms<'a>(value: &Expr, factor: i64, loops: &[&'a Ref<For>], terms: &mut 
     })
 }
 
-/// Restricts the axes of a block, in `parts`, to the values for which it reads the elements of `buffer` in
-/// `spans`.
+/// Restricts the values of a block's axes to those for which the block reads the elements of `buffer` in
+/// `spans`. The restricted ranges are stored in `parts`.
 fn restrict(
     leaf: &Leaf,
     buffer: &Ref<Buffer>,

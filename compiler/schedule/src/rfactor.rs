@@ -174,7 +174,7 @@ pub(crate) fn rfactor(func: &Func, name: &str, var: &Ref<Var>) -> Result<(Func, 
     Ok((allocated(&func, &partial)?, new_name))
 }
 
-/// Description of a reduction block that is to be created: initialisation, update, and updated element.
+/// Reduction block that is to be created: its initialisation, its update, and the element that it updates.
 struct Stage<'a> {
     init: &'a Stmt,
     step: &'a Update<'a>,
@@ -234,9 +234,9 @@ impl<'a> Loops<'a> {
         Ok(Loops { all: &place.loops, reducing, taken })
     }
 
-    /// Returns two flags. The first one is true if an expression uses the variable of a loop that belongs to
-    /// no reduction axis. The second one is true if it uses the variable of a loop that belongs to a
-    /// reduction axis.
+    /// Returns two flags. The first flag is true if an expression uses the variable of a loop that belongs to
+    /// no reduction axis. The second flag is true if the expression uses the variable of a loop that belongs
+    /// to a reduction axis.
     fn uses(&self, expr: &Expr) -> (bool, bool) {
         let vars = vars_of(expr);
         let is_used = |node: &&Ref<For>| vars.contains(&address(&node.loop_var));

@@ -1,5 +1,5 @@
-//! Reads and writes of all blocks of a function. Steps that move blocks or change buffers use them to find
-//! conflicts.
+//! Reads and writes of all blocks of a function. Steps that move blocks or change buffers use this
+//! information to find conflicts.
 
 use anyfn::{Any, Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -168,7 +168,7 @@ impl Scope {
         Ok(Scope { root: root.clone(), children, leaves })
     }
 
-    /// Returns the index in `leaves` of the block called `name`.
+    /// Returns the index of the block called `name` in `leaves`, the list of the function's blocks.
     pub(crate) fn find(&self, name: &str) -> Result<usize> {
         if let Some(place) = self.leaves.iter().position(|leaf| leaf.name() == name) {
             return Ok(place);

@@ -106,7 +106,8 @@ pub(crate) fn check(func: &PrimFunc) -> Result<()> {
     check.result
 }
 
-/// Checks that a bound loop may be inside of the loops `outer`. `verify` has the same rule.
+/// Checks that a loop bound to a thread axis may be inside of the loops `outer`. The verifier checks the same
+/// rule.
 fn check_nest(node: &For, outer: &[Ref<For>]) -> Result<()> {
     let excludes = |around: &&Ref<For>| {
         around.kind == node.kind
@@ -126,8 +127,8 @@ fn check_nest(node: &For, outer: &[Ref<For>]) -> Result<()> {
     }
 }
 
-/// Checks that the threads of a loop do not compute elements of shared memory for their own use: several threads may
-/// compute the same element, and each of them would begin anew while others already use the result.
+/// Checks that no thread of a loop computes elements of shared memory for its own use. Several threads may
+/// compute the same element, and one thread could overwrite the element while another still uses it.
 fn check_shared(node: &For) -> Result<()> {
     if !node.kind.is_over_threads() || is_int(&node.extent, 1) {
         return Ok(());

@@ -23,7 +23,7 @@ pub struct Step {
     pub loops: Array<i64>,
     /// Name of the block that the step transforms.
     pub block: Option<String>,
-    /// Factors of `split`, or multiples of `pad_axes`.
+    /// Integer arguments: the factors of a `split` step, or the multiples of a `pad_axes` step.
     pub numbers: Array<Option<i64>>,
     /// Number of loops that the step returns.
     pub results: i64,
@@ -41,8 +41,7 @@ pub struct Trace {
 }
 
 impl Step {
-    /// Creates the record of the step `name` without arguments. The kinds of its parameters add the
-    /// arguments.
+    /// Creates the record of the step `name`, to which the arguments are added afterwards.
     pub(crate) fn new(name: &str) -> Step {
         Step {
             name: name.into(),

@@ -1,5 +1,5 @@
-//! Tests of all steps of the table: each is recorded and replayed, and wrong arguments cause errors that name
-//! them.
+//! Tests of all steps in the table of schedule steps: each step is recorded and replayed, and wrong arguments
+//! cause errors that name the step and the parameter.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

@@ -1,4 +1,5 @@
-//! The steps `bind` and `set_scope`: their results, their errors, and the rules that other steps must keep afterwards.
+//! Tests of the steps `bind` and `set_scope`: their results, their errors, and the restrictions on other
+//! steps that follow them.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

@@ -184,7 +184,7 @@ fn inputs_of(op: &Ref<Operation>) -> Vec<Ref<Tensor>> {
     }
 }
 
-/// Builder of a function.
+/// Builder of a primitive function from tensor operations.
 #[derive(Default)]
 struct Builder {
     buffers: HashMap<Key, Ref<Buffer>>,

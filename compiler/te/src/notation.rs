@@ -43,7 +43,7 @@ impl std::fmt::Debug for Term {
 }
 
 impl Term {
-    /// Returns the expression.
+    /// Returns the expression, or the error that occurred when it was built.
     ///
     /// # Errors
     /// Returns the first error that occurred when the expression was built.
@@ -273,7 +273,7 @@ pub fn placeholder<S: Into<Term>, const N: usize>(
     crate::placeholder(exprs(shape)?, dtype, name)
 }
 
-/// Creates a tensor whose elements `element` computes from their indices.
+/// Creates a tensor. The function `element` computes each element from its indices.
 ///
 /// # Errors
 /// Returns the error of [`compute`](crate::compute), or an error held by a term.

@@ -79,8 +79,8 @@ pub fn reducer(
     Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
 }
 
-/// Creates the reduction of the values in `source` over axes, restricted to where `condition` holds. Returns
-/// one result for each value.
+/// Creates the reduction of the values in `source` over axes. Only values for which `condition` holds are
+/// combined. Returns one result for each value.
 ///
 /// # Errors
 /// Returns `ValueError` if there are no axes or an axis is repeated. Returns `TypeError` if an axis was not created by

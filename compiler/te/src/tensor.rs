@@ -81,7 +81,7 @@ impl Tensor {
         Ref::new(Tensor { base: DataProducer { shape, dtype }, op, value_index })
     }
 
-    /// Returns the name hint.
+    /// Returns the name hint of the operation that defines the tensor.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.op.name
@@ -108,7 +108,7 @@ pub fn placeholder(shape: Array<Expr>, dtype: DType, name: &str) -> Result<Ref<T
     Ok(Tensor::make(op.into_parent(), 0, shape, dtype))
 }
 
-/// Creates a tensor whose elements `element` computes from their indices.
+/// Creates a tensor. The function `element` computes each element from its indices.
 ///
 /// # Errors
 /// Returns the error of `element`, `TypeError` if an extent is not an integer, and `ValueError` if it is negative or

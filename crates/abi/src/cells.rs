@@ -1,4 +1,4 @@
-//! Content of the built-in objects, which directly follows the 24-byte header.
+//! Content of the built-in objects. The content directly follows the 24-byte header.
 
 use core::ffi::{c_int, c_void};
 

@@ -32,7 +32,7 @@ constants! { DEVICE_TYPES: i32 {
     kDLROCM = 10;
     /// Host memory pinned for ROCm.
     kDLROCMHost = 11;
-    /// Reserved for extensions.
+    /// Device kind reserved for extensions.
     kDLExtDev = 12;
     /// CUDA managed memory.
     kDLCUDAManaged = 13;

@@ -1,4 +1,4 @@
-//! The functions of the ABI.
+//! Declarations of the ABI's functions, and the table of pointers to them.
 //!
 //! Each function is declared here once. Macros and `xtask codegen` derive from it an `extern` declaration, a member of
 //! the function table that [`anyfn_api`] returns, and a declaration in the C header.
@@ -178,7 +178,8 @@ functions! {
     /// Exports a tensor like `TVMFFITensorToDLPack`, as a managed tensor of DLPack 1.0 or later.
     fn TVMFFITensorToDLPackVersioned(from: TVMFFIObjectHandle, out: *mut *mut DLManagedTensorVersioned) -> c_int;
 
-    /// Creates a tensor that views the memory of `source` as `prototype` describes it and keeps `source` alive.
+    /// Creates a tensor over the memory of `source`, with the data pointer, byte offset, device, data type,
+    /// shape and strides of `prototype`. The new tensor keeps `source` alive.
     ///
     /// Shape and strides are copied. Strides are required unless `ndim` is 0. Nothing is checked against `source`.
     fn TVMFFITensorCreateUnsafeView(
@@ -279,7 +280,7 @@ functions! {
         init_func: Option<unsafe extern "C" fn(result: *mut *mut c_void) -> c_int>,
     ) -> c_int;
 
-    /// Takes the handle out of `*handle_addr` and passes it to `deinit_func` unless it is NULL.
+    /// Takes the handle out of `*handle_addr`. Passes the handle to `deinit_func` unless the handle is NULL.
     fn TVMFFIHandleDeinitOnce(
         handle_addr: *mut *mut c_void,
         deinit_func: Option<unsafe extern "C" fn(handle: *mut c_void) -> c_int>,

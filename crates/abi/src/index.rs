@@ -33,7 +33,7 @@ indices! {
     kTVMFFIRawStr = 8 "const char*";
     /// Borrowed `TVMFFIByteArray*` that holds bytes; used only in views.
     kTVMFFIByteArrayPtr = 9 "TVMFFIByteArray*";
-    /// Address of a variable of the caller that holds an object, which the callee may take; used only in views.
+    /// Address of a variable that holds an object. The callee may move the object out. Used only in views.
     kTVMFFIObjectRValueRef = 10 "ObjectRValueRef";
     /// String of at most 7 bytes, stored in the value.
     kTVMFFISmallStr = 11 "ffi.SmallStr";

@@ -1,4 +1,4 @@
-//! Sizes and offsets of all structs, in one table.
+//! Table of the sizes and field offsets of all structs of the ABI.
 //!
 //! The table is checked when this crate is compiled for a 64-bit target. `xtask codegen` writes the same checks in C
 //! from it.

@@ -1,4 +1,4 @@
-//! The header of every object.
+//! Header of every object: reference counts, type index, flags and deleter.
 
 use core::ffi::{c_int, c_void};
 

@@ -7,7 +7,7 @@ use crate::{TVMFFIAny, TVMFFIByteArray, TVMFFIObjectHandle};
 macro_rules! flags {
     ($all:ident { $( $(#[$doc:meta])* $name:ident = $value:expr; )* }) => {
         $( $(#[$doc])* pub const $name: i64 = $value; )*
-        /// Names and values of the flags, for code generators.
+        /// Names and values of one group of flags, for code generators.
         pub const $all: &[(&str, i64)] = &[$( (stringify!($name), $value) ),*];
     };
 }

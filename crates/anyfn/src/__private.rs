@@ -47,7 +47,7 @@ impl ContextSymbol {
         ContextSymbol { name, address }
     }
 
-    /// Returns the name of the variable.
+    /// Returns the name of the variable that the loader fills.
     #[must_use]
     pub fn name(&self) -> &'static core::ffi::CStr {
         self.name
@@ -71,8 +71,8 @@ pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
 /// Registration of a type with `#[derive(Object)]`.
 pub struct TypeEntry {
-    /// Function that registers the type, its fields and its methods in the type table. Returns the reason if that is
-    /// not possible. `again` is explained at [`TypeIndex::define`].
+    /// Function that registers the type, its fields and its methods in the type table. Returns an error
+    /// message if this fails. For `again`, see [`TypeIndex::define`].
     pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
@@ -175,8 +175,9 @@ struct Table {
 
 static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
-/// Returns one entry for each function with `#[register]` in this library, for the loader of the library. Also
-/// registers the types of the library, so that they are known before the first object exists.
+/// Returns one entry for each function with `#[register]` in this library. The loader of the library calls
+/// this function. Also registers the types of the library, so that they are known before the first object
+/// exists.
 ///
 /// The entries stay valid until the function is called again. A call with NULL only frees them, so that no object of
 /// the library remains. If a type cannot be registered, because its key belongs to another type, `*count` is set to -1

@@ -241,7 +241,7 @@ impl<'a> AnyView<'a> {
         unsafe { self.0.bits() }
     }
 
-    /// Returns this view of a `DLTensor` marked as read-only.
+    /// Returns a copy of this view with the read-only flag set. The view must hold a `DLTensor`.
     pub(crate) fn read_only_tensor(self) -> Self {
         debug_assert_eq!(self.0.type_index, kTVMFFIDLTensorPtr);
         AnyView(TVMFFIAny { small_str_len: TENSOR_VIEW_READ_ONLY, ..self.0 }, self.1)

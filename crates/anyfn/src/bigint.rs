@@ -1,4 +1,4 @@
-//! Conversions between Rust integers and integers beyond 64 bits, which are objects.
+//! Conversions between Rust integers and BigInt objects, which represent integers beyond 64 bits.
 
 use core::fmt;
 
@@ -65,7 +65,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Returns the nearest float; infinite if the integer is out of range.
+    /// Returns the nearest `f64`; an infinity if the integer is out of range.
     fn to_f64(&self) -> f64 {
         // The two highest words contain all significant bits. The lower words affect the rounding only through
         // one sticky bit, which is set if any of them is not zero.
@@ -141,8 +141,8 @@ pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     words.to_u128().ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Creates an integer value from its low 128 bits and `sign`, the value of all higher words: zero, or all ones if the
-/// integer is negative.
+/// Creates an integer value from its low 128 bits and `sign`. `sign` is the value of each higher 64-bit word:
+/// all ones if the integer is negative, and zero otherwise.
 #[cold]
 pub(crate) fn make(low: u128, sign: u64) -> Result<Any> {
     let words = [low as u64, (low >> 64) as u64, sign];

@@ -27,7 +27,7 @@ impl BytesObject {
         Layout::from_size_align(size, align_of::<BytesObject>()).ok()
     }
 
-    /// Creates an object with a copy of `bytes`; returns `None` if memory allocation fails.
+    /// Creates a String or Bytes object with a copy of `bytes`; returns `None` if memory allocation fails.
     #[inline]
     pub(crate) fn try_allocate(bytes: &[u8], type_index: i32) -> Option<ObjectRef> {
         let layout = Self::layout(bytes.len())?;
@@ -60,7 +60,7 @@ impl BytesObject {
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
 
-    /// Creates an object with a copy of `bytes`.
+    /// Creates a String or Bytes object with a copy of `bytes`.
     #[inline]
     pub(crate) fn allocate(bytes: &[u8], type_index: i32) -> ObjectRef {
         match Self::try_allocate(bytes, type_index) {

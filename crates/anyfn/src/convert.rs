@@ -84,8 +84,8 @@ pub trait FromArg {
     /// True if values of every type are accepted, so that the elements of a container need not be checked.
     const ALL: bool = false;
 
-    /// Kind of code that reads a value as this type: only code of this crate, or also other code. An
-    /// implementation cannot reuse the constant of another type here.
+    /// States whether reading a value as this type can run code outside this crate. An implementation cannot
+    /// reuse the constant of another type here.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
@@ -130,7 +130,7 @@ pub trait IntoAny {
     fn into_any(self) -> Result<Any>;
 }
 
-/// Reason why a value cannot be read as a type.
+/// Reason why a value cannot be converted to a Rust type.
 #[derive(Debug)]
 pub struct Mismatch(Box<Detail>);
 

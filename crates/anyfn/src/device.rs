@@ -108,7 +108,7 @@ fn unknown(name: &str) -> Error {
     Error::untraced(VALUE_ERROR, &format!("unknown device `{}`; {hint}", shorten(name)))
 }
 
-/// Parses the name, as [`FromStr`] does.
+/// Parses the name of a device, as [`FromStr`] does.
 impl TryFrom<&str> for Device {
     type Error = Error;
     fn try_from(name: &str) -> Result<Device> {

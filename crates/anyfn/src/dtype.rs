@@ -53,7 +53,8 @@ impl DType {
     }
 }
 
-/// Formats the name, such as `float32x4`. Codes without a name are shown as `dtype(code, bits, lanes)`.
+/// Formats the name of the data type, such as `float32x4`. Codes without a name are shown as
+/// `dtype(code, bits, lanes)`.
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DLDataType { code, bits, lanes } = self.0;
@@ -112,7 +113,7 @@ impl FromStr for DType {
     }
 }
 
-/// Parses the name, as [`FromStr`] does.
+/// Parses the name of a data type, as [`FromStr`] does.
 impl TryFrom<&str> for DType {
     type Error = Error;
     fn try_from(name: &str) -> Result<DType> {

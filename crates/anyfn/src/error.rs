@@ -58,15 +58,15 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[repr(transparent)]
 pub struct Error(ObjectRef);
 
-/// Memory of an error that this crate creates. Kind, message and backtrace follow in the same allocation.
+/// Memory layout of an error that this crate creates. Kind, message and backtrace follow in the same
+/// allocation.
 #[repr(C)]
 struct ErrorObject {
     header: TVMFFIObject,
     cell: TVMFFIErrorCell,
     /// Size of the whole allocation in bytes.
     size: usize,
-    /// Allocation of the current backtrace, to which the cell points, if the backtrace has been changed. NULL before
-    /// the first change.
+    /// Allocation of a backtrace that was changed, to which the cell points. NULL before the first change.
     grown: *mut [u8],
 }
 
@@ -260,8 +260,8 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
     }
 
-    /// Creates an error without a backtrace. This suits mistakes of the caller, because the source line of the
-    /// callee would not help to find them.
+    /// Creates an error without a backtrace. It is for mistakes of the caller, which the source line of the
+    /// callee does not help to find.
     #[cold]
     pub fn untraced(kind: &str, message: &str) -> Error {
         Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
@@ -331,7 +331,7 @@ impl Error {
         unsafe { TVMFFIErrorSetRaised(self.0.as_handle()) };
     }
 
-    /// Returns the kind, such as `ValueError`; see [`error_kind`].
+    /// Returns the kind of the error, such as `ValueError`; see [`error_kind`].
     pub fn kind(&self) -> &str {
         // SAFETY: the error keeps the cell alive, and this part of it never changes.
         let kind = unsafe { &(*self.cell()).kind };
@@ -411,8 +411,9 @@ impl Error {
         cause.is_instance(kTVMFFIError).then(|| unsafe { &*ptr::from_ref(cause).cast::<Error>() })
     }
 
-    /// Returns further details: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, or a foreign
-    /// exception object. If there are both, the Map contains the exception object under the key `exception`.
+    /// Returns further details of the error: a Map with the keys `function`, `argument`, `path`, `expected`
+    /// and `got`, or a foreign exception object. If the error has both, the Map contains the exception object
+    /// under the key `exception`.
     pub fn context(&self) -> Option<ObjectRef> {
         // SAFETY: in an error the cell follows the header, and this part of it never changes.
         let context = unsafe { (*self.cell()).extra_context };
@@ -494,8 +495,8 @@ impl Error {
         if object.is_instance(kTVMFFIError) { Ok(Error(object)) } else { Err(object) }
     }
 
-    /// Returns the address of the cell, which follows the header. No reference to the whole cell is created, because
-    /// the backtrace changes.
+    /// Returns the address of the `TVMFFIErrorCell`, which follows the header. No reference to the whole cell
+    /// is created, because the backtrace changes.
     fn cell(&self) -> *const TVMFFIErrorCell {
         self.0.header().wrapping_add(1).cast()
     }
@@ -521,7 +522,7 @@ impl core::error::Error for Error {
     }
 }
 
-/// Details about an invalid argument, which form the context of an error.
+/// Details about an invalid argument, stored as the context of an error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detail<'a> {
     /// Name of the function that was called.

@@ -146,14 +146,14 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     result.and_then(|value| value.get::<bool>()).unwrap_or(false)
 }
 
-/// Returns true if the type of a value has an equality hook, which is foreign code.
+/// Returns true if the type of a value has an equality hook. Such a hook is foreign code.
 pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
         && attribute("__any_equal__", view.type_index()).is_some()
 }
 
-/// Returns true if the type of a value has a hash hook, which is foreign code.
+/// Returns true if the type of a value has a hash hook. Such a hook is foreign code.
 pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)

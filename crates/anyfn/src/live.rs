@@ -45,7 +45,7 @@ mod imp {
     const COUNTS: usize = 64;
 
     static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
-    /// Number of elements of `OWN` that belong to a thread.
+    /// Number of counters in `OWN` that are assigned to threads.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
@@ -53,8 +53,7 @@ mod imp {
         static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
     }
 
-    /// Returns the counter of the calling thread, which no other thread writes; `None` if the thread uses the shared
-    /// counter.
+    /// Returns the counter that only the calling thread writes; `None` if the thread uses the shared counter.
     #[inline(always)]
     pub(super) fn mine() -> Option<&'static Count> {
         MINE.get().or_else(take)
@@ -97,7 +96,7 @@ mod ledger {
 
     use alloc::vec::Vec;
 
-    /// Number of counters. Types whose index is not below it share the last counter.
+    /// Number of counters. All types with an index of `TYPES - 1` or more share the last counter.
     const TYPES: usize = 1024;
 
     static COUNTS: [AtomicIsize; TYPES] = [const { AtomicIsize::new(0) }; TYPES];
@@ -230,7 +229,7 @@ fn add_own(count: &AtomicUsize) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// Counter to increment for a freed object: its address, with the lowest bit set if several threads write the
+/// Address of the counter to increment for a freed object. The lowest bit is set if several threads write the
 /// counter. The address is NULL if no object was freed.
 #[doc(hidden)]
 #[repr(transparent)]
@@ -250,8 +249,8 @@ impl Ended {
     }
 }
 
-/// Notifies the ledger that the object at this address is about to be freed, and returns the counter that must
-/// be incremented for it.
+/// Notifies the ledger that the object at this address is about to be freed. Returns the counter to increment
+/// for the object.
 #[inline(always)]
 pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);

@@ -13,8 +13,8 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// Attribute of the root type, through which other copies of this crate find the runtime's counter of calls in
-/// progress.
+/// Attribute of the root type with the address of the runtime's count of calls in progress. Other copies of
+/// this crate find the count through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
 /// Number of calls in progress. A copy of this crate outside the runtime uses its own count only if the process has no
@@ -23,7 +23,8 @@ static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
 
-/// Returns the name of the attribute and the address of the count, which the runtime publishes under this name.
+/// Returns the name of the attribute under which the runtime publishes the count, and the address of the
+/// count.
 #[doc(hidden)]
 pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
@@ -40,7 +41,7 @@ pub fn is_idle() -> bool {
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Begins to count a call. The caller must look up the function only after this.
+    /// Starts counting a call. The caller must look up the function after this, not before.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

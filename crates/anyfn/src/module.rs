@@ -69,7 +69,8 @@ impl Module {
         crate::global!("ffi.ModuleIsCurrent")?.call((self,))?.get::<bool>()
     }
 
-    /// Returns the module of the statically linked functions of this process whose names begin with `prefix`.
+    /// Returns a module with those statically linked functions of this process whose names begin with
+    /// `prefix`.
     ///
     /// # Errors
     /// Returns `ValueError` if the runtime does not support such modules.
@@ -222,7 +223,7 @@ impl Module {
         crate::global!("ffi.ModuleWriteToFile")?.call((self, path, format)).map(drop)
     }
 
-    /// Returns the file formats that the module itself can write, as extensions.
+    /// Returns the file extensions of the formats that the module itself can write.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.

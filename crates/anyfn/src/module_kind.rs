@@ -40,8 +40,8 @@ use crate::{Any, Array, Bytes, Module, PackedFunc, Result, String, TypedPackedFu
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 pub trait ModuleKind: Send + Sync + 'static {
-    /// Returns the name of the kind, by which its loader is found. It consists of letters, digits and `_`, and is not
-    /// `library`.
+    /// Returns the name of the module kind, under which its loader is registered. It must consist of letters,
+    /// digits and `_`, and must not be `library`.
     fn kind(&self) -> &str;
 
     /// Returns the function called `name`; `None` if it does not exist. The function can hold a clone of `self`
@@ -70,7 +70,7 @@ pub trait ModuleKind: Send + Sync + 'static {
         crate::bail!("RuntimeError", "a module of kind `{}` cannot be saved as bytes", self.kind())
     }
 
-    /// Returns the file formats that [`ModuleKind::write_to_file`] writes, as extensions.
+    /// Returns the file extensions of the formats that [`ModuleKind::write_to_file`] writes.
     fn write_formats(&self) -> Vec<StdString> {
         Vec::new()
     }
@@ -98,8 +98,8 @@ impl Module {
     pub const SAVED: i32 = 1;
     /// Property bit: the functions of the module can be called.
     pub const RUNS: i32 = 2;
-    /// Property bit: the module is code for this machine, which is written as an object file or C source and linked
-    /// into a library.
+    /// Property bit: the module contains code for this machine. An export writes this code as an object file
+    /// or C source and links it into a library.
     pub const EXPORTED: i32 = 4;
 
     /// Creates a module of a user-defined kind.

@@ -179,7 +179,7 @@ impl fmt::Debug for ObjectRef {
     }
 }
 
-/// A weak reference to an object, which keeps its memory but not its content alive.
+/// A weak reference to an object. It keeps the memory of the object alive, but not the content.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -336,7 +336,7 @@ impl<T: 'static> ObjectBox<T> {
 
     live::deleter!(fn delete(object: *mut c_void, flags: c_int) by Self::release);
 
-    /// Releases the content, the memory, or both.
+    /// Releases the content of an object, its memory, or both, as `flags` specify.
     unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
         let this: *mut ObjectBox<T> = object.cast();
         if flags & STRONG != 0 && core::mem::needs_drop::<T>() {

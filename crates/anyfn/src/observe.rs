@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 
-/// Receiver of reports about calls.
+/// Pair of functions that are called at the beginning and at the end of each call, for profiling.
 ///
 /// Safe code calls its functions. Therefore creating an observer and installing it are unsafe:
 ///
@@ -76,8 +76,8 @@ pub struct Call {
     pub num_args: i32,
     /// Reporter of the call, one of the constants of [`door`].
     pub door: u32,
-    /// Function that writes the name of the called function as a string, or nothing; `None` if the reporter does not
-    /// know a name. Arguments: `data`, the location for the string.
+    /// Function that writes the name of the called function as a string, or nothing. Arguments: `data`, the
+    /// location for the string. `None` if the reporter does not know the name.
     pub name: Option<unsafe extern "C" fn(data: *mut c_void, out: *mut TVMFFIAny)>,
     /// Context that is passed to `name`.
     pub data: *mut c_void,

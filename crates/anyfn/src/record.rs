@@ -127,7 +127,7 @@ impl Maker {
 
 // ---- Defining a type
 
-/// Definition of a type.
+/// Definition of an object type that a program creates at run time.
 #[derive(Debug)]
 pub struct TypeDef {
     key: crate::String,
@@ -184,7 +184,7 @@ impl TypeDef {
     }
 }
 
-/// Definition of a field. By default the field can be set at any time.
+/// Definition of a field of a [`TypeDef`]. By default the field can be set at any time.
 #[derive(Debug)]
 pub struct FieldDef {
     told: Vec<(&'static str, Any)>,

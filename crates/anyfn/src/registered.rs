@@ -18,7 +18,7 @@ pub struct Entry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [Entry];
-/// Empty collection for the unit tests. An executable of unit tests contains this crate twice, and cannot
-/// contain two collections of the same name.
+/// Empty collection for the unit tests. A unit test executable contains this crate twice, and the linker does
+/// not allow two collections of the same name.
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];

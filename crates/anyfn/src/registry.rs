@@ -134,7 +134,7 @@ pub fn remove(name: &str) -> Result<bool> {
     remover.call((name,))?.get::<bool>()
 }
 
-/// Begins the registration of a global function, which [`Registration::set`] or a `set_body` method completes.
+/// Begins the registration of a global function. [`Registration::set`] or a `set_body` method completes it.
 pub fn register(name: &str) -> Registration<'_> {
     Registration { name, overrides: false, doc: "" }
 }
@@ -184,7 +184,7 @@ impl Registration<'_> {
         self.set(&PackedFunc::new(body))
     }
 
-    /// Registers a Rust function or closure, whose signature is derived from its type.
+    /// Registers a Rust function or closure. The signature is derived from its Rust type.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the name is taken.
@@ -248,7 +248,7 @@ impl Cached {
         Cached { name, slot: core::sync::atomic::AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Returns the function.
+    /// Returns the function. The first call looks it up in the registry.
     ///
     /// # Errors
     /// Returns the errors of [`get`]. After an error, the next call looks up the function again.

@@ -10,8 +10,8 @@ pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
 /// Flag of anyfn, not of the ABI: the field has a representation that only its own getter and setter understand.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// Flag of anyfn, not of the ABI: the setter converts values with code outside this crate, which may keep a reference
-/// to the value.
+/// Flag of anyfn, not of the ABI: the setter converts values with code outside this crate. Such code may keep
+/// a reference to the value.
 pub(crate) const RUNS_CODE: i64 = 1 << 59;
 /// Flag of anyfn, not of the ABI: the setter is a function object, but it keeps only what the field stores.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
@@ -57,7 +57,7 @@ impl<T> Lent<T> {
     }
 }
 
-/// Kind of code that reads a value as the Rust type `T`: only code of this crate, or also other code.
+/// States whether converting a value to the Rust type `T` can run code outside this crate.
 ///
 /// Other code may keep a reference to the value. Only this crate can declare that a type runs no other code,
 /// and the constant of one type cannot be used for another type.
@@ -76,8 +76,8 @@ impl<T: ?Sized> Conversion<T> {
         Conversion(self.0, PhantomData)
     }
 
-    /// Returns the conversion of a type that is composed of values with this conversion and of values with the
-    /// conversion `other`.
+    /// Returns the conversion of a type that is composed of two kinds of values: values with this conversion
+    /// and values with the conversion `other`.
     pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
         Conversion(self.0 | other.0, PhantomData)
     }

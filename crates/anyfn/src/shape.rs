@@ -33,7 +33,7 @@ use crate::{Error, ObjectRef};
 #[repr(transparent)]
 pub struct Shape(ObjectRef);
 
-/// Content of a shape object that this crate creates. The cell points into the box.
+/// Content of a shape object that this crate creates. `cell` points to the elements of `extents`.
 #[repr(C)]
 struct Content {
     cell: TVMFFIShapeCell,

@@ -169,7 +169,8 @@ impl SharedType {
     }
 }
 
-/// Returns an array of a type. Another thread may append to the array at the same time.
+/// Returns one of the arrays of a type info, such as its fields. Another thread may append to the array at
+/// the same time.
 ///
 /// # Safety
 /// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger

@@ -79,7 +79,7 @@ pub struct Param {
 /// Value of an argument that is omitted.
 #[derive(Clone, Debug)]
 pub enum Fallback {
-    /// No value: the argument is required.
+    /// No default: the argument is required.
     Required,
     /// The default value in the signature.
     Value(Any),
@@ -99,7 +99,7 @@ pub enum Source {
 }
 
 impl Signature {
-    /// Parses a signature.
+    /// Parses a signature from its JSON.
     ///
     /// # Errors
     /// Returns `ValueError` if the string is not JSON or is nested too deeply.
@@ -149,8 +149,8 @@ impl Signature {
         })
     }
 
-    /// Returns the origin of each argument of a call with `positional` positional arguments and with named arguments
-    /// called `named`.
+    /// Returns the origin of each argument of a call, given the number of positional arguments and the names
+    /// of the named arguments.
     ///
     /// Omitted arguments at the end are not part of the result, because the called function adds their defaults itself.
     /// `function` is the name of the function for messages.

@@ -57,7 +57,7 @@ pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Opt
     small(bytes, small_index).or_else(|| BytesObject::try_allocate(bytes, object_index).map(Any::from))
 }
 
-/// Returns a value that contains the bytes itself; `None` if there are more than seven bytes.
+/// Returns a value that stores the bytes inline; `None` if there are more than seven bytes.
 #[inline]
 fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {

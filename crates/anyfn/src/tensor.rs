@@ -218,7 +218,7 @@ impl<'a> TensorView<'a> {
         TensorView { tensor, read_only: ptr::null(), is_read_only: false }
     }
 
-    /// Creates a view of the tensor of a tensor object.
+    /// Creates a view of a tensor object, given its header.
     ///
     /// # Safety
     /// `header` must be the header of a tensor object that lives for `'a`.

@@ -16,7 +16,7 @@ use crate::{DType, Device, Error, NDIM_MAX, Result, TensorView};
 /// Mismatch between a tensor and the properties that a function requires.
 #[derive(Clone, Copy, Debug)]
 pub enum TensorMismatch<'a> {
-    /// The data type differs.
+    /// The tensor does not have the required data type.
     DType {
         /// Required data type.
         expected: DType,
@@ -28,7 +28,7 @@ pub enum TensorMismatch<'a> {
         /// Device of the tensor.
         got: Device,
     },
-    /// The number of dimensions differs.
+    /// The tensor does not have the required number of dimensions.
     Dimensions {
         /// Required number of dimensions.
         expected: usize,
@@ -40,22 +40,22 @@ pub enum TensorMismatch<'a> {
         /// Number of dimensions of the tensor.
         got: i64,
     },
-    /// The extent of a dimension differs.
+    /// A dimension does not have the required extent.
     Extent {
         /// Index of the dimension.
         dim: usize,
         /// Required extent.
         expected: i128,
-        /// Extent of the tensor.
+        /// Actual extent of the dimension.
         got: i64,
     },
     /// The elements are not stored in row-major order without gaps.
     Stride {
-        /// Index of the innermost dimension with another stride.
+        /// Index of the innermost dimension whose stride differs.
         dim: usize,
         /// Stride of a contiguous tensor, in elements.
         expected: i64,
-        /// Stride of the tensor, in elements.
+        /// Actual stride of the dimension, in elements.
         got: i64,
     },
     /// The address of the first element is not aligned.
@@ -83,9 +83,9 @@ pub enum TensorMismatch<'a> {
     },
     /// The tensor uses a different major version of DLPack than this crate.
     Version {
-        /// Major version.
+        /// Major version of DLPack that the tensor uses.
         major: u32,
-        /// Minor version.
+        /// Minor version of DLPack that the tensor uses.
         minor: u32,
     },
 }
@@ -99,7 +99,7 @@ impl TensorMismatch<'_> {
         }
     }
 
-    /// Creates the error.
+    /// Creates the error that describes the mismatch.
     #[track_caller]
     #[cold]
     pub fn error(&self) -> Error {

@@ -58,7 +58,8 @@ impl Tensor {
         global!("anyfn.tensor_reshape")?.call((self, &Shape::from(shape)))?.get::<Tensor>()
     }
 
-    /// Returns the part of the tensor whose indices along the dimension `dim` are in `range`, over the same memory.
+    /// Returns the part of the tensor with the indices `range` along the dimension `dim`, over the same
+    /// memory.
     ///
     /// # Errors
     /// Returns `ValueError` if the dimension does not exist, or if the first element does not begin at a byte boundary.

@@ -25,8 +25,8 @@ pub fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Returns a permanently allocated copy of a name, for error messages of a function registered under it. Equal
-/// names are stored once.
+/// Returns a permanently allocated copy of a name. Error messages of the function that is registered under
+/// the name use the copy. Equal names are stored once.
 #[must_use]
 #[cfg(feature = "std")]
 pub fn intern(name: &str) -> &'static str {
@@ -44,7 +44,8 @@ pub fn intern(name: &str) -> &'static str {
     }
 }
 
-/// Returns a permanently allocated copy of a name, for error messages of a function registered under it.
+/// Returns a permanently allocated copy of a name. Error messages of the function that is registered under
+/// the name use the copy.
 #[must_use]
 #[cfg(not(feature = "std"))]
 pub fn intern(name: &str) -> &'static str {
@@ -93,8 +94,8 @@ fn common_namespace(a: &str, b: &str) -> usize {
     a.as_bytes()[..same].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1)
 }
 
-/// Returns the edit distance between two names, where swapping two adjacent letters is one edit; `None` if the
-/// distance exceeds `limit`.
+/// Returns the edit distance between two names; `None` if the distance exceeds `limit`. Swapping two adjacent
+/// letters counts as one edit.
 fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut above: Vec<usize> = vec![0; b.len() + 1];

@@ -63,22 +63,23 @@ pub struct Names {
     pub args: &'static [&'static str],
     /// Documentation of the function; empty if it has none.
     pub doc: &'static str,
-    /// Default values of the last arguments, which may be omitted.
+    /// Default values of the last arguments. These arguments may be omitted.
     pub defaults: &'static [Literal],
     /// Names of the tensor arguments that the function only reads.
     pub read_only: &'static [&'static str],
 }
 
 impl Names {
-    /// Returns the index of the first argument that has a default, and the defaults of this and the later arguments.
+    /// Returns the index of the first argument that has a default, and the defaults of all arguments from
+    /// this index on.
     fn optional(&self) -> (usize, &'static [Literal]) {
         let count = self.defaults.len().min(self.args.len());
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
     }
 
-    /// Returns a copy of the arguments in which the tensors that the function only reads are marked as
-    /// read-only. The caller may have passed read-only memory, so the function must not write to these tensors
-    /// or pass them on to be written.
+    /// Returns a copy of the arguments, with the read-only flag set on the tensors that the function only
+    /// reads. The caller may have passed read-only memory, so the function must not write to these tensors or
+    /// pass them on to be written.
     #[inline(never)]
     fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
         let mut marked = *args;
@@ -97,7 +98,8 @@ impl Names {
 /// implemented for every `Fn` of up to 12 arguments whose types implement [`FromArg`] and whose result implements
 /// [`IntoAny`], and for functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
-    /// True if the function takes any arguments, so that there is no list of their types.
+    /// True if the function accepts any number of arguments of any type, so that no list of their types
+    /// exists.
     const VARIADIC: bool = false;
     /// True if the function may run for a long time or block; see [`Blocking`].
     const BLOCKING: bool = false;
@@ -147,8 +149,8 @@ impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
     }
 }
 
-/// Wrapper that marks a function as unsafe: it reads, writes or calls what an address passed by its caller
-/// points to. The address may also be passed as an integer.
+/// Wrapper that marks a function as unsafe: it accesses memory or calls code at an address that its caller
+/// passes. The address may also be passed as an integer.
 ///
 /// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look up such a
 /// function by name: [`registry::get`](crate::registry::get) returns an error that names
@@ -361,7 +363,7 @@ impl<S> TypedPackedFunc<S> {
         TypedPackedFunc { packed, signature: PhantomData }
     }
 
-    /// Creates a function from a Rust function or closure, whose signature is derived from its type.
+    /// Creates a function from a Rust function or closure. The signature is derived from its Rust type.
     pub fn from_fn<F: PackableFn<S>>(body: F) -> Self
     where
         S: 'static,

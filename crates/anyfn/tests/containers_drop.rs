@@ -8,7 +8,7 @@ use anyfn::{Any, Array, Dict, List, Map, live_objects};
 
 const DEPTH: usize = 1_000_000;
 
-/// Lock that serialises the tests, because the count is that of the whole process.
+/// Lock that serialises the tests, because they check the number of live objects in the process.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(make: impl FnOnce() -> Any) {

@@ -68,7 +68,7 @@ fn slots_are_lent_when_they_are_constant() {
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }
 
-/// Address of an object, which other languages read as that object. It holds no reference.
+/// Address of an object, without a reference to it. Other languages read the address as the object.
 struct Address(u64);
 
 static KEPT: std::sync::Mutex<Option<ObjectRef>> = std::sync::Mutex::new(None);

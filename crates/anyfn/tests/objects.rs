@@ -22,7 +22,7 @@ struct Node {
     weight: f32,
     #[field(default = vec![1, 2], repr = false)]
     sizes: Vec<u16>,
-    /// Number of times that the node was seen.
+    /// Number of visits to the node.
     #[field(default = 0)]
     seen: AtomicI64,
     #[field(skip, default = Tracked::new())]

@@ -1,4 +1,4 @@
-//! Test of the panic hook, which belongs to the program.
+//! Tests that the program's panic hook is changed only if the program requests it.
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! Binds a frontend to the runtime at run time, in a foreign process that loads the frontend.
+//! Binds a frontend to the runtime when a program in another language, such as a Python interpreter, loads
+//! the frontend.
 //!
 //! An extension module that linked the runtime, or left the `TVMFFI*` symbols to the dynamic linker, would depend on what else
 //! the process has loaded: another library of the same ABI exports the same names. An extension therefore does neither. It
@@ -23,39 +24,39 @@ mod stubs;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// File that cannot be opened as a library.
+    /// The file cannot be opened as a library.
     Load {
         /// Path of the file.
         path: PathBuf,
         /// Message of the dynamic linker.
         reason: String,
     },
-    /// Library without a function table.
+    /// The library has no function table.
     NoTable {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Library that implements an incompatible version of the ABI.
+    /// The library implements an incompatible version of the ABI.
     Version {
         /// Path of the file.
         path: PathBuf,
         /// Version that the library implements.
         found: TVMFFIVersion,
-        /// Size of its function table in bytes.
+        /// Size of the library's function table in bytes.
         size: usize,
     },
-    /// Library that must not be used in this process.
+    /// The library must not be used in this process.
     Conflict {
         /// Path of the file.
         path: PathBuf,
         /// Reason that the library reports.
         reason: String,
     },
-    /// Process that is already attached to another file.
+    /// The process is already attached to another file.
     Attached {
         /// File that was requested.
         path: PathBuf,
-        /// File that is in use.
+        /// File to which the process is attached.
         current: PathBuf,
     },
 }
@@ -120,9 +121,10 @@ pub fn attach(path: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Fills the function table from the table `api` of the runtime that loads this library. This is for plugins that must work in
-/// any process, including one in which another runtime exposes its functions to all libraries. Such a plugin exports the function
-/// `__anyfn_attach`, which the loader calls first and which passes its argument to this function.
+/// Fills the function table from the table `api` of the runtime that loads this library. This is for plugins
+/// that must work in any process, including one in which another runtime exposes its functions to all
+/// libraries. Such a plugin exports the function `__anyfn_attach`, which the loader calls first. That
+/// function passes its argument on to `attach_table`.
 ///
 /// # Errors
 /// Returns [`AttachError`] if `api` is null, or the table of a runtime that this library cannot use.

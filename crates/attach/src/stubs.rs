@@ -1,4 +1,4 @@
-//! Hidden symbols for the functions of the ABI, each of which jumps through a table.
+//! Hidden symbols for the functions of the ABI. Each symbol jumps to an address in a function table.
 //!
 //! The table has the layout of [`AnyfnApi`]. It and the stubs are written in assembly because a jump leaves arguments and results
 //! of every signature untouched, and because symbols defined here can be hidden: a `#[no_mangle]` function in Rust would be

@@ -67,13 +67,14 @@ impl Ident {
     }
 }
 
-/// Returns `count` records at the offset `at` of a file. `None` if they are not all in the file or are not aligned.
+/// Returns `count` records at the offset `at` of a file. Returns `None` if they are not aligned or not all in
+/// the file.
 pub(super) fn records<T: Pod>(file: &[u8], at: usize, count: usize) -> Option<&[T]> {
     pod::slice_from_bytes(file.get(at..)?, count).ok().map(|(records, _)| records)
 }
 
-/// Converts an offset or a size in a file to `usize`. One that does not fit becomes the largest number, which lies
-/// outside every file.
+/// Converts an offset or a size in a file to `usize`. A number that does not fit becomes `usize::MAX`, which
+/// lies outside every file.
 pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

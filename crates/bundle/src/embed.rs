@@ -114,7 +114,7 @@ fn offset_of(segments: &[ProgramHeader64<LE>], address: u64) -> Option<usize> {
     })
 }
 
-/// Returns the entries of a dynamic table before its end.
+/// Returns the entries of a dynamic table up to the end marker.
 fn dynamic_entries(dynamic: &[Dyn64<LE>]) -> impl Iterator<Item = &Dyn64<LE>> {
     dynamic.iter().take_while(|entry| entry.d_tag.get(LE) != u64::from(elf::DT_NULL))
 }
@@ -178,7 +178,8 @@ fn hash_table(symbols: &[Sym64<LE>], strings: &[u8]) -> Vec<U32<LE>> {
     all.into_iter().map(|number| U32::new(LE, number)).collect()
 }
 
-/// Returns the index of [`SYMBOL`] if a library defines it, which means that the library carries modules already.
+/// Returns the index of the symbol [`SYMBOL`] if a library defines it, that is, if the library carries
+/// modules already.
 fn carried(library: &Library<'_>) -> Option<usize> {
     let is_it =
         |symbol: &Sym64<LE>| is_defined(symbol) && name_of(symbol, library.strings) == SYMBOL.as_bytes();
@@ -190,9 +191,9 @@ pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?).is_some())
 }
 
-/// A table that has moved to the new segment, as the section table has to describe it.
+/// A table of the library that was moved to the new segment, for the update of its section header.
 struct Moved {
-    /// Address of the table before.
+    /// Previous address of the table.
     from: u64,
     /// Offset of the table in the new segment.
     to: usize,
@@ -202,7 +203,8 @@ struct Moved {
     kind: Option<u32>,
 }
 
-/// Location of something in the new file: its address once loaded, its offset in the file, and its size in bytes.
+/// Location of a table or other data in the new file: its address once loaded, its offset in the file, and
+/// its size in bytes.
 #[derive(Clone, Copy)]
 struct Place {
     address: u64,
@@ -346,8 +348,8 @@ fn new_segment(offset: usize, address: u64, size: usize, align: u64) -> ProgramH
     }
 }
 
-/// Rewrites the section table, which only tools read. Updates the sections of the tables that have moved to the new
-/// segment, which begins at the offset `begin` and the address `address`, and adds a section for the modules.
+/// Rewrites the section table, which only tools read. Updates the headers of the tables in `moved`, which are
+/// now in the segment at the offset `begin` and the address `address`, and adds a section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
     header: &mut FileHeader64<LE>,
@@ -476,6 +478,6 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Discards the result of [`put`], which leaves the file unchanged if the location is out of bounds.
+    /// Discards the result of [`put`]. If the location is out of bounds, the file is unchanged.
     fn fine(_put: bool) {}
 }

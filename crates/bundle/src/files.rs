@@ -40,8 +40,8 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Chooses the temporary name of a file whose final name is `place`. A file with the final name may exist
-    /// already.
+    /// Chooses the temporary name of a file whose final name is `place`. A file with that final name may
+    /// exist already.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
             return Err(format!("{} is not a file name", place.display()));

@@ -28,7 +28,7 @@ use files::{Folder, Partial};
 use link::{C_COMPILERS, CPP_COMPILERS, Choice, Inputs, LINKERS, Tool};
 use tree::Tree;
 
-/// Builder of a bundle, to which files and modules are added. [`Bundle::write`] creates the bundle's file.
+/// Builder of a bundle. Files and modules are added to it, and [`Bundle::write`] creates the bundle's file.
 ///
 /// ```no_run
 /// # use anyfn::{Module, Result};
@@ -214,8 +214,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Writes a copy of the library with the modules `data` to `out`. Returns an error if `replaces` is false and
-/// the library already contains modules.
+/// Writes a copy of the library to `out`, with the serialised modules `data` embedded. Returns an error if
+/// `replaces` is false and the library already contains modules.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
     let file = read_file(library).map_err(fail)?;

@@ -7,7 +7,7 @@ use std::process::Command;
 /// A compiler or linker: a command, followed by its leading arguments.
 pub(super) struct Tool {
     words: Vec<String>,
-    /// True if the command is the linker itself, not a compiler that calls it.
+    /// True if the command is the linker itself, as opposed to a compiler that calls the linker.
     pub(super) is_plain_linker: bool,
 }
 
@@ -159,7 +159,7 @@ fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -
     tool.run(&args)
 }
 
-/// Returns true if the runtime provides the symbol, which the loader can then resolve.
+/// Returns true if the runtime provides the symbol `name`, so that the loader can resolve it.
 fn is_of_runtime(name: &str) -> bool {
     ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
 }

@@ -20,7 +20,7 @@ pub(super) struct Tree {
     nodes: Vec<Node>,
     /// Index of the library in `nodes`.
     library: Option<usize>,
-    /// Modules that become the code of the library: a loaded library, or modules that are exported as code.
+    /// Modules that form the code of the library: a loaded library, or modules that are exported as code.
     pub(super) code: Vec<Module>,
 }
 

@@ -61,8 +61,9 @@ impl From<anyfn::Error> for Failure {
     }
 }
 
-/// Beginnings of options that are passed to the compiler or the linker unchanged.
+/// Prefixes of the options that are passed to the compiler unchanged.
 const FOR_COMPILER: [&str; 3] = ["-I", "-D", "-O"];
+/// Prefixes of the options that are passed to the linker unchanged.
 const FOR_LINKER: [&str; 3] = ["-l", "-L", "-Wl,"];
 
 fn write(mut args: Parser) -> Result<(), Failure> {
@@ -102,7 +103,7 @@ fn write(mut args: Parser) -> Result<(), Failure> {
     Ok(bundle.write(out)?)
 }
 
-/// Takes the next word if it begins with one of `beginnings`, and returns it.
+/// Consumes and returns the next argument if it begins with one of `beginnings`. Otherwise returns `None`.
 fn passed_on(args: &mut Parser, beginnings: &[&str]) -> Result<Option<String>, lexopt::Error> {
     let Some(mut words) = args.try_raw_args() else { return Ok(None) };
     let is_passed_on =

@@ -28,7 +28,7 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     })
 }
 
-/// Returns the report, and true if no check found a problem.
+/// Returns the report, as JSON or as text, and true if no check found a problem.
 fn report(as_json: bool) -> Result<(String, bool)> {
     let checks = registry::get("anyfn.doctor")?.call(())?.get::<Array<Any>>()?;
     let found: Vec<Value> = checks.iter().map(|check| inspect::json(&check)).collect::<Result<_>>()?;

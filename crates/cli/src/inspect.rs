@@ -158,7 +158,7 @@ fn tree(modules: &[Value]) -> Vec<String> {
     lines
 }
 
-/// Joins items to lines of about 80 characters.
+/// Joins items into lines of about 80 characters.
 fn lines(items: &[String]) -> Vec<String> {
     const WIDTH: usize = 80;
     let mut lines: Vec<String> = Vec::new();

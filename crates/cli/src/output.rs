@@ -1,4 +1,4 @@
-//! Standard output and error output, written without panics.
+//! Writes to standard output and standard error without panics.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -14,7 +14,7 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes to standard output and flushes it, so that a failure such as a full device is reported here and not
+/// Writes to standard output and flushes it, so that a failure such as a full disk is reported here and not
 /// lost at exit. A closed pipe is not an error.
 pub(crate) fn write(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
@@ -30,7 +30,7 @@ pub(crate) fn report(error: &dyn Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes to the error output. A failure is ignored, since it could not be reported.
+/// Writes to standard error. A failure is ignored, since it could not be reported.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

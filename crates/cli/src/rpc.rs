@@ -180,8 +180,8 @@ fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
     }
 }
 
-/// Splits a command line into its words and replaces the program by its absolute path. Links are not followed, since many
-/// programs may be links to the same file.
+/// Splits a command line into arguments and replaces the program name with its absolute path. Symbolic links
+/// are not followed, since many programs may be links to the same file.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let words = anyfn_command::words(command).map_err(|incomplete| format!("`--runner`: {incomplete}"))?;
     let (program, args) = words.split_first().ok_or("`--runner` needs a command")?;
@@ -193,7 +193,8 @@ fn found(command: &str) -> Result<Vec<String>, String> {
     Ok(std::iter::once(file).chain(args.iter().cloned()).collect())
 }
 
-/// Returns the absolute path of a file, which is needed because each session process has its own folder.
+/// Returns the absolute path of a file. A relative path would not work in a session process, which has a
+/// separate working folder.
 fn absolute(path: &str) -> Result<String, String> {
     let whole = std::fs::canonicalize(path).map_err(|why| format!("`{path}`: {why}"))?;
     whole.into_os_string().into_string().map_err(|_| format!("`{path}` is not in UTF-8"))

@@ -37,8 +37,8 @@ Options have the form --option VALUE or --option=VALUE. What follows -- is never
 The exit status is 0 on success, 1 on failure (a file does not load, a call fails, ...) and 2 if the command line is wrong.
 ";
 
-/// Reports that the command line of `command` is wrong. A request for help, which may stand behind any command, prints the
-/// help instead.
+/// Reports an error in the command line of `command` and returns the exit status 2. If `error` is about the
+/// option `--help`, prints the help instead.
 pub(crate) fn wrong(command: &str, error: &lexopt::Error) -> ExitCode {
     if matches!(error, lexopt::Error::UnexpectedOption(option) if option == "-h" || option == "--help") {
         return output::print(USAGE);

@@ -238,7 +238,7 @@ fn arguments_that_are_not_in_utf_8() {
     assert!(text(&output.stderr).contains("expected arguments in UTF-8"), "{}", text(&output.stderr));
 }
 
-/// Time limit of a command in seconds, after which it is terminated.
+/// Time in seconds after which a command is terminated.
 const PATIENCE: &str = "60";
 
 fn patient(words: &[&str], out: Option<&Path>) -> Output {

@@ -1,4 +1,4 @@
-//! Splits commands into words.
+//! Splits command lines into words, as a POSIX shell does.
 //!
 //! Users name compilers, linkers and other programs in options and environment variables, as in `CC="ccache gcc"`. All
 //! crates that run such commands split them by [`words`], so that one command has the same meaning everywhere.
@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::Path;
 
-/// A command that ends within a quotation or after a backslash.
+/// Error for a command that ends inside quotation marks or directly after a backslash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incomplete {
     command: String,

@@ -5,8 +5,8 @@ use core::ffi::c_void;
 
 use anyfn::access;
 
-/// Returns the name and the value of the type attribute of `ffi.Tensor` through which other libraries find
-/// the access table. The value is the address of the table's functions.
+/// Returns the name and the value of a type attribute of `ffi.Tensor`. Other libraries find the access table
+/// through this attribute. The value is the address of the table's functions.
 pub(crate) fn attribute() -> (&'static str, *mut c_void) {
     watch_forks();
     let (name, functions) = access::functions();

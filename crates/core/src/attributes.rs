@@ -53,8 +53,8 @@ struct Column {
     arrays: Mutex<Vec<Entries>>,
 }
 
-/// Address of an array of entries that is never freed. No reference to the whole array is formed, because readers hold
-/// references to single entries while other entries are written.
+/// Address of an array of entries. The array is never freed. No reference to the whole array is formed,
+/// because readers hold references to single entries while other entries are written.
 #[derive(Clone, Copy)]
 struct Entries(*mut [TVMFFIAny]);
 

@@ -14,8 +14,7 @@ use anyfn::abi::TVMFFIByteArray;
 
 use crate::sys::{self, per_thread};
 
-/// Backtrace that a thread requested most recently: its text, and the byte array through which C code reads
-/// the text.
+/// Most recent backtrace of a thread: the string, and the byte array through which C code reads it.
 struct Buffer {
     text: String,
     shown: TVMFFIByteArray,
@@ -77,8 +76,8 @@ fn append_native(out: &mut String, frames: &str) {
     }
 }
 
-/// Returns true if backtraces omit the function `name`, because it creates the backtrace or because it starts
-/// the thread or program.
+/// Returns true if backtraces omit the function `name`, because it creates the backtrace or starts the thread
+/// or program.
 fn ours(name: &str) -> bool {
     const HIDDEN: &[&str] = &[
         "std::backtrace",
@@ -122,7 +121,7 @@ pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteAr
     shown.unwrap_or(&NOTHING.0)
 }
 
-/// Result for a thread that is ending and has already dropped its buffer.
+/// Empty backtrace, returned on a thread that is ending and has already dropped its buffer.
 struct Nothing(TVMFFIByteArray);
 
 // SAFETY: the byte array is empty and only read.

@@ -127,8 +127,8 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
     }
 }
 
-/// Returns the names of the type attributes that hash and compare BigInts as map keys, with the addresses of
-/// their functions.
+/// Returns the type attributes for hashing and comparing BigInts as map keys: their names, and the addresses
+/// of the functions.
 pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
     [("__any_hash__", hash as *mut c_void), ("__any_equal__", equal as *mut c_void)]
 }

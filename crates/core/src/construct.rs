@@ -23,8 +23,8 @@ pub(crate) fn register() -> Result<()> {
     packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
 }
 
-/// Registers a function that makes shallow copies, under the attribute `__ffi_shallow_copy__`, for a type
-/// whose objects consist of their fields only.
+/// Registers a function that makes shallow copies of the objects of a type, under the attribute
+/// `__ffi_shallow_copy__`. The objects must consist of their reflected fields only.
 fn register_copy(type_index: i32) -> Result<()> {
     type_info(type_index)?;
     let copy = PackedFunc::new(move |args| copy_fields(type_index, &args.get::<ObjectRef>(0)?));
@@ -179,7 +179,7 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     make(info, "__ffi_init__()", fields.into_iter().zip(values))
 }
 
-/// Type whose object is created, and the function that creates it, as error messages name them.
+/// Names for error messages: the type of the object to create, and the function that creates it.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     info: TypeInfo,
@@ -226,8 +226,7 @@ fn from_packed_args(args: Args<'_>) -> Result<Any> {
     make(info, "", fields.into_iter().zip(values))
 }
 
-/// Returns the indices of the fields that are positional parameters: required parameters before parameters
-/// with a default.
+/// Returns the indices of the fields that are positional parameters, with the required parameters first.
 fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     let off = kTVMFFIFieldFlagBitMaskInitOff | kTVMFFIFieldFlagBitMaskKwOnly;
     let select = |defaults: bool| {
@@ -238,8 +237,8 @@ fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     select(false).into_iter().chain(select(true))
 }
 
-/// Splits the arguments of a constructor into the positional arguments and the arguments after the keyword
-/// sentinel, which are alternating names and values.
+/// Splits the arguments of a constructor at the keyword sentinel. The positional arguments precede it;
+/// alternating names and values of named arguments follow it.
 fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &'a [AnyView<'a>])> {
     let sentinel = sentinel::kwargs()?;
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));

@@ -33,8 +33,9 @@ const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("4_e2m1fn", kDLFloat4_e2m1fn, 4),
 ];
 
-/// Names with which a string form may begin, the long names before the short ones. Each element holds the name, the
-/// type code and the default number of bits; 0 means that the string must specify the number.
+/// Names with which the string form of a data type may begin; longer names precede shorter ones. Each element
+/// holds the name, the type code and the default number of bits; 0 means that the string must specify the
+/// number.
 const NAMES: &[(&str, u8, u8)] = &[
     ("uint", kDLUInt, 32),
     ("int", kDLInt, 32),
@@ -142,8 +143,8 @@ pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if text.is_empty() || text == "void" {
         return Ok(VOID);
     }
-    /// Maximum length of a string form in bytes. Longer strings are refused at once, because error messages quote the
-    /// string.
+    /// Maximum length of the string form of a data type in bytes. Longer strings are rejected immediately,
+    /// because error messages quote the string.
     const LONGEST: usize = 200;
     if text.len() > LONGEST {
         return Err(unknown(text));
@@ -207,8 +208,8 @@ fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     }
 }
 
-/// Parses the lanes at the end of a string form: an empty string for one lane, `x<lanes>`, or `xvscalex<lanes>` for a
-/// scalable vector.
+/// Parses the end of a data type's string form, which specifies the lanes: an empty string for one lane,
+/// `x<lanes>`, or `xvscalex<lanes>` for a scalable vector.
 fn parse_lanes(text: &str, rest: &str) -> Result<u16> {
     if rest.is_empty() {
         return Ok(1);

@@ -1,5 +1,5 @@
 //! State that belongs to the environment of a call: the current stream of each device, the tensor allocator,
-//! and the functions of a frontend that check for signals, return source locations and the like.
+//! and functions that a frontend provides, for example to check for signals.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
@@ -135,8 +135,8 @@ pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     Ok(unsafe { ObjectRef::from_owned_or_null(out) })
 }
 
-/// Returns the source location at which this thread's frontend code called native code, or `None` if no frontend knows
-/// it.
+/// Returns the source location at which frontend code on this thread called native code, or `None` if no
+/// frontend knows it.
 pub fn place() -> Option<String> {
     let place = PLACE.load(Ordering::Acquire);
     if place.is_null() {
@@ -148,8 +148,7 @@ pub fn place() -> Option<String> {
     text(|out, capacity| unsafe { place(out, capacity) })
 }
 
-/// Returns the name that a frontend gives to a function which it created, or `None` if no frontend created the
-/// function.
+/// Returns the name of a function that a frontend created, or `None` if no frontend created the function.
 pub fn function_name(function: &ObjectRef) -> Option<String> {
     let name = FUNCTION_NAME.load(Ordering::Acquire);
     if name.is_null() {

@@ -16,8 +16,8 @@ struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// Content of a function without a context pointer that needs a lease: its code lies in a library that can be unmapped,
-/// or in one that is being opened.
+/// Content of a function without a context pointer, with a lease on the library that contains its code. The
+/// library can be unmapped, or is still being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,

@@ -42,8 +42,8 @@ pub(crate) struct Description<'a> {
     pub(crate) metadata: &'a [u8],
 }
 
-/// Registers a function under `name`. If the name is taken, `overrides` decides between replacing the function and
-/// returning an error.
+/// Registers a function under `name`. If the name is taken, replaces the function if `overrides` is true, and
+/// otherwise returns an error.
 pub(crate) fn set(
     name: &[u8],
     function: ObjectRef,
@@ -150,8 +150,8 @@ pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
 }
 
 /// Returns the metadata of the function that is registered under `name`. If no metadata was registered,
-/// returns the function's signature; if the function has none, a schema that only states the type
-/// `ffi.Function`.
+/// returns the function's signature. If the function has no signature, returns a schema that only states the
+/// type `ffi.Function`.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
         bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
@@ -168,7 +168,7 @@ fn entry_of(name: &[u8]) -> &'static Entry {
     ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }
 
-/// Returns `name` in the form in which error messages show it: shortened, and with invalid UTF-8 replaced.
+/// Returns `name` in the form that error messages show: shortened, and with invalid UTF-8 replaced.
 fn lossy(name: &[u8]) -> String {
     shorten(&String::from_utf8_lossy(name)).into_owned()
 }

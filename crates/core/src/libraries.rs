@@ -21,11 +21,11 @@ use anyfn::{ObjectRef, Result};
 #[linkme::distributed_slice]
 pub static LOADERS: [&'static dyn Loader];
 
-/// True while a library is mapped or being opened. The loader sets it, so that a process without libraries pays one
-/// atomic load for each object that could refer to one.
+/// True while a library is mapped or being opened. The loader sets it. While it is false, an object that
+/// could refer to a library costs only one atomic load.
 pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
 
-/// Closure that registers a part of a type.
+/// Closure that registers a field, a method, an attribute or the metadata of a type.
 pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Kind of the object that holds a lease.
@@ -51,7 +51,7 @@ pub trait Library: Send + Sync {
 /// Libraries that one object keeps mapped. There are two if one library creates an object from the code of another.
 pub type Libraries = [Option<Arc<dyn Library>>; 2];
 
-/// Services of the loader of library modules.
+/// Services that the loader of library modules provides to this crate.
 pub trait Loader: Sync {
     /// Registers the global functions through which frontends use modules.
     ///
@@ -59,16 +59,16 @@ pub trait Loader: Sync {
     /// Returns `RuntimeError` if one of the names is registered already.
     fn register_globals(&self) -> Result<()>;
 
-    /// Creates a lease for an object that refers to `addresses`; NULL is ignored. The address of the code that runs
-    /// last, the deleter, comes first. Only called while [`HAS_LIBRARIES`] is true.
+    /// Creates a lease that keeps the libraries which contain `addresses` mapped; NULL is ignored. The first
+    /// address is that of the deleter, the code that runs last. Only called while [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease;
 
-    /// Called when a lease with unknown addresses is released. `number` is the number that was passed to
-    /// [`Lease::new`].
+    /// Called when a lease with an address outside all known libraries is released. `number` is the number
+    /// that was passed to [`Lease::new`].
     fn forget(&self, number: NonZero<u32>);
 
-    /// Records the libraries that an object keeps mapped, and the address `code` of the code that the object
-    /// represents. Only called while live objects are recorded.
+    /// Records the libraries that an object keeps mapped, for diagnosis. `code` is the address of the code
+    /// that the object represents. Only called while live objects are recorded.
     fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void);
 
     /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed
@@ -112,8 +112,8 @@ pub trait Loader: Sync {
     ) -> Result<()>;
 
     /// Registers a method or attribute of a type by calling `add`. If a library that is being opened
-    /// registers a type that already existed, `is_same` is called first. If it returns true, the part exists
-    /// already and is kept.
+    /// registers a type that already existed, `is_same` is called first. If `is_same` returns true, the
+    /// existing method or attribute is kept and `add` is not called.
     ///
     /// # Errors
     /// Returns the error of `add`, under the condition of [`Loader::register_function`].
@@ -160,12 +160,13 @@ fn required() -> Result<&'static dyn Loader> {
     Ok(loader)
 }
 
-/// Calls [`Loader::register_globals`]. Without a loader, registers nothing.
+/// Registers the global functions of the loader; see [`Loader::register_globals`]. Without a loader, does
+/// nothing.
 pub(crate) fn register_globals() -> Result<()> {
     installed().map_or(Ok(()), Loader::register_globals)
 }
 
-/// Calls [`Loader::lookup_from_imports`].
+/// Looks up a function for the code of a library; see [`Loader::lookup_from_imports`].
 ///
 /// # Safety
 /// The requirements of that method apply.
@@ -177,12 +178,12 @@ pub(crate) unsafe fn lookup_from_imports(
     unsafe { required()?.lookup_from_imports(library_ctx, name) }
 }
 
-/// Calls [`Loader::register_context_symbol`].
+/// Registers a context symbol; see [`Loader::register_context_symbol`].
 pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     required()?.register_context_symbol(name, symbol)
 }
 
-/// Calls [`Loader::register_system_lib_symbol`].
+/// Registers a symbol of a statically linked library; see [`Loader::register_system_lib_symbol`].
 pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     required()?.register_system_lib_symbol(name, symbol)
 }
@@ -235,28 +236,30 @@ pub(crate) fn register_metadata(
     }
 }
 
-/// Calls [`Loader::is_code_of_plugin`]. Without a loader, there are no plugins.
+/// Returns true if `address` belongs to a Rust plugin; see [`Loader::is_code_of_plugin`]. Without a loader,
+/// there are no plugins.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     installed().is_some_and(|loader| loader.is_code_of_plugin(address))
 }
 
-/// Calls [`Loader::take_over`]. Without a loader, there are no plugins.
+/// Decides whether new code of a field replaces the old code; see [`Loader::take_over`]. Without a loader,
+/// there are no plugins.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     installed()?.take_over(old, new)
 }
 
-/// Guard that an object holds to keep mapped the libraries to which its addresses belong.
+/// Guard that keeps libraries mapped. An object that contains addresses in these libraries holds the guard.
 pub struct Lease {
     libraries: Libraries,
-    /// Number that the loader has given to the lease, if one of the addresses belonged to no known library while a
+    /// Number that the loader gave to the lease; `None` if all addresses belong to known libraries or no
     /// library was being opened.
     unknown: Option<NonZero<u32>>,
     kind: Kind,
 }
 
 impl Lease {
-    /// Creates a lease on `libraries`. [`Library::release`] is called for each of them when the lease is dropped, and
-    /// [`Loader::forget`] for `unknown`.
+    /// Creates a lease on `libraries`. Dropping the lease calls [`Library::release`] for each library, and
+    /// [`Loader::forget`] with the number `unknown`.
     pub fn new(kind: Kind, libraries: Libraries, unknown: Option<NonZero<u32>>) -> Lease {
         Lease { libraries, unknown, kind }
     }
@@ -276,9 +279,8 @@ impl Lease {
         installed().map_or_else(|| Lease::new(kind, [None, None], None), |loader| loader.lease(kind, addresses))
     }
 
-    /// Creates an object that holds this lease by calling `make`. If live objects are recorded, also records
-    /// the libraries that the object keeps mapped and the address `code` of the code that the object
-    /// represents.
+    /// Calls `make` to create an object that holds this lease. If live objects are recorded, also records the
+    /// libraries that the object keeps mapped and the address `code` of the code that the object represents.
     #[inline]
     pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
         if self.libraries[0].is_none() || !anyfn::has_ledger() {
@@ -292,8 +294,8 @@ impl Lease {
         object
     }
 
-    /// Returns true if the object must keep this lease: the lease keeps a library mapped, or one of the addresses may
-    /// belong to a library that is being opened.
+    /// Returns true if the object must keep this lease. That is the case if the lease keeps a library mapped,
+    /// or if one of the addresses may belong to a library that is being opened.
     pub(crate) fn is_held(&self) -> bool {
         self.libraries[0].is_some() || self.unknown.is_some()
     }

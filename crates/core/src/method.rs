@@ -1,5 +1,5 @@
-//! Functions that Rust code defines for its types: methods, constructors and factories of default values. Each is an
-//! object of the runtime that calls an address in the code of a library.
+//! Functions that Rust code defines for its types: methods, constructors and factories of default values.
+//! Each one is a function object that belongs to the runtime and calls code of a library.
 //!
 //! The type table keeps these functions for the lifetime of the process. The code addresses in them are removed when
 //! the library is unmapped, and set again when it is loaded again. So nothing here may keep an object of the library.
@@ -66,8 +66,9 @@ struct Known {
     function: PackedFunc,
 }
 
-/// All functions that were registered, in this order. While the list is locked, nothing may be created, released or
-/// called, because a thread that locks it may already hold the locks of libraries.
+/// All methods, constructors and factories, in the order of registration. While the list is locked, nothing
+/// may be created, released or called, because a thread that locks it may already hold the locks of
+/// libraries.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
@@ -95,8 +96,8 @@ impl Known {
     }
 
     /// Returns true if code with the properties `kind`, `blocking` and `signature` may replace the target of
-    /// this function: callers that know the parameters of the function must be able to call that code as
-    /// well.
+    /// this function. Callers that know the parameters of the function must also be able to call the new
+    /// code.
     fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
@@ -374,9 +375,9 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     0
 }
 
-/// Revokes the functions for whose code addresses `is_gone` returns true, because their library is about to
-/// be unmapped. If a call of one of them is running, or if `is_idle` then returns false, the functions are
-/// restored and the result is false.
+/// Revokes the functions of a library that is about to be unmapped: those for whose code addresses `is_gone`
+/// returns true. If one of them is running, or if `is_idle` then returns false, restores the functions and
+/// returns false.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
     let mut taken = Vec::new();

@@ -33,8 +33,9 @@ impl State {
         self.making.iter().find(|claim| claim.handle == handle).map(|claim| claim.thread)
     }
 
-    /// Returns true if the thread `me` would wait for itself by waiting for `handle`: the thread that constructs the
-    /// handle waits, directly or through further threads, for a handle that `me` constructs.
+    /// Returns true if the thread `me` would wait for itself by waiting for `handle`. That is the case if the
+    /// thread that constructs the handle waits, directly or through further threads, for a handle that `me`
+    /// constructs.
     fn would_wait_for(&self, me: usize, handle: usize) -> bool {
         let mut handle = handle;
         // Each thread waits for at most one handle, so the chain is no longer than the list.
@@ -62,8 +63,8 @@ impl Drop for Making {
     }
 }
 
-/// Initialises the handle at `cell` by calling `init`, unless it is initialised already. Returns the code of `init`, or
-/// 0 if it was not called.
+/// Initialises the handle at `cell` by calling `init`, unless it is initialised already. Returns the status
+/// that `init` returned, or 0 if it was not called.
 ///
 /// # Safety
 /// `cell` must live as long as any thread may use it. Only this function and `TVMFFIHandleDeinitOnce` may change it.

@@ -36,8 +36,8 @@ pub fn get(name: &[u8]) -> Option<ObjectRef> {
     function_table::get(name)
 }
 
-/// Registers a function under `name`. If the name is taken, `overrides` decides between replacing the function and
-/// returning an error.
+/// Registers a function under `name`. If the name is taken, replaces the function if `overrides` is true, and
+/// otherwise returns an error.
 pub(crate) fn set(
     name: &[u8],
     function: ObjectRef,

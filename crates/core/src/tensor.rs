@@ -278,8 +278,8 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     true
 }
 
-/// Returns the address of the first element. On devices whose data pointers are handles and not addresses, returns the
-/// byte offset of the first element.
+/// Returns the address of the first element. On devices whose data pointers are handles and not addresses,
+/// returns the byte offset of the first element instead.
 fn first_byte(tensor: &DLTensor) -> u64 {
     let base = match tensor.device.device_type {
         kDLCPU | kDLCUDA | kDLCUDAHost | kDLCUDAManaged | kDLROCM | kDLROCMHost => tensor.data.addr() as u64,

@@ -55,7 +55,7 @@ struct Writer {
 
 /// Details of a type, which readers do not see.
 struct Details {
-    /// Number of indices reserved for the type that are in use, including its own.
+    /// Number of indices in use among those reserved for the type, including the type's own index.
     allocated: i32,
     fields: Growing<SharedField>,
     methods: Growing<TVMFFIMethodInfo>,
@@ -337,8 +337,8 @@ fn chunk_of(index: i32) -> &'static Chunk {
     chunk
 }
 
-/// Returns the address of an array with the ancestors of a type whose parent is `parent`, the root first. The array is
-/// never freed.
+/// Returns the address of an array with the ancestors of a new type, the root first. `parent` is the parent
+/// of the new type. The array is never freed.
 fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
     let mut all: Vec<*const SharedType> = Vec::new();
@@ -400,8 +400,8 @@ pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'stati
     ancestors.chain(core::iter::once(info))
 }
 
-/// Adds a field to a type. A field that exists already can only be added again by a Rust plugin, whose code then
-/// replaces the old code.
+/// Adds a field to a type. If the field exists already, only a Rust plugin can add it again; the plugin's
+/// code then replaces the old code.
 ///
 /// # Safety
 /// The strings must be readable, and the default must be a valid value. Getter and setter must follow the ABI. They
@@ -497,8 +497,8 @@ impl Writer {
 /// that locks it may already hold the locks of libraries.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators for whose addresses `is_gone` returns true, because their library is about to be
-/// unmapped. If `is_idle` then returns false, the creators are restored and the result is false.
+/// Revokes the creators of a library that is about to be unmapped: those for whose addresses `is_gone`
+/// returns true. If `is_idle` then returns false, restores the creators and returns false.
 pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();
@@ -520,8 +520,8 @@ pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bo
     false
 }
 
-/// Revokes the accessors of fields whose library is about to be unmapped: if `is_gone` returns true for the
-/// address of a field's getter, functions that raise an error replace its getter and setter.
+/// Revokes the accessors of fields whose library is about to be unmapped. If `is_gone` returns true for the
+/// address of a field's getter, replaces its getter and setter by functions that raise an error.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
     for details in writer.details.values() {
@@ -572,8 +572,8 @@ pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
     methods.iter().any(|known| unsafe { known.name.as_slice() } == name)
 }
 
-/// Sets the metadata of a type. Metadata that is already set cannot be changed, except that a plugin which registers
-/// the same type again may replace the creator.
+/// Sets the metadata of a type. Metadata that is already set cannot be changed. The only exception is the
+/// creator, which a plugin may replace by registering the same type again.
 ///
 /// # Safety
 /// The string must be readable. The creator must stay callable for the lifetime of the process, or until it is revoked.

@@ -1,5 +1,5 @@
-//! Tests of `ffi.MakeFieldGetter` and related functions, with which the peer's Python frontend defines types
-//! whose fields are in plain memory.
+//! Tests of `ffi.MakeFieldGetter` and related functions. With them, the peer's Python frontend defines types
+//! whose fields are stored directly as numbers, values or references.
 
 use core::ffi::{c_int, c_void};
 

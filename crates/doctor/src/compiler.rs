@@ -30,10 +30,10 @@ int __tvm_ffi_fail(void *self, const any_t *args, int32_t count, any_t *result) 
 }
 "#;
 
-/// Maximum run time of the compiler or linker.
+/// Maximum run time of one call of the compiler or linker.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Checks the C compiler, the linker, and loading the library that they produce.
+/// Checks the C compiler and the linker, and loads the library that they produce.
 #[register("anyfn.doctor.compiler", blocking)]
 fn compiler() -> Vec<Check> {
     const IDS: [&str; 3] = ["compiler", "linker", "loader.kernel"];

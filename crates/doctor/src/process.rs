@@ -176,7 +176,8 @@ fn loader() -> Vec<Check> {
 
 /// Returns true if `_dl_find_object` finds the file that contains this code.
 fn finds_own_file(find: *const c_void) -> bool {
-    /// Layout of `struct dl_find_object`: flags, first and last address, the link map, and further fields.
+    /// Layout of the C library's `struct dl_find_object`: flags, first and last address, the link map, and
+    /// further fields.
     #[repr(C)]
     struct Found {
         flags: u64,

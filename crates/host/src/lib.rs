@@ -25,13 +25,13 @@ extern crate anyfn_loader as _;
 /// Export of a module, and of all modules that it imports, as one library file.
 #[cfg(feature = "bundle")]
 pub use anyfn_bundle as bundle;
-/// Diagnosis of the installation, by trying each part.
+/// Diagnosis of the installation, with a test of each part.
 #[cfg(feature = "doctor")]
 pub use anyfn_doctor as doctor;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;
-/// Sessions: functions, modules and tensors of another process or machine.
+/// Sessions, which give access to functions, modules and tensors of another process or machine.
 #[cfg(feature = "rpc")]
 pub use anyfn_rpc as rpc;
 /// Devices and their memory, tensors, worker threads, timing.

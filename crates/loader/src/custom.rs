@@ -10,8 +10,8 @@ use anyfn::{Any, Args, Array, Bytes, Error, FromArg, IntoArgs, Module, PackedFun
 
 use crate::object::{self, Implementation, OwnModule};
 
-/// Operation of a user-defined module. A function of the user implements it. Only `get_function` is required;
-/// any other operation without a function has an empty result.
+/// Operation of a user-defined module, implemented by a function that the user provides. Only `get_function`
+/// is required; any other operation without a function has an empty result.
 #[derive(Clone, Copy)]
 enum Method {
     GetFunction,

@@ -18,7 +18,7 @@ use crate::object::OwnModule;
 use crate::system::system_lib;
 use crate::watch::{self, Watch};
 
-/// Modules that are kept alive until `ffi.ModuleGlobalsRemove` removes them from this list.
+/// Modules that `ffi.ModuleGlobalsAdd` keeps alive until `ffi.ModuleGlobalsRemove` is called for them.
 static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
 /// Registers the global functions through which frontends use modules.
@@ -112,8 +112,8 @@ fn register_ledger() -> Result<()> {
     Ok(())
 }
 
-/// Calls `body` with the library of the module that is the only argument of the call, or with `None` if there is no
-/// argument. Returns an error if the module has no library file.
+/// Calls `body` with the library of the module in `args`, or with `None` if `args` is empty. Returns an error
+/// if the module has no library file.
 fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<Any>) -> Result<Any> {
     let module = if args.is_empty() { None } else { args.get::<Option<Module>>(0)? };
     let Some(module) = module else { return body(None) };

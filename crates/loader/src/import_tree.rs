@@ -6,14 +6,14 @@
 //! and its bytes. The kind `_lib` represents the library itself and has no bytes. All numbers have 64 bits, little
 //! endian.
 
-/// Entry for a module in the blob.
+/// Entry of one module in a serialised import tree.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Entry<'a> {
     Library,
     Other { kind: &'a str, bytes: &'a [u8] },
 }
 
-/// Parsed content of a blob.
+/// A parsed import tree.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tree<'a> {
     pub(crate) entries: Vec<Entry<'a>>,
@@ -99,7 +99,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Parses and checks the content of a blob. `content` must not include the size at its start.
+/// Parses and checks a serialised import tree. `content` must not include the size that precedes the tree in
+/// a library.
 pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     let mut reader = Reader(content);
     let ends = reader.numbers("the list of rows")?;
@@ -148,7 +149,7 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     Ok(tree)
 }
 
-/// Returns the first bytes of `bytes`, escaped, for a message.
+/// Returns the beginning of `bytes`, escaped, for an error message.
 fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     match bytes.get(..SHOWN) {
@@ -213,8 +214,8 @@ mod tests {
         check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "not UTF-8: \"\\xff\\xfex\"");
     }
 
-    /// Tests that damaged blobs are parsed without a panic, and that the result has no more modules than the
-    /// blob has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
+    /// Tests that damaged import trees are parsed without a panic, and that the result never has more modules
+    /// than the input has bytes. `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_any_import_tree_without_a_panic() {
         let other = |kind: &str, bytes: &str| [text(kind), text(bytes)].concat();

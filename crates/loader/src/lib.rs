@@ -1,4 +1,4 @@
-//! The loader of library modules.
+//! Loader of modules from library files.
 //!
 //! A module is an object whose functions are looked up by name. The crate implements the functions
 //! `ffi.Module*`, through which frontends load and use modules, and the services that

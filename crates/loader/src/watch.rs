@@ -1,5 +1,5 @@
-//! Modules that follow a file: such a module always uses the newest good build of the file. They are meant
-//! for development.
+//! Modules that follow a file: such a module always uses the newest build of the file that could be loaded.
+//! They are meant for development.
 //!
 //! No thread checks the file in the background. The file is checked when a function of the module is looked up, and
 //! when a function that was looked up is called; a check is one system call. A build is *good* if it can be loaded and
@@ -29,7 +29,7 @@ use crate::object::{Implementation, OwnModule};
 /// so it is tried again at the next check, without a warning.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// A file and its newest good build.
+/// A file that a module follows, with its newest build that could be loaded.
 pub(crate) struct Watch {
     path: StdString,
     /// Callback that is called with the path and the new module after a newer build was loaded.
@@ -39,7 +39,7 @@ pub(crate) struct Watch {
     state: Mutex<State>,
     /// True while a thread loads a build. Other threads do not wait for it and continue with the current build.
     looking: AtomicBool,
-    /// Functions that were looked up and may still be in use.
+    /// Functions that were looked up in the module and may still be in use.
     taken: Mutex<Vec<Weak<Follower>>>,
 }
 
@@ -51,11 +51,12 @@ struct State {
     seen: Identity,
     /// True if the content that was checked most recently need not be checked again.
     is_settled: bool,
-    /// Reason why the content of the file is not used; `None` if the current build was loaded from it.
+    /// Reason why the present content of the file is not used; `None` if the current build was loaded from
+    /// it.
     problem: Option<StdString>,
 }
 
-/// Result of loading the present content of the file.
+/// Result of loading the present content of the followed file.
 enum Outcome {
     Same,
     Reloaded(OwnModule),
@@ -97,8 +98,8 @@ impl Watch {
         self.state.lock().problem.clone()
     }
 
-    /// Checks the file, and makes its content the current build if it is a newer good build. Returns true in
-    /// that case.
+    /// Checks the file. If its content is a newer build that can be used, makes it the current build and
+    /// returns true.
     ///
     /// # Errors
     /// Returns the error of a callback. A build that is not good is reported to `on_problem` and is not an error.
@@ -160,8 +161,8 @@ impl Watch {
         Ok(self.current().0.into_module())
     }
 
-    /// Loads the present content of the file, whose identity is `now`, and makes it the current build if it is good.
-    /// Calls no callback.
+    /// Loads the present content of the file, whose identity is `now`. Makes it the current build if it can
+    /// be used. Calls no callback.
     #[cold]
     fn look(&self, now: Identity) -> Outcome {
         if self.looking.swap(true, Ordering::Acquire) {
@@ -203,7 +204,7 @@ impl Watch {
         }
     }
 
-    /// Returns an error if a build lacks a function that was looked up and is still in use.
+    /// Returns an error if the newer build `module` lacks a function that was looked up and is still in use.
     fn check_taken(&self, module: &OwnModule) -> Result<()> {
         let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
         for follower in &taken {
@@ -275,8 +276,8 @@ struct Content {
 // SAFETY: the cell holds addresses of functions only; any thread may use the rest.
 unsafe impl Send for Content {}
 
-/// Function extension of these function objects. It marks them as functions that may run for a long time, as
-/// compiled code may.
+/// Function extension of the function objects of [`Follower`]s. It marks them as functions that may run for a
+/// long time, as compiled code may.
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
 

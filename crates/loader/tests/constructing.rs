@@ -9,7 +9,7 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, fails, load};
 
-/// Source of a library that registers types and functions while it is opened, as C++ code does. It ends the
+/// C source of a library that registers types and functions in a constructor, as C++ code does. It ends the
 /// process if a registration fails, like an exception in a constructor.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>

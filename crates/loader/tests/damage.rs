@@ -123,7 +123,8 @@ mod tag {
     pub(crate) const VERNEED: u64 = 0x6fff_fffe;
 }
 
-/// Function that returns the changes of a file: offsets, and the bytes that are written there.
+/// Function that returns the changes that damage a library file, as pairs of a file offset and the bytes to
+/// write there.
 type Patch = fn(&[u8], &Layout) -> Vec<(usize, Vec<u8>)>;
 
 fn word(at: usize, value: u64) -> Vec<(usize, Vec<u8>)> {
@@ -139,7 +140,7 @@ fn short(at: usize, value: u16) -> Vec<(usize, Vec<u8>)> {
 /// Address far outside of any library.
 const FAR: u64 = 0x7000_0000_0000;
 
-/// Name of each damage, its change, and a part of the expected error message.
+/// Kinds of damage to a library file: name, change, and a part of the expected error message.
 const DAMAGES: &[(&str, Patch, &str)] = &[
     // The header.
     ("magic", |_, _| vec![(0, b"ELF\x7f".to_vec())], "a file of another format"),
@@ -549,7 +550,7 @@ fn load_elsewhere(path: &Path) -> (String, String) {
     (said.unwrap_or_else(|| format!("signal or exit: {}", output.status)), printed)
 }
 
-/// Body of the processes that [`load_elsewhere`] starts.
+/// Loads the damaged file in a process that [`load_elsewhere`] has started.
 #[test]
 fn loads_for_the_others() {
     let Some(path) = std::env::var_os("ANYFN_TEST_LOAD") else { return };
@@ -561,8 +562,7 @@ fn loads_for_the_others() {
     std::process::exit(0);
 }
 
-/// Tests that a small file cannot make the reader use much memory: the names of many symbols may be the same
-/// part of one table.
+/// Tests that a small file cannot make the reader use much memory by giving all symbols the same long name.
 #[test]
 fn one_long_name_for_all_symbols_is_refused() {
     let mut source = String::from("int ");

@@ -1,5 +1,5 @@
-//! Tests of the library context of a module's code, and of the release of resources with the last handle of a
-//! module.
+//! Tests of the library context, through which compiled code finds its module, and of the release of
+//! resources with the last handle of a module.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -11,7 +11,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, fails, load, saxpy, testing_plugin};
 
-/// Lock for the tests that load the plugin, whose global functions are shared by the process.
+/// Lock that serialises the tests that load the plugin, because its global functions belong to the whole
+/// process.
 static PLUGIN: Mutex<()> = Mutex::new(());
 
 fn plugin_turn() -> std::sync::MutexGuard<'static, ()> {

@@ -157,7 +157,7 @@ fn threads_that_call_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Number of times that a library is unmapped while it is called.
+/// Number of rounds in which the library is unmapped while other threads call it.
 const ROUNDS: u32 = 500;
 
 #[test]
@@ -211,7 +211,8 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Return addresses of the deleters that jumped to `count_and_note` to count the end of an object.
+/// Return addresses that `count_and_note` has recorded. The deleters of a plugin jump to that function when
+/// an object ends.
 static RETURNS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
@@ -220,7 +221,7 @@ unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
     unsafe { anyfn::count_end(ended) };
 }
 
-/// Counts the end of an object and records the address that it returns to.
+/// Counts the end of an object, and records its own return address.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 unsafe extern "C" fn count_and_note(_: anyfn::Ended) {
@@ -320,7 +321,8 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-/// Copies another build of the plugin to a path and loads it. All builds at a path define the same types.
+/// Copies another build of the plugin to the scratch file `name` and loads it. All builds at one path define
+/// the same types.
 fn another(name: &str) -> (PathBuf, Module) {
     let path = scratch(name);
     new_build(&path);

@@ -8,7 +8,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, load};
 
-/// Source with two unique variables. The first has the name of a variable in a function of the headers.
+/// Source with two variables that the system merges into one for the whole process (`STB_GNU_UNIQUE`). The
+/// first has the name of a static variable in the ABI's headers.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 int _Z11is_cpp_codev(void) { return 0; }

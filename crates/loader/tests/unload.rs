@@ -31,7 +31,8 @@ fn library(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     compile(name, &format!("{HEAD}\n{source}"), flags)
 }
 
-/// Returns the linker flags for a library that needs the library at `path`, which is found in its folder.
+/// Returns the linker flags for a library that needs the library at `path`. They include a run path to its
+/// folder.
 fn needed(path: &Path) -> [String; 2] {
     let folder = path.parent().unwrap().display();
     let name = path.file_name().unwrap().to_str().unwrap();
@@ -68,8 +69,9 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);
 }
 
-/// Tests that the code addresses of functions that were released again do not count: other libraries may have
-/// been mapped there and unmapped again.
+/// Tests that a library is not pinned if its constructor creates a function and releases it again. The code
+/// address of a released function must not count, because another library may have been mapped there in the
+/// meantime.
 #[test]
 fn what_a_constructor_makes_and_releases_does_not_keep_the_library() {
     let _turn = turn();
@@ -257,9 +259,8 @@ fn a_library_may_reap_and_load_where_it_begins_and_ends() {
     }
 }
 
-/// Tests a library that is opened without our loader, so that its constructors run under the dynamic loader's
-/// lock. If they create functions, no other thread may wait for that lock while it holds a lock that creating
-/// functions needs.
+/// Tests that the runtime's locks and the dynamic loader's lock cannot cause a deadlock. The library is
+/// opened without our loader, so its constructors create functions while the dynamic loader's lock is held.
 #[test]
 fn making_functions_under_the_loaders_lock_ends() {
     let _turn = turn();
@@ -386,7 +387,7 @@ fn still_mapped() -> String {
     mapped.iter().map(described).collect()
 }
 
-/// Calls a function of a plugin whose module is dropped: only the plugin's own count of objects keeps it mapped, while
+/// Tests that a plugin stays mapped while only its objects are alive. After the plugin's module is dropped,
 /// objects are created on one thread and released on another.
 #[test]
 fn a_plugins_count_never_misses_what_is_alive() {

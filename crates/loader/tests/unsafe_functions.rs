@@ -1,4 +1,5 @@
-//! Tests of functions that dereference addresses that they receive, and of the code that may look them up.
+//! Tests of functions that dereference addresses from their arguments, and of the code that may look these
+//! functions up.
 
 use anyfn::{Any, OpaquePtr, PackedFunc, Signature, Unsafe, global, registry};
 use anyfn_loader as _;

@@ -86,7 +86,8 @@ fn a_bad_build_is_told_of_once() {
     fails(call("ffi.ModuleWatchPoll", (load(&path).unwrap(),)), "TypeError", "of kind `library`");
 }
 
-/// Tests that a constructor that calls a function of the watch that is loading it calls the previous build.
+/// Tests a library whose constructor calls a function of the module that is loading the library as a newer
+/// build. The call must reach the previous build.
 #[test]
 fn a_build_that_calls_the_watch_while_it_is_loaded() {
     let _turn = turn();

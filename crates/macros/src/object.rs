@@ -475,7 +475,7 @@ fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -
     }
 }
 
-/// Returns a number that changes whenever a crate is compiled again, unless the environment requests reproducible
+/// Returns a number that changes whenever a crate is recompiled, unless the environment requests reproducible
 /// builds.
 fn build() -> u64 {
     static BUILD: OnceLock<u64> = OnceLock::new();

@@ -11,14 +11,15 @@ pub(crate) struct Column(Attribute);
 
 /// A hook that a type has registered for an operation.
 pub(crate) enum Hook {
-    /// A packed function of any language.
+    /// Packed function, which any language may have defined.
     Function(PackedFunc),
-    /// The address of a native function, which takes plain C arguments and returns a value in two registers.
+    /// Address of a native function, which takes plain C arguments and returns a `TVMFFIAny` by value.
     Native(*mut c_void),
 }
 
 impl Hook {
-    /// Converts the value of an attribute; returns `None` if it is neither a packed function nor an address.
+    /// Interprets the value of a type attribute as a hook; returns `None` if it is neither a packed function
+    /// nor an address.
     pub(crate) fn from_value(value: &AnyView<'_>) -> Option<Hook> {
         if value.type_index() == kTVMFFIOpaquePtr {
             return value.get::<OpaquePtr>().ok().map(|code| Hook::Native(code.as_ptr()));
@@ -32,13 +33,15 @@ impl Column {
         Column(Attribute::new(name))
     }
 
-    /// Returns true if the type itself has registered a value for this attribute; ancestors do not count.
+    /// Returns true if the type itself has registered a value for this attribute. Values of its ancestors are
+    /// ignored.
     #[inline]
     pub(crate) fn has(&self, type_index: i32) -> bool {
         self.0.get(type_index).is_some()
     }
 
-    /// Returns the hook that the type itself has registered; `None` if it has registered none.
+    /// Returns the hook that the type itself has registered under this attribute, or `None` if it has
+    /// registered none.
     ///
     /// # Errors
     /// Returns `TypeError` if the registered value is not a function.
@@ -65,7 +68,7 @@ impl Column {
     }
 }
 
-/// Converts the result of a native function to a `Result`. An error object represents failure.
+/// Converts the return value of a native function to a `Result`. A returned error object becomes `Err`.
 ///
 /// # Errors
 /// Returns the error that the function has returned.

@@ -57,7 +57,8 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
     }
 }
 
-/// Returns a deep copy of a value: containers, tensors and objects are copied, immutable values are kept.
+/// Returns a deep copy of a value. Containers, tensors and objects are copied; immutable values are shared
+/// with the original.
 #[anyfn::register("ffi.DeepCopy")]
 fn deep_copy_global(value: Any) -> Result<Any> {
     deep_copy(&value)
@@ -70,7 +71,7 @@ fn shallow_copy_global(value: Any) -> Result<Any> {
     shallow_copy(&value)
 }
 
-/// Returns true if an object is immutable, so that it is its own copy.
+/// Returns true if an object is immutable, so that copies of a graph share it.
 fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
     Ok(match object.type_index() {
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,
@@ -143,7 +144,8 @@ fn is_seen(made: &ObjectRef, field: Field) -> Error {
     Error::new("ValueError", &message)
 }
 
-/// Returns true if the insertion of `key` into a Map or Dict runs foreign code: a hook for its hash or equality.
+/// Returns true if inserting `key` into a Map or Dict runs foreign code, that is, if the type of `key` has a
+/// hook for hashing or equality.
 fn is_hooked(key: &Any) -> bool {
     let index = key.type_index();
     value::is_object(index)
@@ -151,13 +153,13 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// Location that receives a copy later, because the original was still being copied when the location was
-/// reached.
+/// Location in an incomplete copy that is filled in at the end of the operation. The copy that belongs there
+/// did not exist yet when the location was reached, because of a cycle.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// A copy of a Dict that stays empty until all of its keys and values are inserted at the end, because
-    /// its order depends on the keys. The part to copy is an Array of alternating keys and values.
+    /// Dict whose keys and values are all inserted at the end of the operation, because its order depends on
+    /// its keys. The value to copy is an Array of alternating keys and values.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -165,30 +167,30 @@ enum Holder {
 // Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
 // reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
 // on a cycle with it), or one of these constants.
-/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy that is filled in at the
-/// end of the operation.
+/// Value of `Frame::reach` for a copy that refers, directly or indirectly, to a copy with locations that are
+/// filled in at the end of the operation.
 const END: u32 = 0;
 /// Value of `Frame::reach` for a copy whose children are all complete and no longer change.
 const COMPLETE: u32 = u32::MAX;
-/// Value in `Copier::reaches` for a copy that is still being made.
+/// Entry of `Copier::reaches` for a copy that is still being built.
 const OPEN: u32 = u32::MAX - 1;
 
-/// State of an original object during a deep copy.
+/// Progress of copying an original object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
-    /// An Array or Map whose elements are being copied.
+    /// The object is an Array or Map whose elements are being copied, so that its copy does not exist yet.
     Open,
-    /// The object has been copied. The number is the index of its copy in `Copier::copies`.
+    /// The object has been copied. Contains the index of the copy in `Copier::copies`.
     Copied(u32),
 }
 
-/// A copy that is being made.
+/// Original and copy of a value whose children are being copied.
 enum Content {
     Array(Array, Vec<Any>),
     List(Vec<Any>, List),
-    /// Pairs of the original Map, and the keys and values copied so far, alternating.
+    /// Key-value pairs of the original Map, and the keys and values copied so far, alternating.
     Map(Vec<(Any, Any)>, Vec<Any>),
     Dict(Vec<(Any, Any)>, Dict, Option<Any>),
     Object {
@@ -205,18 +207,18 @@ struct Frame {
     original: ObjectRef,
     /// True if the original may be encountered again, so that its copy is recorded in `Copier::known`.
     shared: bool,
-    /// True if an element of an Array or Map, or a key of a Dict, is still the original, so that all elements
-    /// must be copied again later.
+    /// True if an element of an Array or Map, or a key of a Dict, has no copy yet and is still the original.
+    /// All elements are then copied again at the end of the operation.
     unfinished: bool,
-    /// Length of `Copier::copies` when this copy was begun, plus 1. If the copy was added to that list at
-    /// once, its index there is `number - 1`.
+    /// Length of `Copier::copies` at the time at which this copy was begun, plus 1. If the copy was added to
+    /// `Copier::copies` immediately, its index there is `number - 1`.
     number: u32,
     /// Lowest `number` among the incomplete copies that can be reached from the children copied so far (the
-    /// low-link of Tarjan's algorithm); [`END`] if one of them is filled in at the end of the operation;
-    /// [`COMPLETE`] if no incomplete copy can be reached.
+    /// low-link of Tarjan's algorithm). [`END`] if one of these copies has locations that are filled in at
+    /// the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
-    /// Value of `reach` restricted to the children that were passed to foreign code: keys, and values passed
-    /// to setters of fields. This code may know the copies of all frames from this number on.
+    /// Like `reach`, but only for the children that foreign code has seen: keys, and values passed to the
+    /// setters of fields. Foreign code may know the copies of all frames from this number on.
     seen: u32,
 }
 
@@ -224,17 +226,19 @@ struct Copier {
     stack: Vec<Frame>,
     plans: Plans,
     known: Table<usize, Known>,
-    /// Originals and their copies.
+    /// Original objects and their copies.
     copies: Vec<(ObjectRef, Any)>,
-    /// Indices in `copies` of copies to which other references exist, because a hook returned an existing object.
+    /// Indices in `copies` of objects that a hook returned and that already existed, so that other references
+    /// to them exist.
     foreign: Vec<usize>,
-    /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being made. A
+    /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being built. A
     /// value other than these constants is the index of a copy plus 1.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// Value of `Frame::reach` for the copy that was made or found most recently.
+    /// Value of `Frame::reach` for the copy that was created or found most recently.
     reach: u32,
-    /// True if foreign code may refer to copies that are filled in at the end of the operation.
+    /// True if foreign code may refer to copies with locations that are filled in at the end of the
+    /// operation.
     seen: bool,
 }
 
@@ -254,10 +258,11 @@ impl Default for Copier {
     }
 }
 
-/// Result of beginning or continuing a copy.
+/// Result of one step of a copy operation.
 enum Look {
     Copy(Any),
-    /// The original, in place of its copy, which does not exist yet.
+    /// The original value, because its copy does not exist yet. The copy is filled in at the end of the
+    /// operation.
     Hole(Any),
     Opened,
 }
@@ -279,8 +284,8 @@ impl Copier {
         Ok(copy)
     }
 
-    /// Removes the references between the copies after an error, so that no unreachable cycle remains.
-    /// Further errors are ignored in favour of the first one.
+    /// Removes the references between the copies after an error, so that no unreachable cycle leaks. Further
+    /// errors are ignored.
     fn take_apart(&mut self) {
         for (at, (original, copy)) in core::mem::take(&mut self.copies).into_iter().enumerate() {
             if let Ok(list) = copy.get::<List>() {
@@ -317,7 +322,7 @@ impl Copier {
     }
 
     /// Copies a value without children, or begins to copy a value with children. `own` is the reference count
-    /// of the value if no other code refers to it.
+    /// that the value has if no other code refers to it.
     fn open(&mut self, value: Any, own: usize) -> Result<Look> {
         self.reach = COMPLETE;
         let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
@@ -389,8 +394,8 @@ impl Copier {
         }
     }
 
-    /// Returns the value of `Frame::reach` for the copy at index `at` of `Copier::copies`: the lowest
-    /// `Frame::number` of a copy that is still being made, [`END`] or [`COMPLETE`].
+    /// Returns the current value of `Frame::reach` for the copy at index `at` of `Copier::copies`, and
+    /// shortens the chain of indices that leads to it.
     fn reach_of(&mut self, at: usize) -> u32 {
         let mut last = at;
         let reach = loop {
@@ -408,7 +413,7 @@ impl Copier {
         reach
     }
 
-    /// Continues the copy on top of the stack.
+    /// Continues with the next child of the topmost copy on the stack.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Copy(Any::NONE)) };
         let at = frame.next;
@@ -435,8 +440,8 @@ impl Copier {
         }
     }
 
-    /// Adds the child `part` to the copy on top of the stack. If `hole` is true, `part` is an original whose
-    /// copy does not exist yet.
+    /// Adds the copied child `part` to the topmost copy on the stack. If `hole` is true, `part` is an
+    /// original whose copy does not exist yet.
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
@@ -502,7 +507,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Stores the copy `part` at the location `holder`, where it was missing.
+    /// Stores `part`, a finished copy, at the location `holder` of another copy.
     fn fill(&mut self, holder: Holder, part: Any) -> Result<()> {
         match holder {
             Holder::Element(list, at) => list.set(at, part),
@@ -523,7 +528,7 @@ impl Copier {
         }
     }
 
-    /// Completes the copy on top of the stack.
+    /// Completes the topmost copy on the stack.
     fn close(&mut self) -> Result<Look> {
         let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
         let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));

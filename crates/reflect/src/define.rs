@@ -1,4 +1,4 @@
-//! Registration of the types of this crate whose memory layout the ABI defines.
+//! Registration of built-in types whose object layout the ABI defines.
 
 use core::ffi::{c_int, c_void};
 
@@ -25,7 +25,7 @@ pub(crate) const I32: Access = (get_i32, set_i32);
 /// Getter and setter of a field that contains a 64-bit integer.
 pub(crate) const I64: Access = (get_i64, set_i64);
 
-/// A type that is being registered.
+/// Type index of a type that is being registered.
 pub(crate) struct Type(pub(crate) i32);
 
 fn check(code: c_int) -> Result<()> {
@@ -50,7 +50,7 @@ impl Type {
         unsafe { self.field_with_flags(texts, place, access, static_type, 0) }
     }
 
-    /// Adds a read-only field with the given flags; see [`Type::field`].
+    /// Adds a read-only field with the given flags. Otherwise like [`Type::field`].
     ///
     /// # Safety
     /// The requirements of [`Type::field`] apply.
@@ -128,9 +128,9 @@ impl Type {
     }
 }
 
-/// Static type of an integer field.
+/// Static type index of an integer field.
 pub(crate) const INT: i32 = kTVMFFIInt;
-/// Static type of a field that may hold any value.
+/// Static type index of a field that may hold any value.
 pub(crate) const ANY: i32 = kTVMFFIAny;
 
 /// Getter of a field that contains an [`Any`].
@@ -193,7 +193,7 @@ unsafe fn converted<T: for<'a> FromArg<Arg<'a> = T>>(value: *const TVMFFIAny) ->
     unsafe { AnyView::from_raw(value) }.get::<T>()
 }
 
-/// Replaces the [`Any`] in a field and drops the old one.
+/// Overwrites the [`Any`] in a field and drops the previous value.
 ///
 /// # Safety
 /// `field` must hold a value, and no other code may use it meanwhile.
@@ -258,8 +258,8 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Setter that always fails, for fields that only the code of their type may set. That code relies on the
-/// type of the object in the field.
+/// Setter that always fails. It belongs to fields whose object must have a certain type, and which only the
+/// code of the type itself may therefore set.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(|| bail!("TypeError", "cannot set the field: only the code of its type sets it"))
 }

@@ -17,7 +17,7 @@ use anyfn::{Any, Dict, List, ObjectRef, Result, String};
 
 use crate::define::{self, Type};
 
-/// State of an enumeration, which lists the values of the enumeration.
+/// Content of an `ffi.EnumState` object, which lists the values of one enumeration.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
@@ -33,7 +33,7 @@ struct State {
     attrs: Dict<Any, Any>,
 }
 
-/// Content of an object that represents an enumeration value.
+/// Content of an enumeration value, an object of a type derived from `ffi.Enum`.
 #[repr(C)]
 struct Entry {
     number: i64,
@@ -42,8 +42,8 @@ struct Entry {
 
 /// Flag of the field `_int_index`, which structural comparison ignores.
 const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
-/// Flags of the field `value`, which is an alias of another field. Structural comparison ignores the field,
-/// and the constructor has no parameter for it.
+/// Flags of the field `value`, which is an alias of another field. Structural comparison ignores it, and
+/// constructors have no parameter for it.
 const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
 /// Registers the type `key`, whose objects have the content [`Entry`].

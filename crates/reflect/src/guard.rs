@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::{Any, Args, Error, PackedFunc, Result};
 
-/// Maximum number of bytes of stack that the nested hooks of one thread may use together. Threads have at least two
-/// megabytes.
+/// Maximum stack space in bytes that the nested hooks of one thread may use together. Threads have at least
+/// two megabytes of stack.
 const STACK_MAX: usize = 768 << 10;
 
 #[cfg(feature = "std")]
@@ -20,7 +20,7 @@ mod base {
     use core::cell::Cell;
 
     std::thread_local! {
-        /// Address at which the stack of the outermost hook of this thread begins, or 0.
+        /// Stack address at which the outermost hook of this thread was called, or 0 while no hook runs.
         static BASE: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -35,7 +35,7 @@ mod base {
 
 #[cfg(not(feature = "std"))]
 mod base {
-    //! Replacement for builds without thread-local storage, in which stack use cannot be tracked.
+    //! Fallback for builds without thread-local storage, in which stack use cannot be measured.
     pub(super) fn get() -> usize {
         0
     }
@@ -43,14 +43,14 @@ mod base {
     pub(super) fn set(_at: usize) {}
 }
 
-/// Guard that exists while a hook runs. The outermost guard of a thread determines the address from which
-/// stack use is measured.
+/// Guard that exists while a hook runs. The outermost guard of a thread records the address from which stack
+/// use is measured.
 pub(crate) struct Nested {
     outermost: bool,
 }
 
 impl Nested {
-    /// Records that a hook begins to run.
+    /// Creates the guard for a hook that is about to run.
     ///
     /// # Errors
     /// Returns `RecursionError` if hooks are nested too deeply.
@@ -87,8 +87,9 @@ fn too_deep() -> Error {
     )
 }
 
-/// State of an operation, passed to the callback of a hook. A call of the callback takes the state out and has
-/// exclusive access to it. After the hook has returned, the state is absent, so that later calls of the callback fail.
+/// State of an operation, borrowed by the callback that a hook receives. Each call of the callback takes the
+/// state and puts it back afterwards. Once the hook has returned, the state is absent and calls of the
+/// callback fail.
 struct Loan<S>(AtomicPtr<S>);
 
 impl<S> Loan<S> {
@@ -109,7 +110,8 @@ impl<S> Drop for Loan<S> {
     }
 }
 
-/// Calls `hook` with a packed function that runs `callback` on `state`.
+/// Calls `hook` with a packed function that runs `callback` on `state`. The function works only until `hook`
+/// returns.
 ///
 /// # Errors
 /// Returns the error of the hook; `RecursionError` if hooks are nested too deeply; `RuntimeError` if another thread

@@ -3,13 +3,14 @@
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, PackedFunc};
 
-/// Returns the attribute `name` of a type, or of its nearest ancestor that has registered one.
+/// Returns the attribute `name` of a type. If the type has not registered it, returns that of its nearest
+/// ancestor that has.
 pub fn attribute(info: TypeInfo, name: &str) -> Option<Any> {
     info.lineage().rev().find_map(|info| info.attribute(name))
 }
 
-/// Returns the attribute that [`attribute`] finds if it is a packed function. Returns `None` for other values, such as
-/// the address of a native function, which compiled code may register instead.
+/// Returns the attribute that [`attribute`] finds, if it is a packed function. Returns `None` for other
+/// values, such as the address of a native function.
 pub fn function(info: TypeInfo, name: &str) -> Option<PackedFunc> {
     attribute(info, name)?.get::<PackedFunc>().ok()
 }

@@ -1,5 +1,5 @@
-//! Operations that follow from the fields of objects, for all types of all languages: printing, comparing, hashing,
-//! copying, walking, rewriting and saving.
+//! Operations on objects of any type and language, derived from their reflected fields: printing, comparing,
+//! hashing, copying, walking, rewriting and saving.
 //!
 //! Everything here is a registered function (`ffi.ReprPrint`, `ffi.StructuralEqual`, ..), which every language calls by
 //! its name. Only hooks of types recurse on the machine stack, and their depth is limited. Graphs of any depth are

@@ -1,4 +1,4 @@
-//! Plans: the fields and hooks of the types that one operation encounters.
+//! Plans: fields and hooks of a type, cached for the duration of one operation.
 
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -9,43 +9,46 @@ use anyfn::{Error, ObjectRef, Result};
 use crate::column::Column;
 use crate::table::Table;
 
-/// Information about a type for one operation.
+/// Fields and hooks of a type, cached for one operation.
 pub(crate) struct Plan {
     pub(crate) info: TypeInfo,
-    /// Structural kind of the type: one of the constants `kTVMFFISEqHashKind*`.
+    /// Structural kind of the type, one of the constants `kTVMFFISEqHashKind*`.
     pub(crate) kind: i64,
-    /// True if the objects of the type are the values of an enumeration.
+    /// True if the objects of the type are enumeration values.
     pub(crate) is_enum: bool,
-    /// True if the type has a hook for the operation.
+    /// True if the type has registered a hook for the operation.
     pub(crate) hooked: bool,
-    /// Fields that take part in the operation, beginning with the fields of the parent type.
+    /// Fields that the operation processes, beginning with those of the parent type.
     pub(crate) fields: Vec<Field>,
 }
 
-/// Plans of the types that an operation has encountered.
+/// Cache of the [`Plan`] of each type that one operation has encountered.
 pub(crate) struct Plans {
-    /// Flags that exclude a field from the operation.
+    /// Field flags. The operation ignores a field that has any of them.
     skip: i64,
-    /// Attribute under which types register hooks for the operation.
+    /// Type attribute under which types register hooks for the operation; `None` if the operation has no
+    /// hooks.
     hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,
-    /// Type index that was looked up most recently, and the index of its plan.
+    /// Type index of the most recent lookup, and the index of its plan.
     last: (i32, u32),
 }
 
 impl Plans {
-    /// Creates an empty list of plans. Fields with one of the flags `skip` do not take part in the operation.
+    /// Creates an empty cache for an operation without hooks. The operation ignores fields that have any of
+    /// the flags `skip`.
     pub(crate) fn new(skip: i64) -> Plans {
         Plans { skip, hooks: None, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
     }
 
-    /// Creates an empty list of plans for an operation for which types may register hooks under the attribute `hooks`.
+    /// Creates an empty cache for an operation whose hooks types register under the attribute `hooks`. The
+    /// operation ignores fields that have any of the flags `skip`.
     pub(crate) fn with_hooks(skip: i64, hooks: &'static Column) -> Plans {
         Plans { hooks: Some(hooks), ..Plans::new(skip) }
     }
 
-    /// Returns the index of the plan for an object's type.
+    /// Returns the index of the plan for an object's type, and creates the plan if necessary.
     ///
     /// # Errors
     /// Returns `RuntimeError` if the type is not in the type table, which does not occur for a valid object.
@@ -80,20 +83,21 @@ impl Plans {
         Ok(at)
     }
 
-    /// Returns the plan at an index.
+    /// Returns the plan at index `at`.
     #[inline]
     pub(crate) fn get(&self, at: u32) -> &Plan {
         &self.list[at as usize]
     }
 
-    /// Returns the field at index `number` of the plan at index `at`; `None` if the plan has fewer fields.
+    /// Returns the field with the index `number` in the plan at index `at`; `None` if the plan has fewer
+    /// fields.
     #[inline]
     pub(crate) fn field(&self, at: u32, number: u32) -> Option<Field> {
         self.list[at as usize].fields.get(number as usize).copied()
     }
 }
 
-/// Reads a field of an object. The field must belong to the object's type.
+/// Returns the value of an object's field. The field must belong to the object's type.
 ///
 /// # Errors
 /// Returns the error of the getter.
@@ -103,7 +107,8 @@ pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
     unsafe { field.get_unchecked(object) }
 }
 
-/// Borrows the value of a field from the object if the field never changes; returns `None` for other fields.
+/// Borrows the value of an object's field without incrementing its reference count. Returns `None` for a
+/// field that may change.
 ///
 /// # Safety
 /// The result may be used only as long as the object lives.
@@ -113,7 +118,7 @@ pub(crate) unsafe fn lend(field: Field, object: &ObjectRef) -> Option<ManuallyDr
     unsafe { field.lend_unchecked(object) }
 }
 
-/// Reads a field as [`read`] does and writes the result to `value`, which must not own an object.
+/// Reads an object's field into `value`, which must not own an object.
 ///
 /// # Errors
 /// Returns the error of the getter.

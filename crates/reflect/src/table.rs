@@ -1,18 +1,18 @@
-//! A hash table that maps addresses of objects, or pairs of addresses, to information that one operation
-//! records.
+//! Hash table whose keys are object addresses or pairs of them. Operations record in it the objects that they
+//! have encountered.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Key of a slot; [`Key::NONE`] marks empty slots.
+/// Key of a [`Table`]: an address, or a pair of addresses.
 pub(crate) trait Key: Copy + PartialEq {
-    /// Key of an empty slot.
+    /// Value that marks an empty slot and is not a valid key.
     const NONE: Self;
-    /// Returns a hash that distributes the key over all bits.
+    /// Returns a hash of the key that is spread over all bits.
     fn mix(self) -> u64;
 }
 
-/// Odd multiplier that distributes addresses over all bits: 2^64 divided by the golden ratio.
+/// Odd multiplier that spreads an address over all bits: 2^64 divided by the golden ratio.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Key for usize {
@@ -31,9 +31,9 @@ impl Key for (usize, usize) {
     }
 }
 
-/// Map from keys to values. Entries are never removed.
+/// Open-addressing hash table. Entries are never removed.
 pub(crate) struct Table<K, V> {
-    /// Slots, whose number is zero or a power of two.
+    /// Slots of the table. Their number is zero or a power of two.
     slots: Vec<(K, V)>,
     len: usize,
 }
@@ -45,8 +45,8 @@ impl<K, V> Default for Table<K, V> {
 }
 
 impl<K: Key, V: Copy + Default> Table<K, V> {
-    /// Returns the index of the slot that contains `key`, or of the empty slot into which it belongs. The table must
-    /// have slots.
+    /// Returns the index of the slot that contains `key`, or of the empty slot for inserting it. The table
+    /// must have at least one slot.
     #[inline]
     fn place(&self, key: K) -> usize {
         let mask = self.slots.len() - 1;
@@ -66,7 +66,7 @@ impl<K: Key, V: Copy + Default> Table<K, V> {
         (known == key).then_some(value)
     }
 
-    /// Sets the value of a key.
+    /// Sets the value for a key.
     #[inline]
     pub(crate) fn set(&mut self, key: K, value: V) {
         if (self.len + 1) * 4 > self.slots.len() * 3 {

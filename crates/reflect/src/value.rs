@@ -1,4 +1,4 @@
-//! Helpers for values: their kinds, their bits, the content of containers, and objects that are being processed.
+//! Helper functions for values: payload, identity, and content of containers and tensors.
 
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -27,7 +27,7 @@ pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
         && left.bits() == right.bits()
 }
 
-/// Returns true if two values are the same object or have the same type and bits.
+/// Returns true if two values are the same object, or are equal bit by bit and of the same type.
 pub(crate) fn same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.as_view(), b.as_view());
     a.type_index() == b.type_index() && a.bits() == b.bits()
@@ -59,7 +59,7 @@ pub(crate) fn address_of(object: &ObjectRef) -> usize {
     object.as_handle().addr()
 }
 
-/// Returns an int or BigInt as bytes: 64-bit words in two's complement, least significant word first.
+/// Returns the 64-bit words of an int or BigInt as bytes, in two's complement, least significant word first.
 pub(crate) fn words(value: &Any) -> Vec<u8> {
     let view = value.as_view();
     // SAFETY: a valid value, from which the result borrows.
@@ -68,22 +68,22 @@ pub(crate) fn words(value: &Any) -> Vec<u8> {
     unsafe { words.as_slice() }.to_vec()
 }
 
-/// Returns the extents of a shape.
+/// Returns the extents of a shape value.
 pub(crate) fn extents(value: &Any) -> Result<anyfn::Shape> {
     value.get::<anyfn::Shape>()
 }
 
-/// Children of an object.
+/// Content of an object, by the kind of its children.
 pub(crate) enum Node {
     Array(Array),
     /// Snapshot of the elements of a List.
     List(Vec<Any>),
-    /// Snapshot of the pairs of a Map or Dict.
+    /// Snapshot of the key-value pairs of a Map or Dict.
     Pairs(Vec<(Any, Any)>),
     Object(ObjectRef),
 }
 
-/// Returns the children of an object. Those of a List, Map or Dict are a snapshot.
+/// Returns the content of an object. For a List, Map or Dict, it is a snapshot.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
@@ -112,14 +112,14 @@ pub(crate) fn list(object: ObjectRef) -> Result<List> {
     List::try_from_object(object).map_err(|_| not_a("ffi.List"))
 }
 
-/// A Map or Dict, for looking up keys.
+/// Map or Dict in which keys are looked up.
 pub(crate) enum Mapping {
     Map(Map),
     Dict(Dict),
 }
 
 impl Mapping {
-    /// Converts an object of type `ffi.Map` or `ffi.Dict`.
+    /// Converts an object of type `ffi.Map` or `ffi.Dict` to a [`Mapping`].
     pub(crate) fn of(object: ObjectRef) -> Result<Mapping> {
         if object.type_index() == kTVMFFIMap {
             return Map::try_from_object(object).map(Mapping::Map).map_err(|_| not_a("ffi.Map"));
@@ -141,7 +141,7 @@ impl Mapping {
         }
     }
 
-    /// Returns a snapshot of the key-value pairs.
+    /// Returns a snapshot of the key-value pairs of the Map or Dict.
     pub(crate) fn pairs(&self) -> Result<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
@@ -160,7 +160,7 @@ pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
     Mapping::of(object.clone())?.pairs()
 }
 
-/// Reads the bytes of a tensor's elements in place.
+/// Returns read access to the bytes of a tensor's elements. `verb` names the operation in error messages.
 ///
 /// # Errors
 /// Returns `InternalError` if the elements are not contiguous in main memory; its message names the operation by
@@ -176,22 +176,22 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorR
     tensor.read_bytes()
 }
 
-/// Returns true if values at this depth are recorded regardless of their reference counts. This applies to
-/// every 256th level from level 1024 on, so that an operation on a cycle ends even if the reference counts do
-/// not show the cycle.
+/// Returns true if an operation must record the objects at this nesting depth regardless of their reference
+/// counts. This applies to every 256th level from level 1024 on. An operation on a cycle thus ends even if
+/// the reference counts do not show the cycle.
 #[inline]
 pub(crate) fn is_watched(depth: usize) -> bool {
     depth >= 1024 && depth.is_multiple_of(256)
 }
 
-/// An object that is being processed, either with an owned reference or with a reference borrowed from its
-/// parent, which is being processed too.
+/// Object that an operation is processing. The reference is either owned, or borrowed from the object's
+/// parent, which is being processed as well.
 ///
 /// Borrowing matters because reference counting dominates the run time of operations that do little else.
 pub(crate) struct Held {
     object: ManuallyDrop<ObjectRef>,
-    /// 1 if the reference is owned, otherwise 0. The field is a whole word, so that a moved value is not read
-    /// back across several smaller stores.
+    /// 1 if the reference is owned, otherwise 0. The field is a whole word: after stores to a smaller field,
+    /// reading a moved value back would stall.
     owned: usize,
 }
 
@@ -201,7 +201,7 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 1 }
     }
 
-    /// Borrows an element of an Array.
+    /// Creates a borrowed reference to an element of an Array, without incrementing the reference count.
     ///
     /// # Safety
     /// The Array must be kept alive as long as the result is used, so that it does not change and keeps its elements.
@@ -212,8 +212,8 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 0 }
     }
 
-    /// Returns the reference count of the object if no other code refers to it: one reference of its parent
-    /// and, if this value owns a reference, one of this value.
+    /// Returns the reference count that the object has if no other code refers to it: 1 for the reference of
+    /// its parent, plus 1 if this reference is owned.
     #[inline]
     pub(crate) fn own(&self) -> usize {
         1 + self.owned
@@ -238,7 +238,7 @@ impl Drop for Held {
     }
 }
 
-/// Returns the elements of an object of type Array.
+/// Returns the elements of an Array.
 #[inline]
 pub(crate) fn elements(array: &Held) -> &[Any] {
     debug_assert_eq!(array.type_index(), kTVMFFIArray);

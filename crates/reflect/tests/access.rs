@@ -1,4 +1,4 @@
-//! Tests that functions which read the elements of tensors claim access to them.
+//! Tests that functions claim access to a tensor's elements while they read them.
 
 use anyfn::{Error, Result, Tensor, registry};
 use anyfn_core as _;

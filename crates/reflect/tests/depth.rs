@@ -1,5 +1,6 @@
-//! Tests all operations on a very deep graph and on a cyclic graph, made of Rust objects, objects of a type
-//! that is defined at run time as in Python, and containers. Afterwards all objects have been released.
+//! Tests all operations on a very deep graph and on a cyclic graph, and checks that all objects are released
+//! afterwards. The graphs consist of Rust objects, containers, and objects of a type that is defined at run
+//! time, as in Python.
 
 use anyfn::{Any, Array, Dict, List, Map, Object, ObjectRef, Ref, live_objects, registry};
 use anyfn_core as _;
@@ -8,7 +9,7 @@ use anyfn_reflect::{
     structural_hash, to_json, walk,
 };
 
-/// A node of a type that is defined in Rust.
+/// Graph node whose type is defined in Rust.
 #[derive(Object)]
 #[object(key = "depth.Rust", structural = "tree")]
 struct Node {
@@ -16,7 +17,7 @@ struct Node {
     level: i64,
 }
 
-/// Defines the type of the other nodes at run time.
+/// Defines at run time the type of the graph nodes that are not Rust objects.
 fn define() {
     let text = |text: &str| Any::new(text).unwrap();
     let field = vec![(text("name"), text("content")), (text("type"), text("Any"))];
@@ -32,8 +33,8 @@ fn defined(content: impl Into<Any>) -> ObjectRef {
     made.into_object().unwrap()
 }
 
-/// Returns a graph of `depth` levels, which alternate between a Rust node, a container and a node of the
-/// defined type.
+/// Returns a graph of `depth` levels. The levels alternate between Rust nodes, containers, and nodes of the
+/// type defined at run time.
 fn build(depth: usize, leaf: i64) -> Any {
     let mut made = defined(Any::new(leaf).unwrap());
     for level in 0..depth / 3 {
@@ -92,7 +93,7 @@ fn deep_and_cyclic_graphs_are_released() {
     assert_eq!(live_objects(), before);
 }
 
-/// Checks the operations on a ring of nodes of both types and a List.
+/// Tests the operations on a cycle of `length` nodes of both types and a List.
 fn cycle(length: usize) {
     let options = Options::default();
     let ring = || {

@@ -14,7 +14,7 @@ use anyfn::{
 use anyfn_core as _;
 use anyfn_reflect::{Rewrite, deep_copy, shallow_copy};
 
-/// Registers a hook of a type.
+/// Registers `function` as the hook `name` of the type `T`.
 fn hook<T: Object>(name: &str, function: impl Fn(Args<'_>) -> anyfn::Result<Any> + Send + Sync + 'static) {
     let function = PackedFunc::new(function);
     let view = AnyView::from(function.as_object());
@@ -28,7 +28,7 @@ fn hook<T: Object>(name: &str, function: impl Fn(Args<'_>) -> anyfn::Result<Any>
 struct Itself {
     items: List<Any>,
     number: i64,
-    /// Field that is not reflected. Without such a field, the type would have a generated copy function.
+    /// Field that is not reflected. It prevents the generation of a copy function for the type.
     #[field(skip)]
     _untold: (),
 }
@@ -118,7 +118,7 @@ fn an_object_that_others_hold_is_not_made() {
     give(None);
 }
 
-/// A key whose type has hooks for hash and equality.
+/// Key type with hooks for hash and equality.
 #[derive(Object)]
 #[object(key = "test.hooks.Key")]
 struct Key {
@@ -133,7 +133,7 @@ struct Owner {
     second: Any,
 }
 
-/// A key with the fields of `Key`, but without hooks.
+/// Key type with the same fields as `Key`, but without hooks.
 #[derive(Object)]
 #[object(key = "test.hooks.Plain")]
 struct Plain {
@@ -147,7 +147,7 @@ struct Settable {
     first: Cell<Option<ObjectRef>>,
 }
 
-/// A value type with a custom conversion, which inspects its argument and could store it.
+/// Value type with a custom conversion, which inspects its argument and could store it.
 #[derive(Clone)]
 struct Looked(Any);
 
@@ -171,7 +171,7 @@ impl IntoAny for Looked {
     }
 }
 
-/// A type whose fields use the conversion of `Looked`: a read-only field, elements of a container, and a writable field.
+/// Type with a read-only field, a container and a writable field whose values `Looked` converts.
 #[derive(Object)]
 #[object(key = "test.hooks.Converted")]
 struct Converted {
@@ -187,7 +187,7 @@ fn converted(first: Any, settable: Any, rest: Any, last: Any) -> Ref<Converted> 
 }
 
 thread_local! {
-    /// Keys that the hash hook has stored.
+    /// Keys that the `__any_hash__` hook of [`Key`] has stored.
     static KEPT: RefCell<Vec<Ref<Key>>> = const { RefCell::new(Vec::new()) };
     /// Objects to which hooks and conversions had access; `None` unless the test records them.
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
@@ -273,7 +273,7 @@ fn read_only_fields(value: &Any) -> Vec<Any> {
     }
 }
 
-/// Breaks the cycles of a value. Otherwise the objects on them would never be freed.
+/// Breaks the cycles in a value, since objects on a cycle would never be freed.
 fn take_apart(value: &Any) {
     for part in reached(value) {
         if let Ok(list) = part.get::<List>() {
@@ -288,7 +288,7 @@ fn take_apart(value: &Any) {
     }
 }
 
-/// Returns true if a value can be copied.
+/// Returns true if a deep copy of a value succeeds.
 fn is_copied(value: &Any) -> bool {
     deep_copy(value).inspect(take_apart).is_ok()
 }
@@ -469,7 +469,7 @@ fn other_cycles_and_other_keys_are_copied() {
     pairs.clear().unwrap();
 }
 
-/// A type without a copy function.
+/// Type that has no copy function.
 #[derive(Object)]
 #[object(key = "test.hooks.Single")]
 struct Single {
@@ -507,7 +507,7 @@ fn nothing_is_left_of_a_copy_that_fails() {
     list.clear();
 }
 
-/// Objects to which a hook had access, with their read-only fields.
+/// Objects to which a hook had access, with the values of their read-only fields at that time.
 #[derive(Default)]
 struct Seen {
     objects: HashMap<usize, (Any, Vec<Any>)>,
@@ -515,7 +515,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Adds the objects that can be reached from a value, and compares the fields of objects that were seen before.
+    /// Adds the objects that can be reached from a value. Counts the objects seen earlier whose read-only
+    /// fields have changed.
     fn look(&mut self, value: &Any) {
         for part in reached(value) {
             let address = part.as_object().unwrap().as_handle().addr();
@@ -534,9 +535,8 @@ impl Seen {
     }
 }
 
-/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys.
-/// [`no_graph_changes_before_the_eyes_of_a_hook`] expects numbers that depend on the generated graphs, so
-/// this function uses a separate generator.
+/// Returns the nodes of a random graph of lists, dicts, arrays, maps, owners and keys. It uses its own random
+/// number generator, because [`no_graph_changes_before_the_eyes_of_a_hook`] expects exact counts.
 fn graph(state: &mut u64) -> Vec<Any> {
     let mut next = |below: usize| {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

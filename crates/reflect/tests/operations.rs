@@ -1,5 +1,5 @@
-//! Compares operations on random values with naive recursive implementations. Also tests both forms of hooks,
-//! and deep values.
+//! Compares the operations with naive recursive implementations on random values. Also tests deep values and
+//! both forms of hooks.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicI64, Ordering as Atomic};
@@ -16,7 +16,7 @@ use anyfn_reflect::{
 };
 use proptest::prelude::*;
 
-/// Representation of a value that the naive functions use.
+/// Simple representation of a value, on which the naive implementations operate.
 #[derive(Clone, Debug)]
 enum Tree {
     None,
@@ -53,7 +53,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// Returns the same tree with the pairs of its mappings in reverse order.
+/// Returns a copy of a tree in which the pairs of mappings are in reverse order.
 fn reversed(tree: &Tree) -> Tree {
     let items = |items: &[Tree]| items.iter().map(reversed).collect();
     let pairs = |pairs: &[(String, Tree)]| {
@@ -86,7 +86,8 @@ fn value(tree: &Tree) -> Any {
     }
 }
 
-/// Returns true if two trees are equal. With `by_bits` equality is structural, which distinguishes 0.0 from -0.0.
+/// Returns true if two trees are equal. If `by_bits` is true, equality is structural and distinguishes 0.0
+/// from -0.0.
 fn naive_equal(left: &Tree, right: &Tree, by_bits: bool) -> bool {
     let all = |left: &[Tree], right: &[Tree]| {
         left.len() == right.len() && left.iter().zip(right).all(|(l, r)| naive_equal(l, r, by_bits))
@@ -111,7 +112,7 @@ fn naive_equal(left: &Tree, right: &Tree, by_bits: bool) -> bool {
     }
 }
 
-/// Returns the order of two trees, or `None` if they have no order.
+/// Returns the order of two trees, or `None` if they cannot be ordered.
 fn naive_order(left: &Tree, right: &Tree) -> Option<Ordering> {
     let is_none = |tree: &Tree| matches!(tree, Tree::None);
     match (left, right) {
@@ -196,7 +197,7 @@ fn keys_are_found_by_form() {
     assert_eq!(map.get_any(key(&one)).unwrap().unwrap().get::<i64>().unwrap(), 3);
 }
 
-/// An object whose hooks are registered as addresses, as compiled code registers them.
+/// Type whose hooks are registered as addresses of native functions, as compiled code registers them.
 #[derive(anyfn::Object)]
 #[object(key = "test.Number")]
 struct Number(AtomicI64);
@@ -295,7 +296,8 @@ fn objects_that_tell_nothing_are_themselves_only() {
     assert!(deep_copy(&one).unwrap_err().message().contains("not copy-constructible"));
 }
 
-/// Depth of the values. Python tests a million levels, which takes too long in a debug build.
+/// Nesting depth of the values. A million levels, as in the Python tests, would take too long in a debug
+/// build.
 const LEVELS: usize = 250_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Walks and rewrites graphs from Rust: callbacks, hooks of types in both forms, and random graphs compared with plain
+//! Tests walks and maps from Rust: callbacks, both forms of hooks, and random graphs in comparison with plain
 //! recursion.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "hooks as C++ code has them")]
@@ -201,7 +201,7 @@ struct NativeHook(#[allow(dead_code, reason = "the hooks read it by its place")]
 #[object(key = "test.rewrite.Function")]
 struct FunctionHook(Any);
 
-/// First fields of the content of a visitor or mutator.
+/// Beginning of the content of a visitor or mutator, which the ABI defines.
 #[repr(C)]
 struct Head {
     table: *const [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2],
@@ -347,8 +347,8 @@ fn deep_chains_of_such_types_are_an_error() {
     }
 }
 
-/// Visits a container with a visitor of another library, which uses only the hooks in the type table, as C++
-/// code does.
+/// Tests that a visitor of another library can visit a container with only the hooks in the type table, as
+/// C++ code does.
 #[test]
 fn visitors_of_others_find_the_functions_of_containers() {
     thread_local!(static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) });
@@ -411,7 +411,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// Index of a value that was built earlier, which occurs again.
+    /// Second occurrence of the value that was built at this index.
     Again(usize),
 }
 
@@ -447,7 +447,7 @@ fn build(plan: &Plan, made: &mut Vec<Any>) -> Any {
     value
 }
 
-/// Applies `f` to the integers in a graph, except keys, by plain recursion.
+/// Applies `f` to all integers in a graph except keys, by plain recursion.
 fn naive(value: &Any, f: &impl Fn(i64) -> i64) -> Any {
     if let Some(value) = is_int(value) {
         return int(f(value));

@@ -1,4 +1,4 @@
-//! Loads the saved files of `conformance/saved` from Rust, unchanged and damaged.
+//! Tests loading the saved files of `conformance/saved`, both intact and damaged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use anyfn_reflect::json::{
     LoadOptions, SaveOptions, UnknownFields, alias_field, alias_type, from_json, to_json,
 };
 
-/// Allocator that counts the bytes that this thread has allocated.
+/// Allocator that counts the bytes that the current thread has allocated.
 struct Counting;
 
 thread_local! {
@@ -43,8 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Maximum number of allocated bytes per byte of a file. A node of some 25 bytes may become an object with several fields, and
-/// all objects are created twice if there is an error.
+/// Maximum number of bytes that loading may allocate per byte of the file. A node of some 25 bytes may become
+/// an object with several fields, and all objects are created twice if there is an error.
 const FACTOR: usize = 64;
 
 fn files() -> Vec<(String, String)> {
@@ -63,7 +63,7 @@ fn files() -> Vec<(String, String)> {
     files
 }
 
-/// Defines a type. Each entry of `fields` consists of name, schema and default of a field.
+/// Defines a type at run time. Each entry of `fields` consists of the name, schema and default of a field.
 fn define(key: &str, fields: &[(&str, &str, Option<f64>)]) {
     let fields = fields.iter().map(|(name, schema, default)| {
         let mut pairs = vec![
@@ -158,7 +158,7 @@ fn unknown_fields_go_when_their_object_goes() {
     );
 }
 
-/// Saves and loads objects by hooks of their types, in both forms of hooks.
+/// Tests that objects are saved and loaded by the hooks of their types, in both forms of hooks.
 #[test]
 fn functions_of_types() {
     define("saved.Hooked", &[("x", r#"{"type":"Any"}"#, None)]);
@@ -181,7 +181,7 @@ fn functions_of_types() {
     assert!(error.message().starts_with("43 is odd, at nodes[0].data: line 1 column"), "{}", error.message());
 }
 
-/// Native form of a hook: takes a value in registers and returns one, or an error object on failure.
+/// Hook in native form: takes a value and returns one by value, or an error object on failure.
 unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIAny {
     // SAFETY: the value is borrowed for the call.
     let value = unsafe { anyfn::AnyView::from_raw(value) };
@@ -217,7 +217,8 @@ fn a_type_can_refuse_unknown_fields() {
     );
 }
 
-/// Damages JSON: changes bytes, numbers or words, or removes or duplicates parts.
+/// Returns a damaged copy of a JSON file: bytes, numbers or words are changed, or parts are removed or
+/// duplicated.
 fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
     const WORDS: [&str; 24] = [
         "0",
@@ -275,7 +276,7 @@ fn damage(random: &mut Random, text: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Breaks the cycles in a value, so that it is released.
+/// Breaks the cycles in a value, so that its objects are freed.
 fn release(value: Any) {
     let mut left = vec![value];
     let mut steps = 0;
@@ -306,9 +307,9 @@ fn release(value: Any) {
     }
 }
 
-/// Loads 2,000 damaged files, and further ones until `ANYFN_FUZZ_SECONDS` have passed. Each yields a value or
-/// an error with a position, and takes memory that is bounded by the length of the file. A loaded value can
-/// be saved and loaded again.
+/// Tests that loading a damaged file returns a value or an error with a location, in memory bounded by the
+/// length of the file. Loads 2,000 damaged files, and more until `ANYFN_FUZZ_SECONDS` have passed. Each
+/// loaded value must survive saving and loading.
 #[test]
 fn reads_any_file() {
     define_all();

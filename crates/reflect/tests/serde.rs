@@ -1,4 +1,4 @@
-//! Compares the reader of JSON with serde_json: what each of them reads, and in which time. ADR 9 refers to both tests.
+//! Compares the JSON reader with serde_json, by what each accepts and by speed. ADR 9 refers to both tests.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn values_that_serde_json_refuses() {
     }
 }
 
-/// Prints the time that loading a graph takes, beside the time in which serde_json parses the same text to a `Value`:
+/// Prints the time for loading a graph, and the time in which serde_json parses the same JSON to a `Value`:
 /// `cargo test -p anyfn-reflect --release --test serde -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; for a release build"]

@@ -1,5 +1,5 @@
-//! Tests that every reflected field has a setter, even if a flag marks it as read-only: frontends of the ABI
-//! call setters without a check.
+//! Tests that every reflected field has a setter, even if it is read-only, because other frontends call
+//! setters without a check.
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex};
 use anyfn::reflection::TypeInfo;

@@ -1,4 +1,4 @@
-//! The two directions of a connection after the handshake: plain bytes, or encrypted records.
+//! Encoding of a connection's bytes after the handshake, in both directions: plain, or as encrypted records.
 //!
 //! A record is `u16 length | ciphertext`, with at most 65,535 bytes of ciphertext. The contents of the records, concatenated, are
 //! the stream of frames.
@@ -15,24 +15,25 @@ const TAG: usize = 16;
 /// Maximum size of the content of one record, in bytes.
 const RECORD_MAX: usize = u16::MAX as usize - TAG;
 
-/// Encoder of outgoing bytes, which encrypts them if the connection is encrypted.
+/// Encoder of outgoing bytes. It encrypts them unless the connection is plain.
 #[derive(Debug)]
 pub enum Sealer {
-    /// Bytes sent without encryption.
+    /// Sends bytes without encryption.
     Plain,
-    /// Bytes sent as encrypted records: state of the encryption, and sequence number of the next record.
+    /// Sends bytes as encrypted records. Contains the state of the encryption, and the sequence number of the
+    /// next record.
     Noise(Arc<StatelessTransportState>, u64),
 }
 
-/// Maximum size of a record with its length, in bytes.
+/// Maximum size of an encrypted record including its length prefix, in bytes.
 const SEALED_MAX: usize = 2 + u16::MAX as usize;
 
-/// Decoder of received bytes, whose output is the stream of frames.
+/// Decoder of received bytes. Its output is a stream of frames.
 #[derive(Debug)]
 pub enum Opener {
-    /// Bytes received without encryption.
+    /// Receives bytes without encryption.
     Plain,
-    /// Bytes received as encrypted records.
+    /// Receives bytes as encrypted records.
     Noise(NoiseOpener),
 }
 
@@ -41,13 +42,14 @@ pub enum Opener {
 pub struct NoiseOpener {
     state: Arc<StatelessTransportState>,
     next: u64,
-    /// Buffer of received bytes. Those from `start` to `end` have not been decrypted.
+    /// Buffer of received bytes. The bytes from `start` to `end` have not been decrypted yet.
     arrived: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-/// Error for a record that was not created with the key, that is out of order, or that exceeds the number of records for one key.
+/// Error for a record that fails authentication or is out of order, or that exceeds the number of records
+/// that one key may encrypt.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forged;
 
@@ -57,7 +59,7 @@ impl Sealer {
         matches!(self, Sealer::Plain)
     }
 
-    /// Appends the encoding of `bytes` to `out`.
+    /// Encodes `bytes` for sending and appends them to `out`.
     ///
     /// # Errors
     /// Returns [`Forged`] if the connection has reached the maximum number of records for one key.
@@ -79,8 +81,8 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Returns buffer space to receive bytes into. The caller reports with [`Opener::received`] how many bytes were received.
-    /// Each call must pass the same `frames`.
+    /// Returns buffer space for bytes from the socket. The caller reports with [`Opener::received`] how many
+    /// bytes it has received. Each call must pass the same `frames`.
     pub fn room<'a>(&'a mut self, frames: &'a mut Frames) -> &'a mut [u8] {
         match self {
             Opener::Plain => frames.room(),
@@ -88,7 +90,8 @@ impl Opener {
         }
     }
 
-    /// Decodes `count` bytes that were received into [`Opener::room`] and passes their content to `frames`.
+    /// Decodes `count` bytes that the caller has written to [`Opener::room`], and passes their content to
+    /// `frames`.
     ///
     /// # Errors
     /// Returns [`Forged`] if a record is not authentic; the connection cannot continue.
@@ -102,7 +105,7 @@ impl Opener {
         }
     }
 
-    /// Decodes bytes that were received outside of [`Opener::room`] and passes their content to `frames`.
+    /// Decodes received bytes that are not in [`Opener::room`], and passes their content to `frames`.
     ///
     /// # Errors
     /// Returns the error of [`Opener::received`].

@@ -1,10 +1,10 @@
-//! Codes by which calls select a service. The numbers are part of the protocol.
+//! Service codes: numbers by which a call selects a service of the peer. They are part of the protocol.
 
-/// Request for a global function. Argument: name. Result: the function and its signature. Both are None if the function does
-/// not exist.
+/// Request for a global function. Argument: name. Result: the function and its signature, or None for both if
+/// the function does not exist.
 pub(crate) const GLOBAL: u16 = 1;
-/// Request for a function of a module. Arguments: handle of the module, name of the function. The result is
-/// that of [`GLOBAL`].
+/// Request for a function of a module. Arguments: handle of the module, name of the function. The result has
+/// the same form as for [`GLOBAL`].
 pub(crate) const MODULE_FUNCTION: u16 = 2;
 /// Request for the names of a module's functions. Argument: handle of the module.
 pub(crate) const MODULE_NAMES: u16 = 3;
@@ -30,9 +30,10 @@ pub(crate) const LOAD: u16 = 11;
 /// Request for the time evaluator of a function. Arguments: handle of the function, then the options of
 /// `anyfn.time_evaluator`.
 pub(crate) const TIME: u16 = 12;
-/// Index of the argument of [`TIME`] that specifies how many bytes are written before each call, to empty the caches.
+/// Index of the [`TIME`] argument that specifies how many bytes are written before each call, to flush the
+/// caches.
 pub(crate) const TIME_FLUSH: usize = 8;
-/// Request for a description of the server. It has no arguments.
+/// Request for a description of the server. No arguments.
 pub(crate) const INFO: u16 = 13;
 /// Request for the string representation of an object. Argument: handle of the object.
 pub(crate) const TEXT: u16 = 14;
@@ -44,7 +45,7 @@ pub(crate) const COPY: u16 = 16;
 pub(crate) const SYNC: u16 = 17;
 /// Request for an attribute of a device. Arguments: device, code of the attribute as in `runtime.GetDeviceAttr`.
 pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
-/// Request for the names of the global functions that the policy allows. It has no arguments.
+/// Request for the names of the global functions that the policy permits. No arguments.
 pub(crate) const NAMES: u16 = 19;
 /// Request to register a global function. Arguments: name, function, true if it may replace an existing function.
 pub(crate) const REGISTER: u16 = 20;

@@ -1,5 +1,5 @@
-//! Establishing a connection: the handshake, then one greeting from each end. The greeting of a client with a
-//! key is its first encrypted message, so a client that sends it has proved its key.
+//! Establishing a connection: the handshake, and then one greeting from each end. The greeting of a client
+//! with a key is its first encrypted message and proves that the client has the key.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use crate::value::Wire;
 /// Functions that create and recognise the proxies of all connections.
 const PROXIES: Proxies = Proxies { create: remote::proxy, find: remote::stands_for };
 
-/// Connection whose handshake is complete, before the first call.
+/// Connection after the handshake and before the first call.
 struct Line {
     socket: Socket,
     sealer: Sealer,
@@ -36,7 +36,7 @@ fn late(peer: &str) -> Error {
     error!("TimeoutError", "{peer}: no answer within the time allowed")
 }
 
-/// Reads bytes, waiting until some have arrived or the deadline has passed.
+/// Reads from the socket. Blocks until bytes have arrived or the deadline has passed.
 fn read(socket: &Socket, peer: &str, deadline: Instant, into: &mut [u8]) -> Result<usize> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -94,8 +94,8 @@ impl Line {
         }
     }
 
-    /// Waits for the greeting of the peer, a message of kind `kind`, and returns its payload. A client skips the `Queued`
-    /// messages before it.
+    /// Waits for the peer's greeting, a message of kind `kind`, and returns its payload. Skips the `Queued`
+    /// messages that a client receives before the greeting.
     fn greeting(&mut self, kind: Kind, deadline: Instant) -> Result<Vec<u8>> {
         let mut place = None;
         loop {
@@ -136,7 +136,7 @@ impl Line {
     }
 }
 
-/// Performs the handshake of a client over a connected socket.
+/// Performs the client's part of the handshake over a connected socket.
 pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration) -> Result<Arc<Connection>> {
     let deadline = Instant::now() + wait;
     let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{peer}: {error}"))?;
@@ -178,14 +178,14 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
     Ok(Connection::new(line.socket, directions, wire, policy, None, PROXIES, peer.to_owned()))
 }
 
-/// Returns the maximum length of a message that this end sends, in bytes: the maximum in the server's
-/// `Welcome`, limited to `own`.
+/// Returns the maximum length in bytes of a message that this end may send: the maximum in `welcome`, the
+/// server's greeting, but at most `own`.
 fn longest(welcome: &[u8], own: usize) -> usize {
     let taken = welcome.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     usize::try_from(taken).map_or(own, |taken| taken.min(own))
 }
 
-/// Client that has sent its first message, which contains the name of its key if it has one.
+/// Client that has sent its first message, which contains the name of its key, if any.
 pub struct Arrival {
     socket: Socket,
     handshake: Server,
@@ -193,13 +193,13 @@ pub struct Arrival {
     deadline: Instant,
 }
 
-/// Client that has proved its key, if it needs one, and waits for admission.
+/// Client that has proved its key, or needs none, and waits for admission.
 pub struct Guest(Line, u8);
 
 const CLIENT: &str = "client";
 
 impl Arrival {
-    /// Reads the client's first message. `wait` is the time limit of the whole handshake.
+    /// Reads the first message of a client. `wait` is the time limit for the whole handshake.
     ///
     /// # Errors
     /// Returns an error if the peer is not a client of this protocol, or too slow. Before that, the client is sent the reason if
@@ -215,7 +215,7 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// Returns the name of the key that the client claims to have, or `None` for a client without a key.
+    /// Returns the name of the key that the client claims to have, or `None` if it connects without a key.
     pub fn key_name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -244,7 +244,8 @@ impl Arrival {
         self.no(why);
     }
 
-    /// Accepts the client and waits until it has proved that it has `key`. If `key` is `None`, the client has nothing to prove.
+    /// Accepts the client, and waits until it has proved that it has `key`. If `key` is `None`, the client
+    /// need not prove anything.
     ///
     /// # Errors
     /// Returns an error if the client cannot prove it, or not in time.
@@ -273,7 +274,7 @@ impl Guest {
         let _ = self.0.send(Kind::Bye, why.as_bytes(), Instant::now() + LOOK);
     }
 
-    /// Sends the client its position `place` in the queue; position 1 is the front.
+    /// Notifies the client of its position `place` in the queue. Position 1 is the front.
     ///
     /// # Errors
     /// Returns an error if the client has disconnected, or does not read.
@@ -282,13 +283,13 @@ impl Guest {
         self.0.send(Kind::Queued, &place, Instant::now() + LOOK)
     }
 
-    /// Returns true if the client has disconnected while it waited.
+    /// Returns true if the client has disconnected while waiting.
     pub fn is_gone(&self) -> bool {
         self.0.socket.is_closed()
     }
 
-    /// Begins the session under `policy`; the files that the client uploads are stored in `folder`. `audit` is called with the
-    /// name of each event and its subject, such as the name of a function.
+    /// Begins the session under `policy`. Files that the client uploads are stored in `folder`. `audit` is
+    /// called with the name of each event and its subject, such as the name of a function.
     ///
     /// # Errors
     /// Returns an error if the client has disconnected.

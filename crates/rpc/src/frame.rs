@@ -1,4 +1,4 @@
-//! Frames, which split a byte stream into messages. This module does no I/O.
+//! Frames: encoding of messages in a byte stream, and decoding. This module does no I/O.
 //!
 //! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message longer
 //! than one frame continues in further frames of the same kind and id; all but the last have the flag `MORE`.
@@ -14,36 +14,37 @@ pub const PAYLOAD_MAX: usize = 256 << 10;
 /// Flag of a frame whose message continues in a later frame.
 const MORE: u8 = 1;
 
-/// Maximum number of incomplete messages at one time.
+/// Maximum number of incomplete messages at any time.
 const PARTIAL_MAX: usize = 64;
 
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client to server, the first message: the client's description of itself.
+    /// First message, from client to server: description of the client.
     Hello = 1,
-    /// Server to client, the answer to `Hello`: the longest message that the server accepts.
+    /// Reply to `Hello`, from server to client: the maximum length of a message that the server accepts.
     Welcome = 2,
-    /// Call, with an id chosen by the caller.
+    /// Call of a function or service, with an id that the caller has chosen.
     Call = 3,
     /// Result of the call with this id.
     Return = 4,
-    /// Error of the call with this id.
+    /// Error with which the call with this id has failed.
     Error = 5,
-    /// Notice that the caller no longer waits for the call with this id.
+    /// Cancellation: the caller no longer waits for the call with this id.
     Cancel = 6,
-    /// Handles that the sender received and no longer holds.
+    /// Release of handles that the sender received and no longer needs.
     Release = 7,
-    /// Bytes of the transfer that belongs to the call with this id: `u64 offset | bytes`.
+    /// Part of the bulk data of the call with this id: `u64 offset | bytes`.
     Data = 8,
     /// Request for a `Pong` with the same id.
     Ping = 9,
-    /// Answer to a `Ping`.
+    /// Reply to a `Ping`, with the same id.
     Pong = 10,
     /// End of the session; the payload states the reason.
     Bye = 11,
-    /// Server to client, any number of times before `Welcome`: the client's position in the queue; position 1 is the front.
+    /// Position of the client in the queue, from server to client, any number of times before `Welcome`.
+    /// Position 1 is the front.
     Queued = 12,
 }
 
@@ -61,7 +62,7 @@ impl Kind {
     }
 }
 
-/// A complete message.
+/// Complete message that was received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Kind of the message.
@@ -72,16 +73,16 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reason why received bytes cannot be split into frames. The connection cannot continue.
+/// Reason why received bytes are not valid frames. The connection cannot continue after this error.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Unknown message kind.
     Kind(u8),
     /// Unexpected flags, or reserved bytes that are not zero.
     Flags,
-    /// Payload longer than [`PAYLOAD_MAX`], with its length in bytes.
+    /// Payload longer than [`PAYLOAD_MAX`]. Contains its length in bytes.
     Length(u32),
-    /// Message of several frames that is longer than allowed, or too many incomplete messages.
+    /// Multi-frame message that is longer than allowed, or too many incomplete messages.
     Message,
 }
 
@@ -100,7 +101,7 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// Passes the frames of a message to `sink`, one header and its part of the payload at a time.
+/// Splits a message into frames, and calls `sink` with the header and the part of the payload of each.
 pub fn write_message<E>(
     kind: Kind,
     id: u64,
@@ -129,7 +130,7 @@ pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
     out
 }
 
-/// Splits a byte stream into messages as the bytes arrive.
+/// Decoder that splits a byte stream into messages as the bytes arrive.
 ///
 /// The buffer grows only when it is full of bytes that have arrived, so a claimed length alone takes no memory.
 ///
@@ -151,19 +152,20 @@ pub struct Frames {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Messages of which some frames have not arrived, by kind and id.
+    /// Incomplete messages that consist of several frames, by kind and id.
     partial: HashMap<(u8, u64), Vec<u8>>,
-    /// Number of bytes in `partial`.
+    /// Total number of bytes in `partial`.
     kept: usize,
     /// Maximum number of bytes in `partial`.
     message_max: usize,
-    /// Content of the most recent message that consisted of several frames. The message that [`Frames::next`] has returned
-    /// borrows it.
+    /// Content of the most recently returned message that consisted of several frames. The caller of
+    /// [`Frames::next`] borrows it.
     whole: Vec<u8>,
 }
 
 impl Frames {
-    /// Creates an empty buffer. `message_max` is the maximum number of bytes of all incomplete messages together.
+    /// Creates an empty decoder. `message_max` is the maximum number of bytes of all incomplete messages
+    /// together.
     pub fn new(message_max: usize) -> Frames {
         Frames {
             buffer: Vec::new(),
@@ -181,15 +183,15 @@ impl Frames {
         self.message_max = message_max;
     }
 
-    /// Returns buffer space to read bytes into. The caller reports the number of bytes read with
-    /// [`Frames::filled`].
+    /// Returns buffer space for bytes from the socket. The caller reports with [`Frames::filled`] how many
+    /// bytes it has read.
     pub fn room(&mut self) -> &mut [u8] {
         // Less space would take too many system calls.
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns buffer space for at least `count` bytes, as [`Frames::room`] does. The bytes must have arrived
-    /// already, since the buffer may grow for them.
+    /// Returns buffer space for at least `count` bytes, otherwise like [`Frames::room`]. The bytes must
+    /// already have arrived, since the buffer may grow for them.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -207,17 +209,17 @@ impl Frames {
         &mut self.buffer[self.end..]
     }
 
-    /// Marks `count` bytes of [`Frames::room`] as filled.
+    /// Records that the caller has written `count` bytes to [`Frames::room`].
     pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// Returns the number of received bytes that are not part of a message returned so far.
+    /// Returns the number of received bytes that do not belong to a message returned so far.
     pub fn waiting(&self) -> usize {
         self.end - self.start
     }
 
-    /// Appends bytes that have arrived.
+    /// Appends received bytes.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.room();
@@ -228,7 +230,7 @@ impl Frames {
         }
     }
 
-    /// Returns the next complete message, or `None` if none has arrived completely.
+    /// Returns the next message, or `None` if no further message is complete.
     ///
     /// # Errors
     /// Returns [`Malformed`] if the bytes are not frames; the stream cannot recover from that.
@@ -264,7 +266,8 @@ impl Frames {
         }
     }
 
-    /// Appends a part to an incomplete message. Returns true if it was the last part, so that `whole` contains the message.
+    /// Appends a frame's payload to an incomplete message. Returns true if it was the last frame; `whole`
+    /// then contains the message.
     fn keep(&mut self, kind: Kind, id: u64, from: usize, length: usize, more: bool) -> Result<bool, Malformed> {
         let key = (kind as u8, id);
         self.kept += length;

@@ -1,4 +1,5 @@
-//! Inherited file descriptors on which a process serves a session.
+//! Inherited file descriptors: sockets that a parent process passes to a process that it starts to serve a
+//! session.
 //!
 //! A descriptor number does not show who opened it. The parent therefore states in the environment that it started the process,
 //! and which sockets it placed at those numbers.
@@ -11,14 +12,15 @@ use anyfn::{Result, bail, error};
 
 use crate::socket::is_socket;
 
-/// Name of the environment variable that contains, in a process started to serve a session, the process id of its parent.
+/// Environment variable by which a parent passes its process id to a process that it starts to serve a
+/// session.
 pub(crate) const PARENT: &str = "ANYFN_RPC_PARENT";
 
-/// Name of the environment variable that contains, in a process started to serve a session, the inode numbers of its sockets.
-/// They are separated by commas, in the order of the descriptors.
+/// Environment variable by which a parent passes the inode numbers of the inherited sockets to a process that
+/// it starts to serve a session. They are separated by commas, in the order of the descriptors.
 pub(crate) const SOCKETS: &str = "ANYFN_RPC_SOCKETS";
 
-/// Returns the value of [`SOCKETS`] for the sockets that the parent passes to a child.
+/// Returns the value of the variable [`SOCKETS`] for the sockets that a child process inherits.
 ///
 /// # Errors
 /// Returns the error of `fstat`.
@@ -27,7 +29,7 @@ pub(crate) fn sockets<const N: usize>(all: [BorrowedFd<'_>; N]) -> io::Result<St
     Ok(numbers?.join(","))
 }
 
-/// Returns the inode number of an open descriptor, which distinguishes a socket from all others that are open.
+/// Returns the inode number of an open descriptor. It identifies a socket among all open sockets.
 fn number(fd: RawFd) -> io::Result<u64> {
     // SAFETY: `stat` consists of integers, which may be zero.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -36,9 +38,9 @@ fn number(fd: RawFd) -> io::Result<u64> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.st_ino) }
 }
 
-/// Takes ownership of the sockets that the parent placed at the descriptor numbers `places`, and marks them
-/// close-on-exec. It succeeds once per process. `parents` names, for the error message, the code that starts
-/// such processes.
+/// Takes ownership of the inherited sockets at the descriptor numbers `places`, and marks them close-on-exec.
+/// Succeeds once per process. `parents` is the name, in the error message, of the code that starts such
+/// processes.
 ///
 /// # Errors
 /// Returns `RuntimeError` if this process was not started to serve a session, if `places` hold other descriptors, or if they were

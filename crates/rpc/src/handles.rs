@@ -1,4 +1,4 @@
-//! Handles of local objects that the peer may refer to.
+//! Table of handles, which the peer uses to refer to local objects.
 //!
 //! A handle consists of the index of a table slot and its generation. A released handle stays invalid even when its slot is
 //! reused. Handles are valid in one session only.
@@ -12,10 +12,11 @@ use crate::value::Class;
 struct Entry {
     class: Class,
     object: Any,
-    /// Number of times that the handle was sent, minus the number of times that it was released.
+    /// Number of times that the handle was sent to the peer, minus the number of times that the peer has
+    /// released it.
     sent: u64,
-    /// True for a tensor whose memory is borrowed by the call in progress. The peer may only read and write its elements, and
-    /// only during the call.
+    /// True for a tensor that borrows its memory for the duration of a call. The peer may only read and write
+    /// its elements, and only during the call.
     lent: bool,
 }
 
@@ -25,23 +26,24 @@ struct Place {
     entry: Option<Entry>,
 }
 
-/// Bit that marks the handle of a borrowed tensor. Releasing such a handle has no effect: the end of the call removes it, and the
-/// peer may release it before or after that.
+/// Bit that marks the handle of a borrowed tensor. The handle becomes invalid at the end of the call, so
+/// releasing it has no effect.
 const LOAN: u64 = 1 << 62;
 
-/// Bit mask of a generation, which has 30 bits.
+/// Bit mask of a handle's generation, which has 30 bits.
 const GENERATIONS: u32 = (1 << 30) - 1;
 
-/// Table of the objects that the peer may refer to.
+/// Table of the local objects to which the peer has handles.
 pub(crate) struct Handles {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Index of the slot of each object, by the address of the object, so that an object that is sent twice keeps its handle.
+    /// Slot index of each object, by the object's address. An object that is sent twice thus keeps its
+    /// handle.
     known: HashMap<usize, u32>,
     limit: u32,
 }
 
-/// Object that a handle refers to.
+/// Local object that a handle of the peer refers to.
 pub(crate) struct Named {
     pub(crate) class: Class,
     pub(crate) object: Any,
@@ -57,7 +59,7 @@ impl Handles {
         Handles { places: Vec::new(), free: Vec::new(), known: HashMap::new(), limit }
     }
 
-    /// Returns the number of objects that the peer holds.
+    /// Returns the number of objects to which the peer has handles.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -68,8 +70,8 @@ impl Handles {
         loan | u64::from(found.generation) << 32 | u64::from(place + 1)
     }
 
-    /// Returns the handle of an object that is being sent. `lent` is true for a tensor whose memory is borrowed by the call in
-    /// progress.
+    /// Returns the handle of an object that is sent to the peer. `lent` is true for a tensor that borrows its
+    /// memory for the duration of a call.
     pub(crate) fn give(&mut self, class: Class, object: Any, lent: bool) -> Result<u64> {
         let address = address(&object);
         if !lent
@@ -104,7 +106,7 @@ impl Handles {
         (self.number(place) == handle).then_some(place)
     }
 
-    /// Returns the object that a handle refers to.
+    /// Returns the local object that a handle of the peer refers to.
     pub(crate) fn get(&self, handle: u64) -> Result<Named> {
         let entry = self.find(handle).and_then(|place| self.places[place as usize].entry.as_ref());
         match entry {
@@ -113,7 +115,8 @@ impl Handles {
         }
     }
 
-    /// Releases `count` of the peer's references to a handle. Returns the object if the peer has no reference left.
+    /// Releases `count` of the peer's references to a handle. Returns the object if the peer has no further
+    /// reference.
     pub(crate) fn release(&mut self, handle: u64, count: u64) -> Result<Option<Any>> {
         if handle & LOAN != 0 {
             return Ok(None);
@@ -130,7 +133,7 @@ impl Handles {
         Ok(if left == 0 { self.remove(place) } else { None })
     }
 
-    /// Removes the handle of a borrowed tensor at the end of the call, and returns the tensor.
+    /// Invalidates the handle of a borrowed tensor at the end of the call, and returns the tensor.
     pub(crate) fn end_loan(&mut self, handle: u64) -> Option<Any> {
         let place = self.find(handle)?;
         self.remove(place)

@@ -1,5 +1,5 @@
-//! Handshake at the beginning of a connection: choice of the protocol version, and proof of the key. This
-//! module does no I/O.
+//! Handshake at the beginning of a connection, which selects the protocol version and proves the client's
+//! key. This module does no I/O.
 //!
 //! ```text
 //! client  "anyfnRPC" | u8 first version | u8 last version | u8 length | name of the key (none: length 0)
@@ -24,14 +24,14 @@ pub const VERSION: u8 = 2;
 /// Oldest protocol version that this end supports.
 pub const OLDEST: u8 = 1;
 
-/// First protocol version in which values may refer to earlier values of their message, and in which `Welcome` contains the
-/// maximum length of a message that the server accepts.
+/// First protocol version with shared values and a maximum message length: a value may refer to an earlier
+/// value of its message, and `Welcome` contains the maximum length of a message that the server accepts.
 pub const SHARING: u8 = 2;
 
 const MAGIC: &[u8; 8] = b"anyfnRPC";
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// Maximum length of the reason that a server sends when it refuses a client, in bytes.
+/// Maximum length in bytes of the reason that a server sends to a refused client.
 const REASON_MAX: usize = 1024;
 
 /// Maximum length of a message of the key exchange, in bytes.
@@ -40,18 +40,19 @@ const NOISE_MAX: usize = 256;
 /// Reason why a connection cannot be established.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Peer that does not speak this protocol.
+    /// The peer does not use this protocol.
     Foreign,
-    /// Peer that supports only other versions of the protocol, with the first and the last version that it supports.
+    /// The peer supports only other protocol versions. Contains the first and the last version that it
+    /// supports.
     Version(u8, u8),
-    /// Client without a key, at a server that requires one.
+    /// The client has no key, but the server requires one.
     NoKey,
-    /// Client with a key, at a server without keys. The client must not continue, since it would send its secrets to a peer that
-    /// cannot prove its identity.
+    /// The client has a key, but the server has none. The client must not continue, since it would send its
+    /// secrets to a peer that cannot prove its identity.
     KeyNotTaken,
-    /// Peer that does not have the same key.
+    /// The two ends have different keys.
     WrongKey,
-    /// Other reason, as the server has sent it.
+    /// Any other reason, as a message from the server.
     Because(String),
 }
 
@@ -83,18 +84,18 @@ const REASON: u8 = 4;
 /// Next step of a handshake.
 #[derive(Debug)]
 pub enum Step {
-    /// Wait for more bytes.
+    /// Wait until more bytes have arrived.
     Wait,
     /// Send these bytes, then continue.
     Send(Vec<u8>),
-    /// Server only: name of the client's key, or `None` for a client without a key. Continue with [`Server::accept`] or
-    /// [`Server::refusal`].
+    /// The client has sent the name of its key, or `None` if it has no key. Only a server receives this step,
+    /// and continues with [`Server::accept`] or [`Server::refusal`].
     Named(Option<String>),
-    /// End of the handshake, with the encoder and the decoder of the connection.
+    /// The handshake is complete. Contains the encoder and the decoder of the connection.
     Done(Sealer, Opener),
 }
 
-/// Buffer of received bytes that the handshake has not processed yet.
+/// Buffer of received bytes that the handshake has not consumed yet.
 #[derive(Debug, Default)]
 struct Arrived(Vec<u8>);
 
@@ -103,8 +104,8 @@ impl Arrived {
         (self.0.len() >= count).then(|| self.0.drain(..count).collect())
     }
 
-    /// Takes bytes that are preceded by their length (`u16 length | bytes`), at most `most` of them. Returns `None` if they have
-    /// not all arrived.
+    /// Takes a byte string with a length prefix (`u16 length | bytes`) from the buffer. Fails if it is longer
+    /// than `most` bytes. Returns `None` if it has not arrived completely.
     fn take_sized(&mut self, most: usize) -> Result<Option<Vec<u8>>, Refused> {
         let Some(size) = self.0.first_chunk::<2>() else { return Ok(None) };
         let size = usize::from(u16::from_le_bytes(*size));
@@ -135,12 +136,12 @@ fn finish(state: HandshakeState) -> Result<(Sealer, Opener), Refused> {
     Ok(encrypted(state.into_stateless_transport_mode().map_err(|_| Refused::WrongKey)?))
 }
 
-/// Client's end of the handshake.
+/// State of the handshake at the client.
 #[derive(Debug)]
 pub struct Client {
     key: Option<Key>,
     arrived: Arrived,
-    /// Bytes that both ends have sent before the key exchange.
+    /// All bytes exchanged before the key exchange, which the key exchange authenticates.
     prologue: Vec<u8>,
     noise: Option<Box<HandshakeState>>,
     version: u8,
@@ -158,7 +159,7 @@ impl Client {
         (client, first)
     }
 
-    /// Processes bytes that have arrived, and returns the next step.
+    /// Processes received bytes and returns the next step.
     ///
     /// # Errors
     /// Returns the reason if the connection cannot be established.
@@ -199,12 +200,12 @@ impl Client {
         Ok(Step::Send(sized(&message[..size])))
     }
 
-    /// Returns the version that the server has chosen.
+    /// Returns the protocol version that the server has chosen.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// Returns the bytes that have arrived after the handshake, not yet decrypted.
+    /// Returns the received bytes that follow the handshake. They are not decrypted.
     pub fn rest(self) -> Vec<u8> {
         self.arrived.0
     }
@@ -214,7 +215,7 @@ impl Client {
     }
 }
 
-/// Server's end of the handshake.
+/// State of the handshake at the server.
 #[derive(Debug, Default)]
 pub struct Server {
     arrived: Arrived,
@@ -225,8 +226,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Processes bytes that have arrived, and returns the next step. After each step it must be called again, without bytes if
-    /// none have arrived, until it returns [`Step::Wait`].
+    /// Processes received bytes and returns the next step. Must be called again after each step, if necessary
+    /// without bytes, until it returns [`Step::Wait`].
     ///
     /// # Errors
     /// Returns the reason if the connection cannot be established; [`Server::refusal`] returns the bytes to send then.
@@ -275,8 +276,8 @@ impl Server {
         Ok(Step::Named(name))
     }
 
-    /// Accepts the client, and returns the bytes to send. If `key` is not `None`, the client must then prove that it has this
-    /// key.
+    /// Accepts the client and returns the bytes to send. If `key` is not `None`, the client must then prove
+    /// that it has this key.
     ///
     /// # Errors
     /// Returns an error if the key exchange cannot begin.
@@ -289,13 +290,13 @@ impl Server {
         Ok(answer)
     }
 
-    /// Returns the version chosen for this client: the newest that both ends support.
+    /// Returns the protocol version of this connection: the newest that both ends support.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// Returns the encoder and the decoder of the connection, and the bytes that have already arrived, not
-    /// yet decrypted. It must be called after the last message of the handshake was sent.
+    /// Returns the encoder and the decoder of the connection, and the received bytes that follow the
+    /// handshake, which are not decrypted. Must be called after the last message of the handshake was sent.
     ///
     /// # Errors
     /// Returns an error if the key exchange is not complete.
@@ -307,8 +308,8 @@ impl Server {
         Ok((sealer, opener, self.arrived.0))
     }
 
-    /// Returns the bytes to send to a client that is refused, or `None` if it receives no answer. A client with a wrong key
-    /// receives none, so that it does not learn which part of the key is wrong.
+    /// Returns the bytes to send to a refused client, or `None` if it receives no answer. A client with a
+    /// wrong key receives none, so that it does not learn which part of the key is wrong.
     pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
         let version = if self.version == 0 { VERSION } else { self.version };
         match refused {

@@ -1,4 +1,4 @@
-//! Keys, and the permissions and limits that each key grants.
+//! Keys of clients, and the permissions and limits that a server grants to each key.
 //!
 //! A key is the string `NAME:SECRET`: the name is sent in plain text, the secret (32 random bytes, in base64url without padding)
 //! is never sent. A client has one key; a server has a file of keys, each with its grant.
@@ -17,28 +17,28 @@ use serde_json::Value;
 
 use crate::policy::{Policy, SECONDS_MAX, number};
 
-/// Size of a secret, in bytes.
+/// Size of a key's secret, in bytes.
 pub const SECRET_SIZE: usize = 32;
 
 /// Maximum length of a key's name, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// Minimum memory limit of a session process in bytes; no program starts with less.
+/// Minimum memory limit of a session process, in bytes. No program can start with less.
 const PROCESS_MIN: u64 = 16 << 20;
 
-/// Minimum limit on the number of open files of a session process, which needs descriptors for its
+/// Minimum limit on the number of open files of a session process. A process needs descriptors for its
 /// connections, the libraries that it loads, and a few other files.
 const FILES_MIN: u64 = 64;
 
-/// Maximum size of a file of keys, in bytes.
+/// Maximum size of a key file, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// Secret of 32 bytes that both ends know. `Debug` does not show it.
+/// Secret of 32 bytes that client and server share. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub [u8; SECRET_SIZE]);
 
 impl Secret {
-    /// Returns a secret of fresh random bytes from the operating system.
+    /// Creates a secret from random bytes of the operating system.
     ///
     /// # Errors
     /// Returns `OSError` if the random bytes cannot be read.
@@ -50,14 +50,15 @@ impl Secret {
         }
     }
 
-    /// Parses a secret, which consists of 43 characters of base64url. Returns `None` if `text` is not a secret.
+    /// Parses a secret in the form of 43 base64url characters. Returns `None` if `text` does not have this
+    /// form.
     fn parse(text: &str) -> Option<Secret> {
         let bytes = base64_decode(text)?;
         bytes.try_into().ok().map(Secret)
     }
 
-    /// Returns the secret as 43 characters of base64url. A caller that prints it reveals the secret to everyone who can read the
-    /// output.
+    /// Formats the secret as 43 base64url characters. Printing the result reveals the secret to everyone who
+    /// can read the output.
     pub fn to_text(&self) -> String {
         base64_encode(&self.0)
     }
@@ -94,7 +95,8 @@ impl Key {
         Ok(Key { name: name.into(), secret })
     }
 
-    /// Reads a key from a file that contains nothing else and that no other user may access.
+    /// Reads a key from a file. The file must contain only the key, and other users must have no access to
+    /// it.
     ///
     /// # Errors
     /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
@@ -104,7 +106,7 @@ impl Key {
         text.trim().parse().map_err(|error: Error| in_file(path, &error))
     }
 
-    /// Returns the name, which is sent in plain text.
+    /// Returns the name of the key, which is sent unencrypted.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,7 +116,7 @@ impl Key {
         &self.secret
     }
 
-    /// Returns the whole key as a string, including its secret.
+    /// Formats the key, including its secret, as a string.
     pub fn to_text(&self) -> String {
         format!("{}:{}", self.name, self.secret.to_text())
     }
@@ -144,15 +146,16 @@ impl FromStr for Key {
     }
 }
 
-/// Limits of a key in addition to its [`Policy`]: resources of each session process, and number and duration of sessions.
+/// Resource limits of a key, in addition to its [`Policy`]: limits on each session process, and on the number
+/// and duration of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of sessions with this key at one time; further sessions wait in a queue.
+    /// Maximum number of simultaneous sessions with this key. Further sessions wait in a queue.
     pub sessions: u32,
-    /// Maximum size of the address space of a session process, in bytes. A process that needs more memory
-    /// fails to allocate it and ends.
+    /// Maximum size of the address space of a session process, in bytes. A process that exceeds the limit
+    /// fails to allocate memory and ends.
     pub process_bytes: u64,
-    /// Maximum processor time of a session process, in seconds.
+    /// Maximum CPU time of a session process, in seconds.
     pub cpu_seconds: u64,
     /// Maximum duration of a session in seconds; 0 for no limit.
     pub seconds: u64,
@@ -163,7 +166,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Default limits of a server.
+    /// Default limits of a key.
     pub const DEFAULT: Limits = Limits {
         sessions: 16,
         process_bytes: 16 << 30,
@@ -173,7 +176,7 @@ impl Limits {
         files: 1024,
     };
 
-    /// Sets the limit called `name`. Returns false if no limit has this name.
+    /// Sets the limit called `name` to `value`. Returns false if no limit has this name.
     fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
         let (place, least, most) = match name {
             "sessions" => {
@@ -192,14 +195,14 @@ impl Limits {
     }
 }
 
-/// Grant of a server for one key: the secret, and the permissions and limits of the key.
+/// Entry of a server for one key: the secret, and the permissions and limits that clients with the key have.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// Secret whose possession the client must prove; `None` if the server accepts clients without a key.
     pub secret: Option<Secret>,
     /// Permissions and limits of sessions with this key.
     pub policy: Policy,
-    /// Limits on the processes, number and duration of these sessions.
+    /// Limits on the number, duration and processes of sessions with this key.
     pub limits: Limits,
 }
 
@@ -210,14 +213,14 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates a set of one key with one grant.
+    /// Creates a set that contains one key, with the given permissions and limits.
     pub fn one(key: &Key, policy: Policy, limits: Limits) -> Keys {
         let policy = Policy { key: Some(key.name.clone()), ..policy };
         let grant = Grant { secret: Some(key.secret.clone()), policy, limits };
         Keys { grants: BTreeMap::from([(key.name.clone(), grant)]) }
     }
 
-    /// Reads a file of keys, which no other user may read.
+    /// Reads a key file, which other users must not be able to read.
     ///
     /// The file is `{"keys": {"alice": {"secret": "...", "functions": ["demo.*"], "upload": true, ...}}}`. The entries of a key
     /// are those of [`Policy`] and [`Limits`]. An entry that is missing has the value in `policy` or `limits`, except that a key
@@ -231,7 +234,7 @@ impl Keys {
         Keys::parse(&text, policy, limits).map_err(|error| in_file(path, &error))
     }
 
-    /// Parses the content of a file of keys; see [`Keys::read`].
+    /// Parses the content of a key file; see [`Keys::read`].
     ///
     /// # Errors
     /// Returns a `ValueError` that names the key and its wrong entry.
@@ -264,12 +267,12 @@ impl Keys {
         Ok(Keys { grants })
     }
 
-    /// Returns true if any of the keys grants uploads.
+    /// Returns true if any key permits uploads.
     pub(crate) fn grant_uploads(&self) -> bool {
         self.grants.values().any(|grant| grant.policy.upload)
     }
 
-    /// Returns, for each resource limit of a process, the highest value among all keys.
+    /// Returns, for each resource limit of a process, the maximum over all keys.
     pub(crate) fn widest(&self) -> Limits {
         let mut widest =
             Limits { sessions: 0, process_bytes: 0, cpu_seconds: 0, seconds: 0, file_bytes: 0, files: 0 };
@@ -309,7 +312,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
     Ok(Grant { secret: Some(secret), policy, limits })
 }
 
-/// Sets the entry called `name` of a grant, which is a field of [`Limits`] or of [`Policy`].
+/// Sets the entry called `name`, which is a field of [`Policy`] or [`Limits`], to `value`.
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
     // A grant cannot change the name of its key.
     if name == "key" {
@@ -332,13 +335,13 @@ fn check_name(name: &str) -> Result<()> {
     )
 }
 
-/// Returns true if `name` is a valid name of a key.
+/// Returns true if `name` is a valid key name.
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-/// Reads a file with secrets. A file that other users may access is refused, since its content is no longer secret.
+/// Reads a file that contains secrets. Returns an error if other users have access to the file.
 fn read_private(path: &Path) -> Result<String> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     let shown = path.display();
@@ -375,7 +378,8 @@ pub(crate) fn base64_encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Decodes the output of [`base64_encode`]. Returns `None` for any other string, so that each value has only one encoding.
+/// Decodes a string that [`base64_encode`] has created. Returns `None` for all other strings, so that each
+/// value has only one encoding.
 pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }

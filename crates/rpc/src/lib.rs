@@ -1,4 +1,4 @@
-//! Sessions: calling the functions and using the modules and tensors of another process or machine.
+//! Sessions, over which a process calls functions and uses modules and tensors of another process or machine.
 //!
 //! Both ends of a session are peers: each may call the functions that the other has passed to it. The modules in reading order:
 //! [`frame`] (messages in a byte stream), `handshake` and `channel` (authentication and encryption), `value` (serialised values),

@@ -1,4 +1,4 @@
-//! Tensor objects that borrow a caller's memory for the duration of one call.
+//! Tensors that borrow memory of the caller for the duration of one call.
 
 use std::ffi::c_void;
 
@@ -8,14 +8,14 @@ use anyfn::abi::{
 };
 use anyfn::{Result, Tensor, TensorView};
 
-/// DLPack description of borrowed memory, with a copy of its shape and strides.
+/// DLPack description of borrowed memory, with an owned copy of shape and strides.
 struct Loan {
     managed: DLManagedTensorVersioned,
     shape: Box<[i64]>,
     strides: Option<Box<[i64]>>,
 }
 
-/// Returns a tensor over the memory of `view`.
+/// Creates a tensor that borrows the memory of `view`.
 ///
 /// # Safety
 /// The tensor and everything created from it must be dropped before the memory becomes invalid, which is no later than the end of

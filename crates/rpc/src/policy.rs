@@ -3,36 +3,38 @@
 use anyfn::{Result, bail};
 use serde_json::{Value, json};
 
-/// Permissions and limits of a session. Everything that the fields do not allow is denied.
+/// Permissions and limits of a session. Everything that is not explicitly permitted is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Name of the client's key; `None` without a key.
+    /// Name of the client's key; `None` if the client has no key.
     pub key: Option<String>,
-    /// Global functions that may be looked up: names, or prefixes followed by `*`.
+    /// Global functions that the client may look up, as names or as prefixes followed by `*`.
     pub functions: Vec<String>,
-    /// True if libraries may be uploaded and loaded. A client that may do so can run any code with the rights of the server.
+    /// True if the client may upload and load libraries. Such a client can run any code with the rights of
+    /// the server.
     pub upload: bool,
-    /// Devices that may be used, such as `cpu` or `cuda:1`. A kind without an index allows all its devices; `*` allows all.
+    /// Devices that the client may use, such as `cpu` or `cuda:1`. A device kind without an index permits all
+    /// devices of this kind; `*` permits all devices.
     pub devices: Vec<String>,
-    /// Maximum number of handles that the peer may hold at one time.
+    /// Maximum number of handles that the client may hold at any time.
     pub handles: u32,
-    /// Maximum number of bytes in tensors that the client has allocated.
+    /// Maximum total size in bytes of the tensors that the client allocates.
     pub memory_bytes: u64,
-    /// Maximum number of bytes in uploaded files.
+    /// Maximum total size in bytes of the files that the client uploads.
     pub store_bytes: u64,
-    /// Maximum number of bytes in one message (arguments and results by value).
+    /// Maximum size of one message in bytes. A message contains the arguments or the result of a call.
     pub message_bytes: usize,
-    /// Maximum number of calls in progress at one time.
+    /// Maximum number of simultaneous calls.
     pub calls: u32,
-    /// Time limit of a call in seconds, after which the session ends; 0 for no limit.
+    /// Time limit of a call in seconds; 0 for no limit. When it is exceeded, the session ends.
     pub call_seconds: u64,
-    /// Time limit in seconds for an idle session, which receives no messages. After that time the session ends; 0 for no limit.
+    /// Time in seconds after which a session without received messages ends; 0 for no limit.
     pub idle_seconds: u64,
 }
 
 impl Policy {
-    /// Returns a policy that allows everything, for a peer that is trusted completely, such as a child process. Its only limits
-    /// keep a mistake from exhausting the machine.
+    /// Returns a policy that permits everything, for a fully trusted peer such as a child process. Its only
+    /// limits prevent a mistake from exhausting the machine.
     pub fn trusted() -> Policy {
         Policy {
             key: None,
@@ -49,13 +51,13 @@ impl Policy {
         }
     }
 
-    /// Returns the policy that a client applies to its server: the server may call the functions that the client has passed to
-    /// it, and nothing else.
+    /// Returns the policy that a client applies to its server. The server may call only functions that the
+    /// client has passed to it.
     pub(crate) fn of_client() -> Policy {
         Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
     }
 
-    /// Returns a policy that allows nothing but the use of host memory, with the default limits of a server.
+    /// Returns a policy that permits only the device `cpu`, with the default limits of a server.
     pub fn closed() -> Policy {
         Policy {
             key: None,
@@ -72,7 +74,7 @@ impl Policy {
         }
     }
 
-    /// Returns true if the global function called `name` may be looked up.
+    /// Returns true if the client may look up the global function called `name`.
     pub fn allows_function(&self, name: &str) -> bool {
         self.functions.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -80,13 +82,13 @@ impl Policy {
         })
     }
 
-    /// Returns true if a device, such as `cuda:0`, may be used.
+    /// Returns true if the client may use a device, such as `cuda:0`.
     pub fn allows_device(&self, device: &str) -> bool {
         let kind = device.split(':').next().unwrap_or(device);
         self.devices.iter().any(|allowed| allowed == "*" || allowed == device || allowed == kind)
     }
 
-    /// Returns the policy as JSON, for another process.
+    /// Converts the policy to JSON, to pass it to another process.
     pub fn to_json(&self) -> Value {
         json!({
             "key": self.key, "functions": self.functions, "upload": self.upload, "devices": self.devices,
@@ -96,7 +98,8 @@ impl Policy {
         })
     }
 
-    /// Reads the output of [`Policy::to_json`]. An entry that is missing has the value in `base`.
+    /// Creates a policy from JSON that [`Policy::to_json`] has returned. Fields that the JSON lacks are taken
+    /// from `base`.
     ///
     /// # Errors
     /// Returns a `ValueError` that names the first entry which is unknown or has a wrong value.
@@ -151,13 +154,13 @@ impl Policy {
     }
 }
 
-/// Minimum value of the limit [`Policy::message_bytes`], which suffices for the calls of a session.
+/// Minimum value of [`Policy::message_bytes`]. A session could not make calls with less.
 const MESSAGE_MIN: u64 = 4096;
 
-/// Maximum time limit in seconds (34 years), so that no deadline overflows.
+/// Maximum value of a time limit in seconds, 34 years. It prevents deadlines from overflowing.
 pub(crate) const SECONDS_MAX: u64 = 1 << 30;
 
-/// Reads the limit called `name` from JSON. It must be an integer from `least` to `most`.
+/// Parses the JSON value of the limit called `name`, an integer from `least` to `most`.
 ///
 /// # Errors
 /// Returns a `ValueError` that names the entry, its value and what is expected.

@@ -1,32 +1,33 @@
-//! Decides when a read polls a socket before its thread sleeps.
+//! Adaptive polling: decides for each read from a socket whether to poll before the thread sleeps.
 
 use std::time::Duration;
 
-/// Maximum time that a read polls.
+/// Maximum time that a read spends polling before its thread sleeps.
 pub(crate) const POLL_TIME: Duration = Duration::from_micros(20);
 
-/// Maximum number of reads that sleep immediately after a futile poll, and number of consecutive successful polls after which
-/// one read sleeps.
+/// Maximum backoff, that is, number of reads that sleep without polling after a futile poll. Also the number
+/// of consecutive successful polls after which one read sleeps without polling.
 const REST_MAX: u32 = 1024;
 
-/// State that decides whether the next read polls for bytes before its thread sleeps. Polling saves waking
-/// the thread, which takes longer than most calls if the ends of the connection run on different processors.
+/// State that decides whether the next read polls before its thread sleeps. Polling avoids waking the thread,
+/// which takes longer than most calls if client and server run on different processors.
 ///
 /// Polling is futile if both ends share a processor; sleeping is just as fast then for short calls. Each futile poll doubles the
 /// number of following reads that sleep immediately, so that the polls cost almost nothing. If polls succeed, one of many reads
 /// sleeps nevertheless, because the system chooses a processor for a thread only when it wakes the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
-    /// Number of reads that will sleep immediately before the next one polls.
+    /// Number of following reads that sleep without polling.
     rest: u32,
-    /// Value to which the most recent futile poll set `rest`; halved by each successful poll.
+    /// Current backoff: value of `rest` after the most recent futile poll. Each futile poll doubles it, and
+    /// each successful poll halves it.
     last_rest: u32,
     /// Number of consecutive successful polls.
     successes: u32,
 }
 
 impl Polling {
-    /// Returns true if the read that begins polls, and false if it sleeps immediately.
+    /// Decides whether a read polls. Returns false if it sleeps immediately.
     #[inline]
     pub(crate) fn polls_now(&mut self) -> bool {
         let rests = self.rest > 0;
@@ -34,7 +35,7 @@ impl Polling {
         !rests
     }
 
-    /// Records that a poll has found bytes.
+    /// Records that bytes arrived during a poll.
     #[inline]
     pub(crate) fn succeeded(&mut self) {
         self.last_rest /= 2;
@@ -44,14 +45,15 @@ impl Polling {
         }
     }
 
-    /// Records that a poll has found nothing within [`POLL_TIME`].
+    /// Records a futile poll: no bytes arrived within [`POLL_TIME`].
     pub(crate) fn failed(&mut self) {
         self.successes = 0;
         self.last_rest = (2 * self.last_rest).clamp(1, REST_MAX);
         self.rest = self.last_rest;
     }
 
-    /// Returns the number of reads that will sleep immediately, and the number of consecutive successful polls.
+    /// Returns the number of following reads that sleep without polling, and the number of consecutive
+    /// successful polls.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.rest, self.successes)
@@ -62,7 +64,7 @@ impl Polling {
 mod tests {
     use super::*;
 
-    /// Returns the number of reads that sleep immediately between a futile poll and the next poll.
+    /// Records a futile poll and returns the number of reads that then sleep without polling.
     fn rests(polling: &mut Polling) -> u32 {
         polling.failed();
         std::mem::take(&mut polling.rest)

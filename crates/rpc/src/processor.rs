@@ -1,9 +1,9 @@
-//! Detection of this processor's features, so that the peer can compile code for it.
+//! Detection of CPU features, so that the peer can compile code for this machine.
 
 use anyfn::register;
 
-/// Returns the names of the features that this processor has in addition to the baseline of its architecture, in the spelling of
-/// Rust.
+/// Returns the names of the CPU features of this machine beyond the baseline of its architecture, in Rust's
+/// spelling.
 #[register("rpc.processor_features")]
 pub(crate) fn features() -> Vec<&'static str> {
     macro_rules! detected {

@@ -1,4 +1,4 @@
-//! Proxies for functions, modules, tensors and objects of the peer.
+//! Proxies: local objects that represent functions, modules, tensors and other objects of the peer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::code;
 use crate::connection::{Connection, Target, Transfer};
 use crate::value::{Class, Given, TensorInfo};
 
-/// Minimum size in bytes of a remote tensor whose release is sent immediately instead of with the next
+/// Size in bytes from which the release of a remote tensor is sent immediately instead of with the next
 /// message.
 const LARGE: usize = 1 << 20;
 
@@ -24,7 +24,7 @@ fn proxies() -> MutexGuard<'static, BTreeMap<usize, (Weak<Connection>, u64)>> {
     PROXIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the handle that a proxy represents, with its connection, or `None` if `object` is not a proxy.
+/// Returns the connection and handle of a proxy, or `None` if `object` is not a proxy.
 pub(crate) fn stands_for(object: &ObjectRef) -> Option<(Arc<Connection>, u64)> {
     let (connection, number) = proxies().get(&object.as_handle().addr())?.clone();
     Some((connection.upgrade()?, number))
@@ -40,7 +40,7 @@ fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> u
 pub(crate) struct Handle {
     pub(crate) connection: Arc<Connection>,
     pub(crate) number: u64,
-    /// Memory address of the proxy; 0 until the proxy exists.
+    /// Address of the proxy; 0 until the proxy has been created.
     address: AtomicUsize,
     large: bool,
 }
@@ -194,7 +194,7 @@ impl ModuleKind for RemoteModule {
     }
 }
 
-/// Returns a proxy for a handle that was received from the peer.
+/// Creates a proxy for the object of the peer that a received handle refers to.
 pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
     let handle = Arc::new(Handle::new(connection, given.handle, large));
@@ -232,8 +232,8 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// Additional proxy for a remote function, which has the function's signature. It shares the handle of a
-/// proxy without a signature.
+/// Proxy for a remote function that also carries the function's signature. It shares the handle of a proxy
+/// without a signature.
 struct Alias {
     /// Proxy without a signature, which owns the handle.
     _plain: PackedFunc,
@@ -248,7 +248,8 @@ impl Drop for Alias {
     }
 }
 
-/// Converts the answer of a service to a function. The answer consists of the function (or None) and its signature (or None).
+/// Converts a service's answer to a proxy of the requested function. The answer consists of the function and
+/// its signature, each of which may be None.
 pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Option<PackedFunc>> {
     let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<std::string::String>)>()?;
     let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };
@@ -262,8 +263,8 @@ pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Op
     Ok(Some(function))
 }
 
-/// Bytes of a tensor: borrowed if they are compact and in host memory, otherwise copied. No other code can change them until they
-/// are sent.
+/// Bytes of a tensor's elements: borrowed from a compact tensor in host memory, otherwise copied. They cannot
+/// change until they are sent.
 enum Bytes<'a> {
     There(TensorRead<'a, u8>),
     Copied(Any),

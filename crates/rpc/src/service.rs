@@ -1,5 +1,5 @@
-//! Services that a server offers in a session, in addition to the functions that it has passed to the client: looking up
-//! functions, loading libraries, allocating and copying tensors.
+//! Services that a server offers to every client, in addition to the functions that it has passed to it:
+//! looking up functions, loading libraries, allocating and copying tensors.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,24 +22,26 @@ use crate::value::TensorInfo;
 /// Maximum length of a function's name, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Number of bytes that count towards the memory limit for each tensor in addition to the size of its
+/// Number of bytes by which each tensor counts towards the memory limit, in addition to the size of its
 /// elements.
 const TENSOR: u64 = 512;
 
-/// Callback for the events of a session. Arguments: name of the event, and its subject, such as the name of a function.
+/// Callback for audit events of a session. Arguments: name of the event, and its subject, such as the name of
+/// a function.
 pub(crate) type Audit = Box<dyn Fn(&str, &str) + Send + Sync>;
 
-/// The services of one session.
+/// Services of one session, with their state.
 pub(crate) struct Services {
     policy: Policy,
     store: Mutex<Store>,
-    /// Tensors that the client has allocated, with the number of bytes of each that count towards the memory limit.
+    /// Tensors that the client has allocated, each with the number of bytes by which it counts towards the
+    /// memory limit.
     memory: Mutex<Vec<(WeakRef, u64)>>,
     audit: Audit,
 }
 
 impl Services {
-    /// Creates the services of a session. Uploaded files are stored in `folder`, which belongs to this session alone.
+    /// Creates the services of a session. Uploaded files are stored in `folder`, which no other session uses.
     pub(crate) fn new(policy: Policy, folder: PathBuf, audit: Audit) -> Services {
         let store = Store::new(folder, policy.store_bytes);
         Services { policy, store: Mutex::new(store), memory: Mutex::default(), audit }
@@ -120,7 +122,7 @@ impl Services {
         Ok(tensor)
     }
 
-    /// Checks that the buffer with which a measurement flushes the caches is within the memory limit.
+    /// Checks that the buffer with which a measurement flushes the caches does not exceed the memory limit.
     fn check_flush(&self, args: &[AnyView<'_>]) -> Result<()> {
         let bytes = args.get(code::TIME_FLUSH).map_or(Ok(0), |bytes| bytes.get::<u64>())?;
         if bytes > self.policy.memory_bytes {
@@ -133,8 +135,8 @@ impl Services {
         Ok(())
     }
 
-    /// Registers a global function for uploaded code, which calls it by name. Other code of the server can
-    /// call it as well, so only clients that may run any code can register functions.
+    /// Registers a function of the client as a global function, so that uploaded code can call it by name.
+    /// All code of the process can call it, so only clients that may run any code can register functions.
     fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
         let [name, function, replace] = args else { return wrong_args() };
         let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
@@ -175,13 +177,13 @@ fn wrong_args<T>() -> Result<T> {
     bail!("TypeError", "the arguments of the request do not match the protocol")
 }
 
-/// Returns the answer to a request for a function: the function and its signature, each of which may be None.
+/// Returns the reply to a request for a function: the function and its signature, each of which may be None.
 fn described(function: Option<PackedFunc>) -> Result<Any> {
     let signature = function.as_ref().and_then(PackedFunc::signature);
     Any::new((function, signature))
 }
 
-/// Returns the tensor that a handle refers to.
+/// Returns the local tensor that a handle refers to.
 fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
     let named = connection.named(handle)?;
     match named.object.get::<Tensor>() {
@@ -190,7 +192,7 @@ fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
     }
 }
 
-/// Returns the offset and length of a range of bytes, or an error if the range is not within the tensor.
+/// Checks that a byte range lies within a tensor, and returns its offset and length.
 fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize)> {
     let info = TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
     let size = info.bytes()? as u64;
@@ -203,7 +205,8 @@ fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize
     }
 }
 
-/// Returns true if a tensor is compact and in host memory, so that its bytes can be sent and received without conversion.
+/// Returns true if a tensor is compact and in host memory, so that its bytes can be sent and received
+/// directly.
 fn is_plain(tensor: &TensorView<'_>) -> bool {
     tensor.device().0.device_type == kDLCPU && tensor.is_contiguous()
 }
@@ -341,15 +344,15 @@ impl Service for Services {
     }
 }
 
-/// Maximum time in milliseconds for which received bytes wait while calls use their destination tensor.
+/// Maximum time in milliseconds that received bytes wait for calls that are using their destination tensor.
 const SINK_WAIT_MS: u32 = 10_000;
 
-/// Sink that writes received bytes to a tensor.
+/// Destination of an upload that writes to a tensor.
 struct TensorSink {
     tensor: Tensor,
     at: usize,
-    /// All bytes received so far, for a tensor that is not compact or not in host memory. They are copied into it when all have
-    /// arrived.
+    /// Buffer for a tensor that is not compact or not in host memory. It collects the received bytes, which
+    /// are copied to the tensor when all have arrived.
     staged: Vec<u8>,
 }
 
@@ -387,7 +390,7 @@ impl Sink for TensorSink {
     }
 }
 
-/// Returns a description of this process for the peer: version, platform, processor, devices, and the
+/// Returns a description of this process for the client: version, platform, processor, devices, and the
 /// permissions of the policy.
 fn info(policy: &Policy) -> Result<Any> {
     let devices = match registry::find("anyfn.devices") {
@@ -417,7 +420,7 @@ fn triple() -> std::string::String {
     format!("{}-{}-{vendor}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// Creates the folder `path`, which only the current user may access.
+/// Creates a folder that only the current user may access.
 pub(crate) fn own_folder(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().mode(0o700).create(path)

@@ -1,4 +1,4 @@
-//! The client's end of a session: [`Session`].
+//! Client's end of a session: the type [`Session`].
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ use crate::store::digest_of;
 #[derive(Object)]
 #[object(key = "rpc.Session", init = false, final)]
 pub struct Session {
-    /// Name of the peer in error messages.
+    /// Name of the peer, for error messages.
     pub peer: anyfn::String,
     #[field(skip)]
     connection: Arc<Connection>,
@@ -35,8 +35,8 @@ pub struct Session {
     child: Option<Child>,
 }
 
-/// Child process that serves a session and ends with it. The folder of the process is removed afterwards,
-/// even if the process has crashed.
+/// Child process that serves one session. Dropping this value waits for the process to end, kills it after
+/// two seconds, and removes its folder.
 struct Child {
     process: std::sync::Mutex<std::process::Child>,
     _folder: Folder,
@@ -142,9 +142,9 @@ impl Session {
         self.ask(code::LOAD, (digest,))?.get::<Module>()
     }
 
-    /// Registers a function as a global function of the peer, which code that is loaded there calls by this
-    /// name. It stays registered until the peer's process ends. If `replace` is true, it replaces an existing
-    /// function.
+    /// Registers a function as a global function of the peer. Code that is loaded at the peer can then call
+    /// it by this name. It stays registered until the peer's process ends. If `replace` is true, it replaces
+    /// an existing function.
     #[blocking]
     pub fn set_function(
         &self,
@@ -185,8 +185,8 @@ fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     }))
 }
 
-/// Returns the time evaluator of a remote function, which measures at the peer, or None for a local function. The arguments are
-/// those of `anyfn.time_evaluator`, which calls this function first.
+/// Returns a time evaluator that measures a remote function at the peer, or None for a local function. The
+/// arguments are those of `anyfn.time_evaluator`, which calls this function first.
 #[register("rpc.time_evaluator", blocking)]
 fn time_evaluator(args: Args<'_>) -> Result<Any> {
     let function = args.get::<PackedFunc>(0)?;
@@ -200,7 +200,7 @@ fn time_evaluator(args: Args<'_>) -> Result<Any> {
 /// Default time limit for connecting, in seconds.
 const CONNECT: f64 = 10.0;
 
-/// Converts a time limit in seconds to a duration. `name` is the parameter that error messages mention.
+/// Converts a time limit in seconds to a duration. `name` is the name of the parameter in error messages.
 fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         // The upper bound prevents overflow of deadlines.
@@ -278,7 +278,7 @@ fn local() -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
 }
 
-/// Folder that is removed with its content.
+/// Folder that is removed with its content when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -309,12 +309,12 @@ impl Drop for Folder {
     }
 }
 
-/// Name of the environment variable that contains, in a child process, the folder of the session. The folder belongs to the
-/// parent.
+/// Environment variable by which a parent passes the session's folder to a child process. The folder belongs
+/// to the parent.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
-/// Creates a session with a child process that runs `command` and whose file descriptor 3 is the connection. A crash of the child
-/// raises an error in this process.
+/// Starts `command` as a child process, and creates a session with it over the child's file descriptor 3. A
+/// crash of the child raises an error in this process.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::{AsFd, AsRawFd};
@@ -349,8 +349,8 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 
-/// Makes `socket` available as file descriptor 3, and makes this process end with its parent. Runs in the new
-/// process, before it executes its program.
+/// Moves `socket` to file descriptor 3 of a child process, and makes the child end with its parent. Runs in
+/// the child before it executes its program.
 fn take_place(socket: i32) -> std::io::Result<()> {
     // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

@@ -1,11 +1,12 @@
-//! Interface to the destinations of uploads.
+//! Interface to the destination of an upload.
 
 use anyfn::{Any, Result};
 
-/// Destination of the bytes of an upload.
+/// Destination of the bytes that an upload transfers.
 pub(crate) trait Sink: Send {
     /// Appends the next bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Completes the upload after all bytes have arrived, and returns the result of its call.
+    /// Completes the upload after all bytes have arrived, and returns the result of the call that requested
+    /// it.
     fn finish(self: Box<Self>) -> Result<Any>;
 }

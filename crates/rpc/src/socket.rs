@@ -1,4 +1,4 @@
-//! System calls on a connected stream socket: TCP or a Unix socket pair.
+//! Wrapper of a connected stream socket (TCP or a Unix socket pair) and its system calls.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::polling::{POLL_TIME, Polling};
 
-/// A connected stream socket.
+/// Connected stream socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -15,7 +15,7 @@ pub(crate) struct Socket {
     pub(crate) calls: [std::sync::atomic::AtomicU64; 2],
 }
 
-/// Time for which a read waits before it returns, so that its thread can check for other events.
+/// Maximum time that a read blocks, so that its thread can check for other events.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns true if `fd` is an open socket.
@@ -31,9 +31,8 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
-/// System calls for short messages, without the wrappers of the C library. The wrappers are thread
-/// cancellation points: each call changes the state of its thread atomically twice, although no thread is
-/// cancelled here.
+/// System calls for short messages that bypass the wrappers of the C library. The wrappers are thread
+/// cancellation points, which costs two atomic operations per call, although no thread is cancelled here.
 #[cfg(target_os = "linux")]
 mod direct {
     use std::ffi::{c_int, c_long};
@@ -75,8 +74,8 @@ mod direct {
 }
 
 impl Socket {
-    /// Takes ownership of a connected socket and configures it: reads time out after [`LOOK`], small messages are sent
-    /// immediately, and the system detects a dead peer machine, as far as the kind of socket supports that.
+    /// Takes ownership of a connected socket and configures it, as far as its kind supports that. Reads time
+    /// out after [`LOOK`], small messages are sent immediately, and keep-alive detects a dead peer machine.
     ///
     /// # Errors
     /// Returns an error if `fd` is not a socket.
@@ -103,7 +102,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Creates two sockets that are connected to each other.
+    /// Creates a pair of connected sockets.
     ///
     /// # Errors
     /// Returns an error if the process has no file descriptors left.
@@ -131,7 +130,7 @@ impl Socket {
         check(code as isize).map(drop)
     }
 
-    /// Reads like [`Socket::read`] if `wait` is true, but may poll for a while before it sleeps.
+    /// Reads like [`Socket::read`] with `wait`, but may poll for a short time before the thread sleeps.
     pub(crate) fn read_polling(&self, into: &mut [u8], polling: &mut Polling) -> io::Result<usize> {
         if !polling.polls_now() {
             return self.read(into, true);
@@ -152,8 +151,8 @@ impl Socket {
         }
     }
 
-    /// Reads bytes that have arrived and returns their number, which is 0 if the peer has closed the connection. If there are
-    /// none, returns `WouldBlock`: after [`LOOK`] if `wait` is true, otherwise immediately.
+    /// Reads bytes that have arrived. Returns their number, which is 0 if the peer has closed the connection.
+    /// Without any bytes, returns `WouldBlock`: after [`LOOK`] if `wait` is true, otherwise immediately.
     pub(crate) fn read(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let count = check(direct::receive(self.fd.as_raw_fd(), into, flags));
@@ -162,8 +161,8 @@ impl Socket {
         count
     }
 
-    /// Writes `first`, then `second`, as far as the socket accepts their bytes without blocking. Returns the number of bytes
-    /// written, or `WouldBlock` if it accepts none.
+    /// Writes `first` and then `second`, as far as that is possible without blocking. Returns the number of
+    /// bytes written, or `WouldBlock` if it is zero.
     pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         #[cfg(test)]
@@ -182,8 +181,8 @@ impl Socket {
         check(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, FLAGS) })
     }
 
-    /// Waits until bytes can be read (if `read` is true) or written (if `write` is true), for at most `wait`. Returns true if a
-    /// read would not block.
+    /// Waits until the socket is readable (if `read` is true) or writable (if `write` is true), for at most
+    /// `wait`. Returns true if a read would not block.
     pub(crate) fn poll(&self, read: bool, write: bool, wait: Duration) -> io::Result<bool> {
         let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
@@ -196,7 +195,7 @@ impl Socket {
         }
     }
 
-    /// Returns true if a short message can be written without blocking.
+    /// Returns true if writing a short message would not block.
     pub(crate) fn has_room(&self) -> bool {
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: `poll` writes to one entry, which is on this stack.

@@ -1,5 +1,5 @@
-//! Store of the files that a session has uploaded, by the digest of their content. The client never specifies
-//! a path.
+//! Storage for the files that a client uploads, each identified by the digest of its content. The client
+//! never specifies a path.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use blake2::{Blake2s256, Digest};
 
 use crate::sink::Sink;
 
-/// Number of characters of a digest: 32 bytes in hexadecimal.
+/// Number of characters of a digest, which consists of 32 bytes in hexadecimal.
 const DIGITS: usize = 64;
 
-/// Number of bytes of a file that are read at a time.
+/// Number of bytes that are read from a file at a time.
 const PART: usize = 1 << 20;
 
 /// Returns the digest of a file's content.
@@ -29,8 +29,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Checks that a file still has the content that was uploaded. Other processes with the rights of the session, and code that it
-/// has loaded, may have written to it.
+/// Checks that the content of an uploaded file still has the digest `digest`. Code that the session has
+/// loaded, and other processes with its rights, may have changed it.
 ///
 /// # Errors
 /// Returns `ValueError` if the content has changed, `OSError` if the file cannot be read, and the error of a pending signal.
@@ -62,18 +62,19 @@ fn check(digest: &str) -> Result<()> {
     Ok(())
 }
 
-/// Uploaded files of a session.
+/// Files that the client of a session has uploaded.
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Total size of the uploads in progress that counts towards the limit, in bytes.
+    /// Total size in bytes of the uploads in progress, which count towards the limit.
     coming: Arc<AtomicU64>,
-    /// Sequence number of the next upload. It is part of the name of a temporary file, so that two uploads of the same content do
-    /// not interfere.
+    /// Sequence number of the next upload. It is part of the name of a temporary file, so that simultaneous
+    /// uploads of the same content do not interfere.
     next: AtomicU64,
 }
 
-/// Minimum number of bytes that count towards the limit for each file, since many small files fill a disk too.
+/// Minimum number of bytes by which each file counts towards the limit. Without it, many small files could
+/// fill the disk.
 const FILE_MIN: u64 = 4096;
 
 impl Store {
@@ -89,7 +90,7 @@ impl Store {
         check(digest).is_ok() && self.place(digest).is_file()
     }
 
-    /// Returns the size of each file in bytes, by its digest.
+    /// Returns a map from the digest of each uploaded file to its size in bytes.
     pub(crate) fn files(&self) -> HashMap<anyfn::String, u64> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
@@ -113,8 +114,8 @@ impl Store {
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
 
-    /// Begins the upload of a file of `count` bytes. The file becomes available to the session when all bytes
-    /// have arrived and the digest of its content is correct.
+    /// Begins the upload of a file of `count` bytes. The file becomes available when all bytes have arrived
+    /// and its digest has been verified.
     pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
         check(digest)?;
         let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();
@@ -146,7 +147,7 @@ impl Store {
     }
 }
 
-/// Incomplete file, which is removed when dropped unless it has been renamed.
+/// Incomplete file of an upload. It is removed when this value is dropped, unless it has been renamed.
 struct Part {
     path: PathBuf,
     counted: u64,

@@ -1,4 +1,5 @@
-//! Serialisation of values. This module does no I/O; the caller passes the table of handles as [`Names`].
+//! Serialisation of values to messages and back. This module does no I/O; the caller provides the handles
+//! through [`Names`].
 //!
 //! A value is a tag followed by its content; numbers are little-endian, lengths are `u32`. Containers, and objects whose fields
 //! are values, are sent by value. Functions, modules, tensors and everything else that cannot be serialised are sent as handles
@@ -21,8 +22,8 @@ use anyfn::{
     bail, check_signals, error, registry,
 };
 
-/// Maximum number of elements for which memory is reserved before they are read, so that the element count in a message alone
-/// takes no memory.
+/// Maximum number of elements for which memory is reserved in advance. A message that only claims to contain
+/// many elements thus takes little memory.
 const ROOM: usize = 256;
 
 /// Maximum number of dimensions of a tensor.
@@ -31,15 +32,15 @@ const DIMENSIONS_MAX: usize = 64;
 /// Maximum nesting depth of values.
 pub const DEPTH_MAX: usize = 64;
 
-/// Class of the object that a handle refers to.
+/// Class of an object that a handle refers to: function, module, tensor, or any other object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Class {
-    /// Function that can be called.
+    /// Packed function.
     Function = 1,
-    /// Module with functions by name.
+    /// Module, which has functions by name.
     Module = 2,
-    /// Tensor whose memory belongs to the sender of the handle.
+    /// Tensor in the memory of the sender.
     Tensor = 3,
     /// Object of any other type.
     Object = 4,
@@ -52,7 +53,7 @@ impl Class {
             .find(|class| *class as u8 == byte)
     }
 
-    /// Returns the name of the class, as error messages use it.
+    /// Returns the name of the class for error messages.
     pub fn name(self) -> &'static str {
         match self {
             Class::Function => "function",
@@ -63,55 +64,56 @@ impl Class {
     }
 }
 
-/// Description of a tensor without its memory.
+/// Description of a tensor without its elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
     /// Extents of the dimensions; none is negative.
     pub shape: Vec<i64>,
     /// Data type of the elements.
     pub dtype: DType,
-    /// Device of the memory, at the end that owns the tensor.
+    /// Device that holds the tensor's memory, as the owner of the tensor numbers its devices.
     pub device: Device,
 }
 
-/// Handle received from the peer.
+/// Handle received from the peer, with a description of its object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
     /// Number that the peer assigned to the handle.
     pub handle: u64,
-    /// Class of the object.
+    /// Class of the object that the handle refers to.
     pub class: Class,
-    /// Type key of the object.
+    /// Type key of the object that the handle refers to.
     pub type_key: String,
-    /// Description of the tensor, if the object is one.
+    /// Description of the tensor that the handle refers to; `None` for other objects.
     pub tensor: Option<TensorInfo>,
 }
 
 /// Conversion between objects and the handles of a session.
 pub trait Names {
-    /// Returns the handle of a local object, and increments the number of times that the handle was sent.
+    /// Returns the handle with which the peer refers to a local object, and increments the number of times
+    /// that it was sent.
     fn give(&self, class: Class, object: Any) -> Result<u64>;
-    /// Returns the peer's handle that `object` represents, or `None` if `object` is not a proxy.
+    /// Returns the peer's handle if `object` is a proxy for an object of the peer, otherwise `None`.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
-    /// Returns a proxy for a handle received from the peer.
+    /// Returns a proxy for the object of the peer that a received handle refers to.
     fn proxy(&self, given: Given) -> Result<Any>;
-    /// Returns the local object that a handle refers to.
+    /// Returns the local object that a handle of the peer refers to.
     fn own(&self, handle: u64) -> Result<Any>;
     /// Returns a handle for a local tensor that is an argument of a call. The peer may use the memory of the tensor for the
     /// duration of the call.
     fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
-    /// Returns an error if reading must be aborted. It is called at intervals while values are read.
+    /// Returns an error if reading must be aborted. It is called at intervals while a message is read.
     fn look(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Format of values on which both ends have agreed.
+/// Message format that both ends have agreed on in the handshake.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
-    /// True if values may refer to earlier values of their message.
+    /// True if a value may refer to an earlier value of the same message.
     pub(crate) shares: bool,
-    /// Maximum length of a message that this end sends, in bytes.
+    /// Maximum length in bytes of a message that this end may send.
     pub(crate) longest: usize,
 }
 
@@ -138,32 +140,34 @@ mod tag {
     pub(super) const AGAIN: u8 = 19;
 }
 
-/// Number of values between two checks for signals and cancellation.
+/// Number of values that are processed between two checks for signals and cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// Representation in which an object was written to the message.
+/// Form in which an object was written to a message.
 enum Written {
-    /// Object written by value, to which later values of the message refer by `number`. `height` is the nesting depth of its
-    /// content.
+    /// The content of the object was written. Later values of the message refer to it by `number`; `height`
+    /// is the nesting depth of the content.
     Kept { number: u32, height: usize },
-    /// Object that cannot be written by value.
+    /// Only a handle was written, because the object cannot be sent by value.
     Handle,
 }
 
-/// Serialiser of values.
+/// Serialiser of values for one message.
 pub struct Writer<'a> {
     names: &'a dyn Names,
     /// Bytes written so far.
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth since the beginning of the innermost value to which later values may refer.
+    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
+    /// which later values may refer.
     reached: usize,
-    /// Number of values until the next check for signals.
+    /// Number of values until the next check for signals and cancellation.
     patience: u32,
-    /// Objects that may occur again in the message, by address. The references keep the addresses from being reused.
+    /// Objects that may occur again in the message, by address. They are kept alive, so that addresses are
+    /// not reused.
     written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
-    /// Number of values written so far to which later values of the message may refer.
+    /// Number of values written so far to which later values may refer.
     kept: u32,
 }
 
@@ -182,7 +186,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Checks that `more` further bytes fit into the message.
+    /// Returns an error if `more` further bytes would exceed the maximum length of a message.
     #[inline]
     fn room(&self, more: usize) -> Result<()> {
         if self.out.len().saturating_add(more) > self.wire.longest { Err(self.too_long()) } else { Ok(()) }
@@ -239,8 +243,8 @@ impl<'a> Writer<'a> {
         self.value(value, 1)
     }
 
-    /// Writes a value. `owners` is the number of references to its object that this occurrence of the value accounts for. An
-    /// object with more references may occur again in the message.
+    /// Writes a value. `owners` is the number of references to the value's object that belong to this
+    /// occurrence. If the object has more references, it may occur again in the message.
     fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(too_deep());
@@ -266,8 +270,8 @@ impl<'a> Writer<'a> {
         done
     }
 
-    /// Writes an object that may occur again in the message: its content the first time, and only a number that refers to it
-    /// afterwards.
+    /// Writes an object that may occur again in the message. The first time, writes its content, and
+    /// afterwards only its number.
     #[inline(never)]
     fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         let address = object.as_handle().addr();
@@ -427,7 +431,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes a string with its length.
+    /// Writes a string with a length prefix.
     pub fn text(&mut self, text: &str) -> Result<()> {
         self.room(text.len())?;
         self.length(text.len())?;
@@ -452,7 +456,7 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&device.0.device_id.to_le_bytes());
     }
 
-    /// Writes an error: kind, message, backtrace.
+    /// Writes an error as its kind, message and backtrace.
     pub fn error(&mut self, error: &Error) -> Result<()> {
         self.text(error.kind())?;
         self.text(error.message())?;
@@ -465,7 +469,7 @@ fn too_deep() -> Error {
     error!("ValueError", "cannot send a value that is nested deeper than {DEPTH_MAX} or contains itself")
 }
 
-/// Returns true if values of a type are containers or objects, which are sent by value if possible.
+/// Returns true for the types of containers and objects, which are sent by value if possible.
 #[inline]
 fn is_by_value(type_index: i32) -> bool {
     type_index >= kTVMFFIStaticObjectBegin
@@ -482,41 +486,42 @@ fn is_by_value(type_index: i32) -> bool {
         )
 }
 
-/// Returns the graph of an object as JSON, or `None` if part of it cannot be serialised.
+/// Serialises an object and all that it refers to as JSON. Returns `None` if part of it cannot be serialised.
 fn graph(value: &AnyView<'_>) -> Option<anyfn::String> {
     let write = registry::find("ffi.ToJSONGraphString")?;
     write.call_views(&[*value, AnyView::NONE]).ok()?.get::<anyfn::String>().ok()
 }
 
-/// Deserialiser of values.
+/// Deserialiser of values from one message.
 pub struct Reader<'a> {
     names: &'a dyn Names,
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth since the beginning of the innermost value to which later values may refer.
+    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
+    /// which later values may refer.
     reached: usize,
-    /// Complete values to which later values of the message may refer, each with the nesting depth of its content.
+    /// Values read so far to which later values may refer, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,
     /// Number of values until the next call of [`Names::look`].
     patience: u32,
-    /// True if [`Names::look`] has aborted reading.
+    /// True if reading was aborted by an error of [`Names::look`].
     given_up: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a deserialiser that reads `bytes` from their beginning.
+    /// Creates a deserialiser for the message `bytes`.
     pub(crate) fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
         let (patience, given_up) = (LOOK_EVERY, false);
         Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new(), patience, given_up }
     }
 
-    /// Returns the bytes that have not been read.
+    /// Returns the bytes of the message that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Checks that all bytes have been read.
+    /// Checks that the whole message has been read.
     pub fn end(&self) -> Result<()> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -568,8 +573,8 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads the number of elements that follow, each of which takes at least `each` bytes. Returns an error if the rest of the
-    /// message is too short for them.
+    /// Reads an element count. Returns an error if the rest of the message is too short for that many
+    /// elements of at least `each` bytes.
     fn count(&mut self, each: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() / each {
@@ -587,7 +592,7 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// Reads a string with its length.
+    /// Reads a string with a length prefix.
     pub fn text(&mut self) -> Result<&'a str> {
         match std::str::from_utf8(self.sized()?) {
             Ok(text) => Ok(text),
@@ -625,7 +630,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Reads a value to which later values of the message may refer, and records it.
+    /// Reads a value to which later values may refer, and records it.
     fn keep(&mut self) -> Result<Any> {
         let outer = std::mem::replace(&mut self.reached, self.depth);
         let value = match self.u8()? {
@@ -690,16 +695,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the handles in the values that were not read because reading was aborted. The peer counts them as sent, so they
-    /// must be released. Empty if reading was not aborted.
+    /// Returns the handles in the unread part of the message if reading was aborted; otherwise an empty list.
+    /// The peer counts these handles as sent, so they must be released.
     pub(crate) fn unread_handles(mut self) -> Vec<u64> {
         let mut handles = Vec::new();
         while self.given_up && self.skip(&mut handles).is_ok() {}
         handles
     }
 
-    /// Skips one value and appends its handle, if it has one, to `handles`. For a container, skips only the
-    /// beginning, so that the next call skips the first element.
+    /// Skips one value and appends its handle, if any, to `handles`. Of a container, skips only the
+    /// beginning; the next calls skip its elements.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {
             tag::NONE | tag::FALSE | tag::TRUE | tag::KEPT => {}
@@ -757,7 +762,7 @@ impl<'a> Reader<'a> {
         Ok(Device::new(i32::from_le_bytes(self.array()?), i32::from_le_bytes(self.array()?)))
     }
 
-    /// Reads an error: kind, message, backtrace.
+    /// Reads the kind, message and backtrace of an error.
     pub fn error(&mut self) -> Result<Error> {
         let (kind, message, trace) = (self.text()?, self.text()?, self.text()?);
         let error = Error::untraced(&printable(kind), &printable(message));
@@ -767,7 +772,7 @@ impl<'a> Reader<'a> {
 }
 
 impl TensorInfo {
-    /// Returns the size of all elements in bytes if they are stored without gaps.
+    /// Returns the size in bytes that all elements together have in compact form.
     ///
     /// # Errors
     /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.
@@ -797,7 +802,8 @@ impl TensorInfo {
     }
 }
 
-/// Escapes the control characters in a string from the peer, except newline and tab, so that a terminal does not interpret them.
+/// Escapes control characters in a string from the peer, because a terminal could interpret them. Newline and
+/// tab are kept.
 fn printable(text: &str) -> Cow<'_, str> {
     let order = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(order) {

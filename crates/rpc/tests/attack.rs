@@ -1,5 +1,5 @@
-//! Tests with hostile clients and servers: each attack ends in an error or has no effect, and the next client
-//! is served.
+//! Tests with hostile clients and servers. Each attack must end in an error or have no effect, and the next
+//! client must be served.
 
 mod hand;
 
@@ -19,7 +19,7 @@ use anyfn_runtime as _;
 use hand::random::{Functions, damage, send_frames};
 use hand::*;
 
-/// Allocator that counts the allocated bytes and their maximum.
+/// Allocator that counts the currently allocated bytes and their maximum.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -85,20 +85,20 @@ fn register_all() {
     );
 }
 
-/// Starts a server and returns a client that has performed the handshake and the greeting.
+/// Starts a server and returns a client that has performed handshake and greeting.
 fn session() -> (Line, Server) {
     register_all();
     greeted(policy())
 }
 
-/// Checks that a session still works, and ends it.
+/// Checks that a session still works, and then ends it.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// Waits until the server ends the session, and returns the reason.
+/// Waits until the server has ended the session, and returns the reason.
 fn ended(mut line: Line, server: Server) -> String {
     line.drain();
     let why = server.join().unwrap();
@@ -193,7 +193,8 @@ fn a_changed_preface_breaks_the_key_exchange() {
     server.join().unwrap();
 }
 
-/// Connects to a server that writes `answer` after the first bytes of the client, and returns the client's error.
+/// Connects to a fake server, which sends `answer` after the client's first bytes. Returns the client's
+/// error.
 fn connect_to(key: Option<&str>, answer: Vec<u8>) -> anyfn::Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -676,8 +677,8 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
-/// Checks that even a session with grants for everything, by pattern or by name, cannot look up a function
-/// that trusts addresses.
+/// Checks that a function that takes raw addresses cannot be looked up, even if all functions are granted by
+/// pattern or by name.
 #[test]
 fn functions_that_trust_addresses_are_never_granted() {
     const OURS: &str = "test.attack.poke";
@@ -853,14 +854,15 @@ fn there_is_only_so_much() {
 
 // Everything else
 
-/// Repeats, in an encrypted session, the tests above that begin with a greeted session.
+/// Runs the tests of this program that use a greeted session a second time, in encrypted sessions.
 #[test]
 fn all_of_it_with_a_key() {
     again_with_a_key("all_of_it_with_a_key", 20);
 }
 
-/// Returns a seed, and a function that returns true if the test should go on after a number of steps. `ANYFN_FUZZ_SECONDS`
-/// sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default `most`), and `ANYFN_FUZZ_SEED` the seed.
+/// Returns a random seed, and a function that decides from the number of completed steps if the test
+/// continues. `ANYFN_FUZZ_SECONDS` sets the duration, `ANYFN_RPC_FUZZ` the number of steps (by default
+/// `most`), and `ANYFN_FUZZ_SEED` the seed.
 fn fuzzing(most: usize) -> (u64, impl Fn(usize) -> bool) {
     let most = anyfn_random::setting("ANYFN_RPC_FUZZ", most as u64) as usize;
     let (seed, time, started) = (anyfn_random::seed(), anyfn_random::time(), Instant::now());

@@ -1,4 +1,4 @@
-//! Tests signals and cancellation while a long message is written or read.
+//! Tests that signals and cancellation interrupt the writing and reading of a long message.
 
 mod hand;
 
@@ -17,14 +17,15 @@ use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
 use hand::*;
 
-/// Number of elements of a list that takes some time to write and read. Signals are checked every few thousand elements.
+/// Number of elements of a list that takes a noticeable time to write and read. Signals are checked every few
+/// thousand elements.
 const MANY: usize = 1 << 20;
 
-/// Function that is called whenever a thread checks for signals, and returns true to simulate a signal.
+/// Function that runs at each check for signals. It returns true to simulate a signal.
 type AtLook = Box<dyn FnMut() -> bool>;
 
 thread_local! {
-    /// Function that returns true to simulate a signal.
+    /// Function that this thread runs at each check for signals; `None` if no signal is simulated.
     static AT_LOOK: RefCell<Option<AtLook>> = const { RefCell::new(None) };
     static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
@@ -49,7 +50,7 @@ extern "C" fn ensure() -> c_int {
 
 extern "C" fn release(_: c_int) {}
 
-/// Registers functions through which this program simulates signals.
+/// Registers the functions with which this program simulates signals.
 fn have_signals() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -70,7 +71,7 @@ fn at_look(at_look: impl FnMut() -> bool + 'static) {
     AT_LOOK.set(Some(Box::new(at_look)));
 }
 
-/// Simulates a signal at the `number`-th check of this thread.
+/// Simulates a signal at the `number`-th check for signals on this thread.
 fn interrupt_at(number: usize) {
     at_look(move || LOOKS.get() >= number);
 }
@@ -170,7 +171,7 @@ fn a_cancellation_is_heard_while_a_result_is_written() {
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// Checks that the handles in a message that is not sent are released again.
+/// Tests that the handles in a message are released if sending the message fails.
 #[test]
 fn handles_of_a_message_that_is_not_sent_are_taken_back() {
     let long = "x".repeat(Policy::closed().message_bytes);

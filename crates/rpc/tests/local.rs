@@ -1,4 +1,5 @@
-//! Tests everything that a session does, in a session of this process with itself over a pair of sockets.
+//! Tests all operations of a session within one process: the session connects this process with itself over a
+//! socket pair.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
-//! Tests with an attacker between client and server, who changes each byte of a handshake, and whole records
-//! of a session. With a key, no other client is admitted, no wrong value arrives, and each session with a
-//! change ends.
+//! Tests with an attacker between client and server, who changes each byte of a handshake, or whole records
+//! of a session. With a key, no other client is admitted, no wrong value arrives, and each tampered session
+//! ends.
 
 mod hand;
 
@@ -20,7 +20,7 @@ use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
 use hand::*;
 
-/// Deadline of each end for a handshake that cannot finish.
+/// Time limit of both ends for a handshake that cannot finish.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn policy() -> Policy {
@@ -36,17 +36,17 @@ fn connect(port: u16, key: Option<&str>, seconds: f64) -> Result<Ref<Session>, E
     registry::get("rpc.connect").unwrap().call(("127.0.0.1", port, key, seconds))?.get::<Ref<Session>>()
 }
 
-/// One direction of a connection.
+/// Direction of the bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     ToServer,
     ToClient,
 }
 
-/// Function that receives the bytes of one direction and returns the bytes that are passed on in their place.
+/// Function with which the attacker changes the bytes of one direction. It returns the bytes to pass on.
 type Meddle = Box<dyn FnMut(&[u8]) -> Vec<u8> + Send>;
 
-/// Passes on bytes until one end closes.
+/// Passes bytes on from one socket to another, through `meddle`, until one end closes the connection.
 fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &AtomicUsize) {
     let mut bytes = [0; 65536];
     loop {
@@ -64,7 +64,7 @@ fn pump(mut from: impl Read, mut to: impl Write, mut meddle: Meddle, passed: &At
     }
 }
 
-/// A server behind an attacker who changes the bytes.
+/// Server with an attacker in front of it, who changes the bytes of the connection.
 struct Middle {
     port: u16,
     pumps: JoinHandle<()>,
@@ -74,7 +74,8 @@ struct Middle {
 }
 
 impl Middle {
-    /// Starts a server for one client. `meddle` applies to one direction; the other direction is passed on unchanged.
+    /// Starts a server for one client. The attacker applies `meddle` to the direction `way` and passes the
+    /// other direction on unchanged.
     fn new(key: Option<&str>, wait: Duration, way: Way, meddle: Meddle) -> Middle {
         let (there, server) = serve_within(policy(), key, wait);
         there.set_read_timeout(None).unwrap();
@@ -114,7 +115,7 @@ fn close(client: &TcpStream, server: &UnixStream) {
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// Returns a function that changes the byte at an offset.
+/// Returns a function that changes the byte at the offset `at` of the stream.
 fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     let mut passed = 0;
     Box::new(move |bytes| {
@@ -127,13 +128,14 @@ fn change(at: usize, to: impl Fn(u8) -> u8 + Send + 'static) -> Meddle {
     })
 }
 
-/// Number of bytes that a server sends before the client has proved its key: its answer, and its part of the key exchange.
+/// Number of bytes that a server sends before the client has proved its key: its reply to the first bytes,
+/// and its message of the key exchange.
 const BEFORE_PROOF: usize = 12 + 2 + 48;
 
 /// Number of bytes that a client with the key `alice` sends before its greeting.
 const BEFORE_GREETING: usize = 11 + 5 + 2 + 48;
 
-/// Checks that a changed handshake causes an error at the client. Returns the number of bytes that the server
+/// Tests that a changed handshake causes an error at the client. Returns the number of bytes that the server
 /// has sent.
 fn fails(way: Way, at: usize, meddle: Meddle) -> usize {
     let middle = Middle::new(Some(ALICE), SHORT, way, meddle);
@@ -217,28 +219,28 @@ fn keys_where_there_are_none_and_none_where_there_are() {
     }
 }
 
-/// Change that the attacker makes to a record.
+/// Change that the attacker makes to one record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Twice,
     LeftOut,
-    /// The record is sent after the next one.
+    /// The record is sent after its successor.
     Late,
-    /// The record is one byte shorter, with a matching length.
+    /// The record is one byte shorter, and its length prefix is adjusted.
     Shorter,
     /// The record is replaced by a record of an earlier session with the same key.
     OfAnother,
-    /// The record is replaced by the record with the same number of the opposite direction.
+    /// The record is replaced by the record with the same number from the opposite direction.
     Reflected,
 }
 
-/// Records of an earlier session in each direction, after the handshake.
+/// Records that an earlier session sent after the handshake, for each direction.
 type Recorded = Arc<Mutex<[Vec<Vec<u8>>; 2]>>;
 
-/// Number of the record that is changed; number 0 is the greeting.
+/// Number of the record that the attacker changes. Record 0 is the greeting.
 const RECORD: usize = 4;
 
-/// Returns a function that splits the bytes after the handshake into records, and changes one of them.
+/// Returns a function that changes one record of the stream after the handshake, as `fate` specifies.
 fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     let mut head = if way == Way::ToServer { BEFORE_GREETING } else { BEFORE_PROOF };
     let (mut arrived, mut number, mut held) = (Vec::new(), 0, Vec::new());
@@ -281,8 +283,8 @@ fn to_record(way: Way, fate: Option<Fate>, recorded: Recorded) -> Meddle {
     })
 }
 
-/// Copies bytes to the remote end and back and calls a function until an operation fails. Data that arrives
-/// must be correct.
+/// Uses a session until an operation fails: copies bytes to the server and back, and calls a function. Checks
+/// that received data are correct.
 fn use_session(port: u16) -> Result<(), Error> {
     let session = connect(port, Some(ALICE), 30.0)?;
     let content: Vec<u8> = (0..600_000_u32).map(|index| (index % 251) as u8).collect();
@@ -330,8 +332,8 @@ fn records_come_once_and_in_their_order() {
     }
 }
 
-/// Checks that in a session without a key, whose frames are not authenticated, a frame that is repeated, late
-/// or missing does not harm the server, and that a transfer writes its bytes to no other offsets.
+/// Tests a session without a key, whose frames are not authenticated. A frame that is repeated, late or
+/// missing must not harm the server, and a transfer must not write to wrong offsets.
 #[test]
 fn plain_frames_again_and_in_another_order() {
     register_all();

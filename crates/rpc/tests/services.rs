@@ -1,5 +1,5 @@
-//! Tests the services that each session offers besides its granted functions (measurements and files), with
-//! hostile requests that the tests encode themselves.
+//! Tests the services that are available in each session without a grant (measurements and files). The tests
+//! encode hostile requests themselves.
 
 mod hand;
 
@@ -26,15 +26,15 @@ fn register_all() {
     registry::register("test.services.count").overriding().set(&count).unwrap();
 }
 
-/// Checks that a session still works, and ends it.
+/// Checks that a session still works, and then ends it.
 fn part(mut line: Line, server: Server) {
     assert!(line.serves(1 << 40));
     line.send(&frame(BYE, 0, 0, b"well"));
     assert!(server.join().unwrap().contains("well"));
 }
 
-/// Returns the options of a measurement: device, number of calls, repeats, minimum milliseconds, tries, rest, repeats per rest,
-/// bytes to flush, cache, function.
+/// Returns the encoded options of a measurement: device, number of calls, repeats, minimum milliseconds,
+/// tries, rest, repeats per rest, bytes to flush, cache, function.
 fn measurement(change: impl FnOnce(&mut [Vec<u8>; 10])) -> Vec<Vec<u8>> {
     let float = |value: f64| [&[4][..], &value.to_le_bytes()].concat();
     let mut options =
@@ -116,7 +116,7 @@ fn digest(content: &[u8]) -> String {
     Blake2s256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the files of a session and their sizes.
+/// Requests the files of a session and returns the reply: their digests and sizes.
 fn files(line: &mut Line) -> Vec<u8> {
     line.send(&ask(900, FILES, &[]));
     line.answer(900).unwrap()
@@ -197,7 +197,7 @@ fn sessions_that_upload_one_digest_do_not_share_it() {
     part(wrong, wrong_server);
 }
 
-/// Returns the path at which the test server has stored a file of a session.
+/// Returns the path of the file with the digest `digest` in the folder of the test server.
 fn place_of(digest: &str) -> std::path::PathBuf {
     let prefix = format!("anyfn-rpc-hand-{}-", std::process::id());
     let folders = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten();

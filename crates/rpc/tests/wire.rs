@@ -1,4 +1,4 @@
-//! Tests of the protocol that `docs/rpc.md` specifies, with the bytes of each exchange written out.
+//! Tests the protocol that `docs/rpc.md` specifies. Each test states the exact bytes of an exchange.
 
 mod hand;
 
@@ -21,7 +21,8 @@ fn policy() -> Policy {
     Policy { functions: vec!["test.wire.*".into()], upload: true, ..Policy::closed() }
 }
 
-/// Registers a function that adds integers and fails without arguments, and a function that calls its argument.
+/// Registers the functions of these tests: one adds integers and fails without arguments, one calls its
+/// argument.
 fn register_all() {
     register(
         "test.wire.add",
@@ -44,7 +45,8 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// Steps of a session without a key: the bytes that the client sends, and the bytes that it then receives.
+/// Session without a key as a list of steps: the bytes that the client sends, and the bytes that it receives
+/// in reply.
 const SESSION: [(&str, &str); 6] = [
     ("616e79666e525043 01 01 00", "616e79666e525043 01 00 0000"),
     ("05000000 01 00 0000 0000000000000000  6d696e6521", "00000000 02 00 0000 0000000000000000"),
@@ -72,7 +74,7 @@ const SESSION: [(&str, &str); 6] = [
     ),
 ];
 
-/// Runs the session [`SESSION`]. The bytes of each step are sent in pieces of up to `part` bytes.
+/// Performs the session [`SESSION`]. The bytes of each step are sent in pieces of up to `part` bytes.
 fn exchange(part: usize) {
     let (mut stream, server) = serve(policy(), None);
     for (number, (sent, expected)) in SESSION.iter().enumerate() {

@@ -1,26 +1,27 @@
-//! The limits that control groups (version 1 and 2) set to the process: processor time and memory.
+//! CPU quota and memory limit that cgroups (v1 and v2) set for the process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the processor time that control groups leave to this process, as a number of processors. `None` if no
-/// control group limits the time.
+/// Returns the CPU quota that cgroups set for this process, as a number of processors. Returns `None` if no
+/// cgroup sets a quota.
 pub fn processor_quota() -> Option<f64> {
     quota(Path::new("/"))
 }
 
-/// Returns the memory that control groups leave to this process, in bytes. `None` if no control group limits it.
+/// Returns the memory limit that cgroups set for this process, in bytes. Returns `None` if no cgroup sets a
+/// limit.
 pub fn memory_limit() -> Option<u64> {
     memory(Path::new("/"))
 }
 
-/// Returns the limit of processor time. `root` is the folder that contains `proc` and the mounts of the control groups:
-/// `/` except in tests.
+/// Returns the CPU quota of this process. `root` is the folder that contains `proc` and the mount points of
+/// the cgroup file systems: `/` except in tests.
 fn quota(root: &Path) -> Option<f64> {
     least(root, "cpu", quota_v1, quota_v2)
 }
 
-/// Returns the limit of memory; see [`quota`].
+/// Returns the memory limit of this process in bytes. `root` has the same meaning as in [`quota`].
 fn memory(root: &Path) -> Option<u64> {
     let read = |folder: &Path, name: &str| -> Option<u64> {
         fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
@@ -30,8 +31,8 @@ fn memory(root: &Path) -> Option<u64> {
     least(root, "memory", v1, |folder| read(folder, "memory.max"))
 }
 
-/// Returns the smallest limit of a controller over the groups of the process and their ancestors. `v1` and `v2` read the
-/// limit of the group with the given folder, of either version.
+/// Returns the lowest limit that a controller sets for the cgroups of this process or their ancestors. `v1`
+/// and `v2` read the limit from the folder of a cgroup of that version.
 fn least<T: PartialOrd>(
     root: &Path,
     controller: &str,
@@ -56,7 +57,7 @@ fn least<T: PartialOrd>(
     least
 }
 
-/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`. A line of version 2 lists no controllers.
+/// A line of `/proc/self/cgroup`, such as `4:cpu,cpuacct:/a/b`. The line of cgroup v2 lists no controllers.
 struct Group<'a> {
     controllers: &'a str,
     path: &'a str,
@@ -69,7 +70,8 @@ impl Group<'_> {
         Some(Group { controllers, path })
     }
 
-    /// Returns true if `mount` is the mount of control groups that contains the group and its limits of `controller`.
+    /// Returns true if `mount` is the cgroup file system that contains this cgroup and its limits of
+    /// `controller`.
     fn is_on(&self, mount: &Mount<'_>, controller: &str) -> bool {
         let has_controller = |list: &str| list.split(',').any(|name| name == controller);
         match self.controllers {
@@ -99,7 +101,7 @@ impl Mount<'_> {
     }
 }
 
-/// Returns the folders of a group and of its ancestors, up to the mount point.
+/// Returns the folders of a cgroup and its ancestors, up to the mount point.
 fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     // A container may see its own group as the root of the mount.
     let below = match Path::new(group).strip_prefix(mount.root) {
@@ -110,7 +112,7 @@ fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     below.ancestors().map(|part| top.join(part)).collect()
 }
 
-/// Reads the processor time of a group of version 2, as a number of processors. The file `cpu.max` contains quota and
+/// Reads the CPU quota of a cgroup v2, as a number of processors. The file `cpu.max` contains quota and
 /// period, such as `150000 100000`, or `max 100000` if there is no limit.
 fn quota_v2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
@@ -118,7 +120,7 @@ fn quota_v2(folder: &Path) -> Option<f64> {
     ratio(quota, period)
 }
 
-/// Reads the processor time of a group of version 1, as a number of processors. The file `cpu.cfs_quota_us` contains the
+/// Reads the CPU quota of a cgroup v1, as a number of processors. The file `cpu.cfs_quota_us` contains the
 /// quota, or -1 if there is no limit; `cpu.cfs_period_us` contains the period.
 fn quota_v1(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
@@ -134,7 +136,7 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A folder with some files that serves as the root folder; removed on drop.
+    /// A temporary folder that serves as the root of a file system; removed on drop.
     struct Root(PathBuf);
 
     impl Root {

@@ -92,7 +92,7 @@ impl Pool {
     }
 }
 
-/// Rounds the size of a block up, so that freed blocks fit later requests.
+/// Rounds the size of a block up, so that a freed block fits more later requests.
 fn rounded(bytes: u64) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
     let step = if bytes > PAGE { PAGE } else { ALIGNMENT };

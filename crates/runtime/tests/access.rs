@@ -13,7 +13,7 @@ fn error<T>(result: Result<T, Error>) -> String {
     result.err().map(|error| format!("{}: {}", error.kind(), error.message())).unwrap()
 }
 
-/// Guard that ends the other threads of a test on drop, even if the test fails.
+/// Guard that stops the other threads of a test when it is dropped, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,5 +1,5 @@
-//! Tests of the layer above drivers, with a driver that violates its contract and with memory that was never
-//! written.
+//! Tests of the checks around drivers, with a driver that violates its contract and with memory that was
+//! never written.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -12,7 +12,7 @@ use anyfn_runtime::device::{
     ALIGNMENT, Attribute, Driver, Handle, Memory, MemoryKind, Request, Transfer, Value, register, unsupported,
 };
 
-/// A driver that returns the address that a test sets.
+/// A driver whose allocations return the address that a test sets.
 struct Liar {
     device_type: i32,
     kind: MemoryKind,

@@ -55,7 +55,7 @@ fn the_least_time_of_a_measurement_is_reached_by_more_calls() {
     assert!(calls.load(Ordering::Relaxed) > counted as u64, "the warm-up and the attempts that were too short");
 }
 
-/// Events in the order in which they happened.
+/// Recorded events, in the order in which they happened.
 static EVENTS: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn happens(event: &'static str) {
@@ -146,7 +146,7 @@ fn caches_are_flushed_before_each_call() {
     assert!(timing.min >= 49e-6, "{timing}");
 }
 
-/// Timer of a test's device, whose index decides the measured time.
+/// Timer of a test device. The index of the device determines the measured time.
 struct Odd(Device);
 
 impl Timer for Odd {

@@ -1,4 +1,5 @@
-//! A matrix product with bias and relu as tensor expressions in Rust, which is scheduled, compiled and called.
+//! Defines a matrix product with bias and relu by tensor expressions in Rust, and schedules, compiles and
+//! calls it.
 
 use anyfn::{DType, Result, Tensor};
 use anyfn_compiler::schedule::Schedule;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// Generator of pseudo-random numbers, which are the same for the same seed.
+/// Generator of pseudo-random numbers. The same seed gives the same numbers.
 ///
 /// The algorithm is SplitMix64. Every seed is as good as any other, and the numbers of consecutive seeds are unrelated.
 ///
@@ -78,7 +78,8 @@ fn read(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("expected a number in {name}, got {value:?}")))
 }
 
-/// Returns the seed of a test, and prints it, so that a failure can be repeated.
+/// Returns the seed for random inputs and prints it, so that a failed test can be repeated with the same
+/// inputs.
 ///
 /// This is the number in `ANYFN_FUZZ_SEED`. If it is not set, the seed is the current time for tests that run for a
 /// requested duration (`ANYFN_FUZZ_SECONDS`), and otherwise 1.

@@ -1,4 +1,4 @@
-//! Reports of skipped tests, with the reasons.
+//! Reports of skipped tests, with the reasons why they were skipped.
 //!
 //! The test harness of Rust counts a test that returns early as passed and hides its output. [`skip!`](crate::skip)
 //! therefore also appends a line to the file that `ANYFN_SKIPS` names; `./x test` lists these lines below its table. The

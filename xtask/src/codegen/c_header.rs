@@ -46,8 +46,8 @@ enum Members {
 const OWN_RECORDS: &[&str] =
     &["TVMFFIMapCell", "TVMFFIDenseMapTail", "TVMFFIMapItem", "TVMFFIMapBlock", "TVMFFIBigIntCell"];
 
-/// Type aliases of plain C types that tvm-ffi declares elsewhere or not at all. They come first and outside of any condition,
-/// because C allows repeated typedefs.
+/// Type aliases of plain C types that tvm-ffi declares elsewhere or not at all. They are written first and
+/// outside of any `#if`, because C allows repeated typedefs.
 const REPEATED_ALIASES: &[&str] = &["TVMFFIStreamHandle", "TVMFFIObjectDeleter"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ enum Part {
     DLPack,
     /// Declarations that the header of tvm-ffi also contains.
     Shared,
-    /// Declarations that no other header contains.
+    /// Declarations that neither DLPack's nor tvm-ffi's header contains.
     Own,
     /// Declarations for compiled code. The header that the peer's compiler provides for its C code also
     /// contains these declarations.
@@ -294,7 +294,7 @@ fn c_text(line: &str) -> String {
     text
 }
 
-/// Text of the header that is being written.
+/// Text of the C header that is being written.
 #[derive(Default)]
 struct Out(String);
 

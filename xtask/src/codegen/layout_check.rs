@@ -35,7 +35,7 @@ const HEAD: &str = "\
 
 ";
 
-/// Returns the content of the generated file.
+/// Returns the source of the generated layout check.
 pub(crate) fn write() -> String {
     let mut out = String::from(HEAD);
     out.push_str("#if UINTPTR_MAX == 0xffffffffffffffffu\n");

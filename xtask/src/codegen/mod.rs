@@ -47,7 +47,7 @@ pub(crate) fn stale(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(stale)
 }
 
-/// Runs the command. With `check`, it writes nothing and returns an error if a file is stale.
+/// Runs `./x codegen`. With `check`, writes nothing and returns an error if a file is stale.
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     if check {
         let stale = stale(root)?;

@@ -32,7 +32,7 @@ const HEAD: &str = "\
 #include <stdint.h>
 ";
 
-/// Returns the content of the generated file.
+/// Returns the C source with the generated structs.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = HEAD.to_owned();
     for (name, record) in RECORDS {
@@ -62,7 +62,7 @@ fn members(out: &mut String, abi: &Abi, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Returns the declaration of a member. Generated code writes neither the extents nor the strides of a tensor.
+/// Returns the C declaration of a member. The extents and strides of a tensor are declared `const`.
 fn declaration(abi: &Abi, field: &Field) -> Result<String> {
     let short = SHORT.iter().find(|(name, _)| *name == field.name);
     let name = short.map_or(field.name.as_str(), |(_, short)| *short);
@@ -77,7 +77,7 @@ fn nested<'a>(abi: &'a Abi, ty: &Type) -> Option<&'a Record> {
     abi.records.iter().find(|record| last.ident == record.name)
 }
 
-/// Returns the type that an alias names, and other types unchanged.
+/// Returns the type for which `ty` is an alias, or `ty` itself if it is not an alias.
 fn resolved<'a>(abi: &'a Abi, ty: &'a Type) -> &'a Type {
     let Type::Path(path) = ty else { return ty };
     let Some(last) = path.path.segments.last() else { return ty };

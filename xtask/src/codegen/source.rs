@@ -48,7 +48,7 @@ pub(crate) struct Alias {
     pub(crate) ty: Type,
 }
 
-/// A constant. `group` is the name of the constant group that contains it, if any.
+/// A constant of the ABI. `group` is the name of the constant group that contains it, if any.
 pub(crate) struct Constant {
     pub(crate) group: Option<String>,
     pub(crate) name: String,
@@ -63,7 +63,7 @@ pub(crate) struct Function {
     pub(crate) ret: Option<Type>,
 }
 
-/// Reads the crate whose root folder is `abi_dir`.
+/// Reads the declarations of the ABI crate, whose root folder is `abi_dir`.
 pub(crate) fn read(abi_dir: &Path) -> Result<Abi> {
     let mut abi = Abi::default();
     for name in ["index.rs"].iter().chain(FILES.iter()) {

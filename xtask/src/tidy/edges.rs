@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::result::Result;
 
-/// Crates, each with the crates of the workspace on which it may depend. The message of a commit that adds an
-/// edge states the reason.
+/// Permitted dependencies: each crate with the crates of the workspace on which it may depend. The message of
+/// a commit that adds a dependency states the reason.
 const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-abi", &[]),
     ("anyfn-macros", &[]),

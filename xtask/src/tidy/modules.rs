@@ -50,7 +50,7 @@ const PERMITTED: &[(&str, &[&str], &str)] = &[
     ("anyfn-ir", &["buffer", "expr"], "a load names a buffer, whose shape consists of expressions"),
 ];
 
-/// File that contains the list of exceptions, as messages name it.
+/// Path of the file with the list of permitted cycles, for messages.
 const LIST: &str = "xtask/src/tidy/modules.rs";
 
 /// Function that returns the text of a file, or `None` if the file does not exist.
@@ -74,7 +74,8 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Compares the cycles of a crate with the list of exceptions.
+/// Compares the cycles of a crate with the list of permitted cycles, and returns a message for each
+/// difference.
 fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
     let permitted: Vec<&[&str]> =
         PERMITTED.iter().filter(|(name, ..)| *name == package).map(|(_, modules, _)| *modules).collect();
@@ -274,8 +275,8 @@ impl Module {
     }
 }
 
-/// Records the first name below the root to which a path leads. `path` is the rest of a path that has led to a module
-/// `level` levels below the root.
+/// Records the module or item directly below the crate root to which a path leads. `path` is the rest of a
+/// path that has led to a module `level` levels below the root.
 fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
     match path {
         [TokenTree::Ident(word), rest @ ..] if word == "super" => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Files that may be longer than [`LINES_MAX`], each with the reason why it is not split.
+/// Files that may be longer than [`LINES_MAX`], each with the reason why the file is not split.
 const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Maximum number of lines of a file. A longer file must be split or listed. Generated files may be longer.
@@ -16,11 +16,11 @@ const LINES_MAX: usize = 1000;
 const TEXT_ENDINGS: [&str; 14] =
     ["rs", "toml", "c", "h", "cc", "cpp", "py", "pyi", "md", "sh", "json", "yml", "yaml", "cfg"];
 
-/// Beginnings of comments on unsafe blocks that give no reason.
+/// Beginnings of `SAFETY` comments that give no reason.
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];
 
-/// Folders that still contain comments on unsafe blocks that give no reason, with the maximum number of these comments. The
-/// number must not be raised.
+/// Folders in which some `SAFETY` comments still give no reason, with the maximum number of these comments.
+/// The number must not be raised.
 const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
 /// Folders of particular machines, which no source may name.
@@ -48,11 +48,11 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Comments on unsafe blocks that give no reason.
+/// The `SAFETY` comments that give no reason.
 #[derive(Default)]
 struct Reasons {
     found: Vec<String>,
-    /// Comments in each folder of [`WITHOUT_ARGUMENT`].
+    /// Such comments in each folder of [`WITHOUT_ARGUMENT`].
     known: [Vec<String>; WITHOUT_ARGUMENT.len()],
 }
 
@@ -128,7 +128,7 @@ fn check_file(name: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Structs that begin with the header of an object or are a header.
+/// Structs that begin with an object header, and the header struct itself.
 const WITH_HEADER: [&str; 9] = [
     "TVMFFIObject",
     "ObjectBox",

@@ -77,7 +77,7 @@ typedef enum DLDeviceType ANYFN_ENUM_BASE {
   kDLROCM = 10,
   /** Host memory pinned for ROCm. */
   kDLROCMHost = 11,
-  /** Reserved for extensions. */
+  /** Device kind reserved for extensions. */
   kDLExtDev = 12,
   /** CUDA managed memory. */
   kDLCUDAManaged = 13,
@@ -275,7 +275,7 @@ typedef enum TVMFFITypeIndex ANYFN_ENUM_BASE {
   kTVMFFIRawStr = 8,
   /** Borrowed `TVMFFIByteArray*` that holds bytes; used only in views. */
   kTVMFFIByteArrayPtr = 9,
-  /** Address of a variable of the caller that holds an object, which the callee may take; used only in views. */
+  /** Address of a variable that holds an object. The callee may move the object out. Used only in views. */
   kTVMFFIObjectRValueRef = 10,
   /** String of at most 7 bytes, stored in the value. */
   kTVMFFISmallStr = 11,
@@ -914,7 +914,8 @@ ANYFN_DLL int TVMFFITensorFromDLPackVersioned(
 ANYFN_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
 /**
- * Creates a tensor that views the memory of `source` as `prototype` describes it and keeps `source` alive.
+ * Creates a tensor over the memory of `source`, with the data pointer, byte offset, device, data type,
+ * shape and strides of `prototype`. The new tensor keeps `source` alive.
  *
  * Shape and strides are copied. Strides are required unless `ndim` is 0. Nothing is checked against `source`.
  */
@@ -1019,7 +1020,7 @@ ANYFN_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
  */
 ANYFN_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));
 
-/** Takes the handle out of `*handle_addr` and passes it to `deinit_func` unless it is NULL. */
+/** Takes the handle out of `*handle_addr`. Passes the handle to `deinit_func` unless the handle is NULL. */
 ANYFN_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
 
 /**

@@ -1,4 +1,4 @@
-//! The container classes, and access to the native containers of their instances.
+//! Python classes of the containers, and access to the native container of an instance.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

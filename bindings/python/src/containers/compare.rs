@@ -27,9 +27,9 @@ use crate::object;
 use crate::py::{self, Obj, Own, Res};
 use crate::scalars::exact_int;
 
-/// The items of an Array or List.
+/// Items of an Array or a List, for a comparison.
 pub(super) enum Items<'a> {
-    /// The items of an Array, which do not change.
+    /// Items of an Array, which is immutable and therefore borrowed.
     Array(Ref<'a, Array>),
     /// A snapshot of the items of a List.
     List(Vec<Any>),
@@ -52,7 +52,7 @@ impl Items<'_> {
     }
 }
 
-/// Returns the items of an object, if it is an Array or List.
+/// Returns the items of an Array or List, or `None` for any other object.
 pub(super) fn native_items(object: Obj<'_>) -> Res<Option<Items<'_>>> {
     if let Some(array) = borrow_if::<Array>(object, &ARRAY) {
         return Ok(Some(Items::Array(array)));
@@ -101,7 +101,8 @@ impl<'a> Other<'a> {
         }
     }
 
-    /// Returns true if the item at the index `at` equals `item`. Returns `None` if the index is beyond the end.
+    /// Returns true if the operand's item at the index `at` equals `item`. Returns `None` if the index is
+    /// beyond the operand's end.
     fn equals(&self, at: usize, item: &Any, equality: &mut Equality) -> Res<Option<bool>> {
         self.get(at)?.map(|other| equality.item(item, &other)).transpose()
     }
@@ -186,8 +187,8 @@ impl Equality {
         self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
     }
 
-    /// Returns true if two containers are equal. `pair` contains their addresses if both may be encountered again,
-    /// and is `None` otherwise. `keep` makes the reference that keeps the second container alive.
+    /// Returns true if two containers are equal. `pair` contains their addresses if both may be encountered
+    /// again, and is `None` otherwise. `keep` makes the reference that keeps the second container alive.
     fn containers(
         &mut self,
         left: &Any,
@@ -236,7 +237,7 @@ enum OwnItems {
 }
 
 impl OwnItems {
-    /// Returns the items, or `None` if the value is neither an Array nor a List.
+    /// Returns the items of an Array or List, or `None` if the value is neither.
     #[inline]
     fn of(item: &Any) -> Res<Option<OwnItems>> {
         match raw(item).type_index {

@@ -39,7 +39,7 @@ pub(super) enum State {
     Map(Map, MapPlace, usize, What),
     /// Remaining pairs of a snapshot of a mapping.
     Pairs(vec::IntoIter<(Any, Any)>, What),
-    /// End of the iteration.
+    /// State after the end of the iteration.
     Done,
 }
 
@@ -59,7 +59,7 @@ struct Layout {
     state: State,
 }
 
-/// The class of iterators.
+/// Python class of the iterators over containers.
 static CLASS: Global = Global::new();
 
 pub(super) fn init() -> Res<()> {
@@ -91,7 +91,7 @@ pub(super) fn make(state: State) -> Res<Own> {
     Ok(own)
 }
 
-/// Borrows the state of an iterator. The borrow must end before Python code may run.
+/// Borrows the state of an iterator object. The borrow must end before Python code may run.
 fn state<'a>(object: Obj<'a>) -> &'a mut State {
     // SAFETY: only called for instances; the GIL is held, and each caller ends the borrow before Python code runs.
     unsafe { &mut (*object.as_ptr().cast::<Layout>()).state }

@@ -1,5 +1,5 @@
-//! Conversion of the arguments from which containers are constructed to native values: iterables of items,
-//! mappings, and iterables of pairs. [`crate::owned`] converts whole Python containers.
+//! Conversion of the constructor arguments of containers to native values: iterables of items, mappings, and
+//! iterables of pairs. [`crate::owned`] converts whole Python containers.
 
 use anyfn::{Any, Dict, List, Map};
 use pyo3_ffi as ffi;
@@ -92,8 +92,8 @@ pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
     }
 }
 
-/// Converts the pairs that an iterable returns to native values. Raises an exception for an item that is not a pair
-/// of key and value.
+/// Converts the pairs in an iterable to native values. Raises an exception for an item that is not a pair of
+/// key and value.
 fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
     let memo = &Memo::new();

@@ -159,7 +159,7 @@ fn item_at(array: &Array, index: i64) -> Res<Own> {
     }
 }
 
-/// Makes a new container of the same type as `like` from these items.
+/// Makes a new container of the items, with the same type as the container `like`.
 fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
     if like.is_instance_of(LIST.ptr()) { wrap(lower::list_of(items)?) } else { wrap(array_of(items)?) }
 }

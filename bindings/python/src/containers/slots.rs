@@ -106,8 +106,8 @@ macro_rules! slots {
 }
 pub(super) use slots;
 
-/// Method flags for functions that take an array of positional arguments, followed by the values of the keyword
-/// arguments. In the stable ABI since 3.10, unchanged since 3.7.
+/// Method flags for functions that take an array of positional arguments, followed by the values of the
+/// keyword arguments. The flags belong to the stable ABI since 3.10 and are unchanged since 3.7.
 const METH_FASTCALL_KEYWORDS: c_int = 0x80 | 0x02;
 
 /// Signature of a method that CPython calls.
@@ -166,7 +166,7 @@ pub(super) const fn c_str(text: &'static str) -> &'static CStr {
 /// Name and value of a keyword argument.
 pub(super) type Named<'a> = (Obj<'a>, Obj<'a>);
 
-/// The arguments of a method.
+/// Arguments of a method call.
 pub(super) struct Args<'a> {
     method: &'static str,
     values: &'a [Obj<'a>],
@@ -175,7 +175,7 @@ pub(super) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Makes the argument list of a call of the method called `method`.
+    /// Makes the argument list of a call of the method named `method`.
     ///
     /// # Safety
     /// The arguments must be as CPython passes them: `count` valid objects, then one for each name of the tuple

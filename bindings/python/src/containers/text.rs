@@ -32,7 +32,7 @@ thread_local! {
     static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Guard for a container that is being written.
+/// Guard that marks a container as being written until it is dropped.
 struct Writing;
 
 impl Writing {

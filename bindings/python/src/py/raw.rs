@@ -62,7 +62,8 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
-/// Buffer that an object exports. In the stable ABI since 3.11, with a layout unchanged since 3.3.
+/// Buffer that an object exports. The struct belongs to the stable ABI since 3.11, and its layout is
+/// unchanged since 3.3.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub(crate) struct Py_buffer {
@@ -110,8 +111,8 @@ pub(crate) type Vectorcall =
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 
-/// Runs `code`, which may execute Python code, so that the thread is never unwound while the interpreter shuts
-/// down.
+/// Runs `code`, which may execute Python code, and ensures that a shutdown of the interpreter never unwinds
+/// the thread.
 ///
 /// While the interpreter shuts down, versions before 3.14 terminate every other thread that waits for the GIL, by
 /// unwinding its stack. The unwinding must not pass through frames of native code, which may hold locks or forbid

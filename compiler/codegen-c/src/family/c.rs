@@ -1,4 +1,4 @@
-//! Literals, conversions and operations of C, which dialects that extend C share.
+//! Literals, conversions and operations of C, for all dialects that extend C.
 //!
 //! The prelude of a module must define the types and macros of `stdint.h` that the literals use, `NAN`,
 //! `INFINITY`, and the functions of [`SCALAR`].

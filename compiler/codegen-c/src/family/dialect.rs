@@ -22,7 +22,8 @@ pub(crate) struct Operation {
     /// True for index arithmetic, which is assumed not to overflow. Other integer arithmetic wraps around.
     pub(crate) in_place: bool,
     /// False for an integer division that may be undefined in C, because the divisor may be 0 or the quotient
-    /// may overflow for the divisor -1. If the divisor is 0, the quotient and the remainder must then be 0.
+    /// may overflow for the divisor -1. Generated code must then give 0 as the quotient and the remainder for
+    /// the divisor 0.
     pub(crate) is_safe: bool,
 }
 
@@ -37,10 +38,10 @@ pub(crate) struct Operation {
 /// the generated code uses; for the defaults, these are the names listed in [`c`]. `null` is the shortest
 /// dialect, and a template for new ones.
 pub(crate) trait Dialect: Sized {
-    /// Name of the language for messages.
+    /// Name of the language, as shown in messages.
     const NAME: &'static str;
 
-    /// List of the data types that the language supports, for messages.
+    /// List of the data types that the language supports, as shown in messages.
     const TYPES: &'static str;
 
     /// Names that variables and buffers must not have, separated by white space: the keywords of the
@@ -55,7 +56,8 @@ pub(crate) trait Dialect: Sized {
     /// Returns the source that precedes the functions of a module.
     fn prelude() -> String;
 
-    /// Checks the name of a function, which consists of letters, digits and underscores.
+    /// Checks that the dialect accepts the name of a function. The name consists of letters, digits and
+    /// underscores.
     ///
     /// # Errors
     /// Returns `ValueError` if no function of the language can have that name.
@@ -109,7 +111,7 @@ pub(crate) trait Dialect: Sized {
         c::float::<Self>(value, dtype)
     }
 
-    /// Returns the literal of a string constant, which is an argument of a call.
+    /// Returns the literal of a string constant. Such a constant occurs only as an argument of a call.
     fn string(text: &str) -> Result<String> {
         bail!("ValueError", "{} code cannot contain strings, got {text:?}", Self::NAME)
     }
@@ -125,18 +127,18 @@ pub(crate) trait Dialect: Sized {
         format!("(int64_t){index}")
     }
 
-    /// Returns an expression for an operation on two scalars. It must contain `a` exactly once.
+    /// Returns an expression for an operation on two scalars. The expression must contain `a` exactly once.
     fn operation(operation: Operation, a: &str, b: &str) -> Result<String> {
         c::operation::<Self>(operation, a, b)
     }
 
-    /// Returns true if a logical operation should evaluate both operands, by the operator `&` or `|`.
+    /// Returns true if a logical operation should be generated as `&` or `|`, which evaluate both operands.
     fn is_eager(_first: &Expr, _second: &Expr) -> bool {
         false
     }
 
-    /// Returns an expression with the value `a` if a condition holds, and `b` otherwise. The other value must
-    /// not be evaluated.
+    /// Returns an expression with the value `a` if a condition holds, and `b` otherwise. The value that is
+    /// not selected must not be evaluated.
     fn select(condition: &str, a: &str, b: &str) -> String {
         format!("({condition} ? {a} : {b})")
     }
@@ -173,11 +175,11 @@ pub(crate) trait Dialect: Sized {
         format!("(void)({value});")
     }
 
-    /// Generates code that must precede an addition to an element of a buffer in a loop, for a compiler that
-    /// would otherwise reorder the sum.
+    /// Generates code in front of a statement that adds to a buffer element in a loop. The code prevents a
+    /// compiler from reordering the sum.
     fn before_sum(_body: &mut Body<'_, Self>) {}
 
-    /// Generates what precedes the statement of a sequence with the given index, such as a barrier between threads.
+    /// Generates code in front of the statement at `index` of a sequence, such as a barrier between threads.
     fn before_step(_body: &mut Body<'_, Self>, _seq: &SeqStmt, _index: usize) {}
 
     /// Generates a loop of any kind. [`Body::plain_loop`] generates a loop whose iterations are executed in order.

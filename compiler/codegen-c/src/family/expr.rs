@@ -14,7 +14,8 @@ use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, Message, Operation};
 
-/// Placeholder in generated source, which is replaced later. The final source never contains it.
+/// Placeholder for the first operand in the generated source of an operation. The final source never contains
+/// it.
 const HOLE: &str = "\0";
 
 impl<D: Dialect> Body<'_, D> {
@@ -162,7 +163,7 @@ impl<D: Dialect> Body<'_, D> {
         Ok(false)
     }
 
-    /// Generates a chain of binary operations, each of which is the first operand of the previous one. The
+    /// Generates nested binary operations, each of which is the first operand of the enclosing one. The
     /// source is assembled once, since copying it for each operation would be slow for a sum of many terms.
     fn operations(&mut self, expr: &Expr, lane: &str) -> Result<String> {
         let mut levels = Vec::new();

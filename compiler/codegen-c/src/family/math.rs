@@ -8,7 +8,7 @@ pub(crate) const MATH: &[&str] = &[
 ];
 /// Functions of the C library with two arguments.
 pub(crate) const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
-/// Functions with one argument that the C library does not have. They are generated in other ways.
+/// Functions with one argument that the C library lacks, so that code generators compute them in other ways.
 const MORE_MATH: &[&str] = &["rsqrt", "sigmoid"];
 
 /// Returns the number of arguments of a mathematical function, or `None` if no function has that name.

@@ -8,18 +8,19 @@ use anyfn_ir::expr::Var;
 
 use crate::family::{Dialect, Symbol};
 
-/// Maximum length of a name in characters, without an appended number. Since compilers compare only the first
-/// 63 characters of a name, names with different numbers remain distinct.
+/// Maximum length of a name in characters, before a number is appended. The number then lies within the first
+/// 63 characters, which every C compiler distinguishes.
 const MOST_LETTERS: usize = 48;
 
-/// Unique names of variables and buffers. Each has the name that it has in the IR, if that name is valid and
-/// not taken.
+/// Unique names of variables and buffers. A variable or buffer keeps the name that it has in the IR, if that
+/// name is valid and not taken.
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Number that was last appended to each name that is taken.
+    /// Number that was last appended to each name that is in use.
     numbers: HashMap<String, usize>,
-    /// Prefix of the functions that are generated for this function. No variable may have this prefix.
+    /// Prefix of helper functions that are generated together with this function. No variable may have this
+    /// prefix.
     own: String,
     /// Further prefixes that no variable may have.
     prefixes: &'static [&'static str],

@@ -8,7 +8,7 @@ use std::fmt;
 
 use anyfn::{DType, Result, bail};
 
-/// String literal that has exactly the value of a given string, in any standard of C and C++ and with any
+/// String literal that has exactly the value of a given string, under every standard of C and C++ and every
 /// compiler option.
 ///
 /// Letters, digits and punctuation without a special meaning are unchanged. All other characters become octal
@@ -91,12 +91,13 @@ impl Message {
         message
     }
 
-    /// Appends a string, which is shown unchanged.
+    /// Appends a string to the message. The string is shown unchanged.
     pub(crate) fn push_text(&mut self, text: &str) {
         self.parts.push(Part::Text(text.to_owned()));
     }
 
-    /// Appends an integer of data type `dtype`, given as an expression in the dialect.
+    /// Appends an integer of data type `dtype` to the message. `code` is an expression for the integer in the
+    /// dialect.
     pub(crate) fn push_integer(&mut self, code: String, dtype: DType) {
         self.parts.push(Part::Integer { code, dtype });
     }

@@ -63,8 +63,8 @@ impl Body<'_, Host> {
         self.plain_loop(node)
     }
 
-    /// Generates a launch. The body of the loop becomes a separate function, which receives the captured variables and
-    /// buffers.
+    /// Generates a launch of tasks. The body of the parallel loop becomes a separate function, which receives
+    /// the captured variables and buffers.
     fn parallel(&mut self, launch: &Launch) -> Result<()> {
         let node = &launch.body;
         let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);

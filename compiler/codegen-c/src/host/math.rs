@@ -1,4 +1,4 @@
-//! Generates mathematical functions: calls of the C library for scalars, and functions from templates for
+//! Generation of mathematical functions: calls of the C library for scalars, and functions from templates for
 //! vectors.
 
 use anyfn::{DType, Result};

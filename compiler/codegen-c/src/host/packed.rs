@@ -60,8 +60,8 @@ impl Body<'_, Host> {
     }
 
     /// Generates code that ends a task of a parallel loop if another task has failed. It is generated only
-    /// before calls, which take long and have visible effects: one more read of memory hardly makes them
-    /// slower.
+    /// before calls: calls have visible effects, and take so long that one more read of memory hardly
+    /// matters.
     pub(super) fn end_with_others(&mut self) {
         if self.dialect.is_task {
             let end = self.fail("0");

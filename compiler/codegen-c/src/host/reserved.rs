@@ -11,7 +11,7 @@ pub(super) const RESERVED: &str = "auto break case char const continue default d
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
                         floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
-/// Prefixes of macros with lowercase letters that the header `cpuid.h` defines.
+/// Prefixes of the lowercase macros that the header `cpuid.h` defines.
 pub(super) const PREFIXES: &[&str] = &["bit_", "signature_"];
 
 /// Returns true if generated code may define an exported function with the given name, which is a C identifier. All names

@@ -1,5 +1,5 @@
-//! Vector expressions. A value with several lanes is computed in pieces that fit the vectors of the target.
-//! If a vector is longer than that, the C compiler splits it by storing it in memory.
+//! Code generation for vector expressions. A value with several lanes is computed in pieces that fit the
+//! vectors of the target. A C compiler would split a longer vector by storing it in memory.
 //!
 //! Operations without a vector instruction are computed lane by lane. A Boolean vector is represented by a
 //! mask: a vector of integers whose bits are all set or all clear. The integers have as many bits as the
@@ -20,7 +20,7 @@ use crate::host::options::CodegenOptions;
 use crate::host::registers::{Registers, known_place};
 use crate::host::{Host, c_type};
 
-/// Element type of a mask that is not used with other values.
+/// Element type of a mask, unless the context requires another type.
 const INT8: DType = DType::new(kDLInt, 8, 1);
 
 /// Range of adjacent lanes of a vector.
@@ -118,7 +118,8 @@ impl Body<'_, Host> {
         Ok(())
     }
 
-    /// Returns an expression for the given lanes of a value, of the type that is stored in memory.
+    /// Returns an expression for the given lanes of a value, in the type in which the value is stored in
+    /// memory.
     fn piece(&mut self, value: &Expr, lanes: Lanes) -> Result<String> {
         if lanes.count == 1 {
             return self.lane(value, &lanes.first.to_string());
@@ -456,7 +457,7 @@ impl Body<'_, Host> {
     }
 
     /// Declares a function that computes the minimum or maximum of each lane of two vectors. Returns its
-    /// name. If one of two values is NaN, the function gives NaN, as for scalars.
+    /// name. If one of two values is NaN, the declared function returns NaN, as for scalars.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);

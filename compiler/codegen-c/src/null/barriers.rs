@@ -55,7 +55,8 @@ struct Search {
     num_open: usize,
     /// Addresses of the variables whose values differ between the threads of a block.
     varying: HashSet<usize>,
-    /// Enclosing conditions and serial loops that depend on the index of a thread, each with the expression that does.
+    /// Enclosing conditions and serial loops whose execution depends on the index of a thread. Each is
+    /// described for messages and paired with the expression that depends on the index.
     divergent: Vec<(String, Expr)>,
 }
 

@@ -87,7 +87,7 @@ impl Analyzer {
         Ok(vec![factor, rest])
     }
 
-    /// Returns an expression with the same value that is cheaper to compute.
+    /// Returns an expression that has the same value as `expr` and is cheaper to compute.
     fn simplify(&self, expr: Operand) -> Result<Expr> {
         self.state().analyzer.simplify(&finite(expr)?)
     }

@@ -11,7 +11,7 @@ use crate::BuildOptions;
 use crate::target::{AsTarget, host};
 
 /// Returns the target that `target` describes. The argument is a target kind, a map of options, or a target.
-/// If it is omitted, returns the target of this machine.
+/// If the argument is omitted, returns the target of this machine.
 #[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
     target.map_or_else(host, |target| target.0)

@@ -18,7 +18,7 @@ fn call_extern(name: &str, args: Vec<CallArg>, #[default("int32")] dtype: DType)
     packed::call_extern(name, args.into_iter().map(|arg| arg.0), dtype)
 }
 
-/// Marks an argument, a buffer or a region of one, as read-only for the called function.
+/// Marks a buffer argument, or a region of a buffer, as read-only for the called function.
 #[register("tir.read_only")]
 fn read_only(buffer: ObjectRef) -> Result<Expr> {
     packed::read_only(buffer)

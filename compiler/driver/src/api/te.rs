@@ -18,8 +18,8 @@ fn placeholder(
     anyfn_te::placeholder(exprs(shape), dtype, name)
 }
 
-/// Creates a tensor and computes each element by a function of its indices. If the function returns several
-/// values, creates a tensor for each of them and returns an array of tensors.
+/// Creates a tensor. `element` receives the indices of an element and returns its value. If it returns
+/// several values, creates a tensor for each of them and returns an array of tensors.
 #[register("te.compute")]
 fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
     let mut is_one = false;
@@ -102,8 +102,8 @@ fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReduce
     anyfn_te::reducer(&dtypes, combine, identity)
 }
 
-/// Returns expressions for the results of combining the values `source` by a reducer over reduction axes. If
-/// `condition` is given, only values for which it holds are combined.
+/// Combines the values `source` over reduction axes by a reducer, and returns an expression for each result.
+/// If `condition` is given, only values for which it holds are combined.
 #[register("te.reduce")]
 fn reduce(
     reducer: Ref<CommReducer>,

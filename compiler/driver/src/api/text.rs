@@ -9,7 +9,8 @@ fn parse(text: &str) -> Result<ObjectRef> {
     anyfn_parser::parse(text)
 }
 
-/// Interprets a function with the given tensors and numbers as arguments. Each step is checked.
+/// Interprets a function with the given tensors and numbers as arguments. Reports invalid steps, such as
+/// accesses out of bounds.
 #[register("tir.interpret", blocking)]
 fn interpret(func: Ref<PrimFunc>, args: Array<Any>) -> Result<()> {
     anyfn_interp::interpret(&func, &args)

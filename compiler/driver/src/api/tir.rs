@@ -33,7 +33,7 @@ fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
     }
 }
 
-/// Creates a string constant, which is used as an argument of a call.
+/// Creates a string constant for use as an argument of a call.
 #[register("tir.string")]
 fn string(text: &str) -> Expr {
     ops::string(text)
@@ -84,7 +84,8 @@ fn truncdiv(a: Operand, b: Operand) -> Result<Expr> {
     ops::trunc_div(a.0, b.0)
 }
 
-/// Returns the largest or smallest value of a data type, which is finite for floating-point types.
+/// Returns the largest value of a data type, or the smallest one if `largest` is false. For floating-point
+/// types, the value is finite.
 #[register("tir.limit")]
 fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     ops::finite_limit(dtype, largest)

@@ -116,8 +116,8 @@ fn this() -> Cpu {
     Cpu { arch: std::env::consts::ARCH.to_owned(), vector_bytes: vector_bytes(&features, None), features }
 }
 
-/// Returns the size of a vector register in bytes. The default is 16; if necessary, compilers use several
-/// smaller registers.
+/// Returns the size of a vector register in bytes, which is 16 unless `features` or `sve_bits` imply another
+/// size. If a processor has smaller registers, compilers use several of them.
 fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
     match features {
         _ if features.contains(&"avx512f") => 64,
@@ -166,7 +166,7 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     }
 }
 
-/// Runs a command and returns its status, its output and its error output. If the calling thread is
+/// Runs a command and returns its exit status, standard output and standard error. If the calling thread is
 /// interrupted, the process is killed.
 fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {

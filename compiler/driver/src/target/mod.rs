@@ -11,15 +11,18 @@ pub(crate) use cpu::{no_compiler, options as cpu_options, words};
 /// Options of a target. Omitted options are derived from the C compiler and this machine.
 #[derive(Clone, Default, Debug)]
 pub struct TargetOptions {
-    /// Value of [`Target::mcpu`]. The default is `native`, unless the compiler is a cross compiler.
+    /// Name of the processor: see [`Target::mcpu`]. The default is `native`, unless the compiler is a cross
+    /// compiler.
     pub mcpu: Option<std::string::String>,
-    /// Value of [`Target::cc`]. The default is the environment variable `CC`, or else `cc`.
+    /// Command of the C compiler: see [`Target::cc`]. The default is the environment variable `CC`, or else
+    /// `cc`.
     pub cc: Option<std::string::String>,
-    /// Value of [`Target::options`].
+    /// Further arguments of the C compiler: see [`Target::options`].
     pub options: Vec<std::string::String>,
-    /// Value of [`Target::num_cores`]. The default is the number of cores of this machine.
+    /// Number of cores: see [`Target::num_cores`]. The default is the number of cores of this machine.
     pub num_cores: Option<i64>,
-    /// Value of [`Target::vector_bytes`]: 0, 16, 32 or 64.
+    /// Size of the vector registers in bytes: 0, 16, 32 or 64, see [`Target::vector_bytes`]. The default
+    /// depends on the processor.
     pub vector_bytes: Option<i64>,
 }
 
@@ -75,7 +78,8 @@ pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
     })
 }
 
-/// Creates a target of a kind whose source no compiler compiles. It has no options.
+/// Creates a target of a kind for which no compiler exists, such as `null`. Returns an error if an option is
+/// given.
 fn without_compiler(kind: &str, options: &TargetOptions) -> Result<Target> {
     let given = [
         ("mcpu", options.mcpu.is_some()),
@@ -115,8 +119,9 @@ pub(crate) fn processor(target: &Target) -> &'static str {
 
 #[methods(of = Target)]
 impl TargetOptions {
-    /// Creates a target: the processor for which code is generated, and the command `cc` that compiles the
-    /// code. Omitted arguments are derived from this machine, or from the machine that the compiler targets.
+    /// Creates a target, which consists of the processor for which code is generated and the command `cc`
+    /// that compiles the code. Omitted arguments are derived from this machine, or from the machine that the
+    /// compiler targets.
     #[init]
     #[blocking]
     #[name = "new"]
@@ -135,8 +140,8 @@ impl TargetOptions {
     }
 }
 
-/// Target, converted from a target kind or from a map of a kind and options. It holds an error if the target
-/// is invalid or if its detection was interrupted.
+/// Target that was passed as such, as a target kind, or as a map of options. Holds an error instead if the
+/// target is invalid or if its detection was interrupted.
 pub(crate) struct AsTarget(pub(crate) Result<Ref<Target>>);
 
 impl FromArg for AsTarget {

@@ -138,8 +138,8 @@ pub fn number(value: i64, dtype: DType) -> Result<Expr> {
     if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
 }
 
-/// Creates the largest value of a data type, or the smallest one if `largest` is false. For floating-point types, the
-/// value is an infinity.
+/// Creates the largest value of a data type, or the smallest one if `largest` is false. For floating-point
+/// types, this is positive or negative infinity.
 ///
 /// # Errors
 /// Returns `TypeError` if the data type is not numeric.
@@ -424,7 +424,7 @@ binary_functions! {
     mul Mul
     /// Creates the quotient of two numbers. Integer quotients are rounded towards zero.
     div Div
-    /// Creates the quotient of two integers, rounded down.
+    /// Creates the remainder of the division [`floor_div`], with the sign of the divisor.
     floor_div FloorDiv
     /// Creates the remainder of [`floor_div`].
     floor_mod FloorMod

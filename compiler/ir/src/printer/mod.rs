@@ -20,7 +20,7 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, Var};
 use crate::stmt::Stmt;
 
-/// Keywords, which cannot be names.
+/// Keywords of the printed language. They cannot be used as names.
 pub const KEYWORDS: &[&str] = &[
     "and", "as", "assert", "def", "elif", "else", "for", "if", "in", "not", "or", "pass", "with", "True",
     "False", "None",
@@ -114,7 +114,7 @@ pub fn text_within(node: &ObjectRef, most: usize) -> String {
     text
 }
 
-/// Precedence inside brackets, where an expression needs no parentheses.
+/// Precedence of the context inside brackets, where an expression needs no parentheses.
 const LOOSE: u8 = 0;
 
 #[derive(Default)]
@@ -131,7 +131,8 @@ struct Printer {
     /// Buffers that share the memory of another buffer and are not defined by a statement, grouped by the
     /// address of their variable `data`.
     aliases: HashMap<usize, Vec<Ref<Buffer>>>,
-    /// True while the shapes of parameters are printed. There, the first use of a variable defines it.
+    /// True while the shapes of parameters are printed. In these shapes, the first use of a variable defines
+    /// it.
     defining: bool,
 }
 
@@ -159,7 +160,7 @@ impl Printer {
         }
     }
 
-    /// Returns true if the output exceeds its limit. Each node checks this before it is printed.
+    /// Returns true if the output exceeds its limit. The printer checks this before it prints a node.
     fn is_full(&self) -> bool {
         self.out.len() > self.most
     }

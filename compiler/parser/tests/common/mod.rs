@@ -1,4 +1,4 @@
-//! Generator of random programs with all kinds of nodes.
+//! Generator of random programs that contain all kinds of nodes.
 
 use anyfn::{Any, Array, DType, Map, ObjectRef, Ref};
 use anyfn_ir::buffer::{Buffer, BufferRegion};

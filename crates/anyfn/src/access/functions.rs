@@ -1,4 +1,5 @@
-//! The access table of this process, which belongs to the runtime and is shared by all libraries.
+//! The access table of this process, which records the accesses to tensor memory in progress. It belongs to
+//! the runtime, and all libraries share it.
 //!
 //! The runtime publishes the functions of the table as an attribute of the tensor type. Another implementation of the
 //! stable ABI has no such attribute; each library then keeps its own table, which excludes conflicts between its own
@@ -17,7 +18,7 @@ use crate::{Error, Result, types};
 /// Attribute of the tensor type that holds the address of the runtime's [`Functions`].
 const ATTRIBUTE: &str = "__anyfn_access__";
 
-/// The functions of an access table.
+/// The C functions through which libraries use an access table.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Debug)]
@@ -64,7 +65,7 @@ pub fn functions() -> (&'static str, &'static Functions) {
     (ATTRIBUTE, &OWN)
 }
 
-/// Begins accesses to `count` ranges in the table of this library; see `Functions::begin`.
+/// Begins accesses to `count` ranges in the access table of this library; see `Functions::begin`.
 ///
 /// # Safety
 /// `ranges` must point to `count` readable ranges, and `tickets` to `count` writable tickets.
@@ -99,7 +100,7 @@ unsafe extern "C" fn end_own(ticket: u64) {
     TABLE.end(ticket);
 }
 
-/// Marks a range as read-only in the table of this library; see `Functions::protect`.
+/// Marks a range as read-only in the access table of this library; see `Functions::protect`.
 ///
 /// # Safety
 /// `range` must be readable.
@@ -112,7 +113,8 @@ unsafe extern "C" fn unprotect_own(ticket: u64) {
     TABLE.unprotect(ticket);
 }
 
-/// Returns 1 if a byte of the range is marked as read-only in the table of this library, and 0 otherwise.
+/// Returns 1 if a byte of the range is marked as read-only in the access table of this library, and 0
+/// otherwise.
 ///
 /// # Safety
 /// `range` must be readable.
@@ -161,8 +163,9 @@ pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) 
     Ok(tickets.map(|ticket| Access { ticket, _thread: PhantomData }))
 }
 
-/// Repeats the request for the ranges until the accesses begin, and checks for signals in between. `outcome` is the
-/// result of the first request. Returns an error if the time limit has passed or the accesses cannot begin.
+/// Repeats the request for the ranges `wanted` until the accesses begin, and checks for signals in between.
+/// `outcome` is the result of the first request. Returns an error if the time limit has passed or the
+/// accesses cannot begin.
 #[cold]
 fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
     let mut waited = SLICE_MS;
@@ -229,14 +232,16 @@ pub(super) fn end(ticket: u64) {
     }
 }
 
-/// Acquires the table's lock before a fork, so that no other thread leaves the table half changed in the child. Each
-/// call must be followed by a call of [`after_fork`] on the same thread, in both processes.
+/// Acquires the lock of the access table before a fork, so that no other thread is changing the table while
+/// the process is copied. Each call must be followed by a call of [`after_fork`] on the same thread, in both
+/// processes.
 #[doc(hidden)]
 pub fn before_fork() {
     imp::before_fork();
 }
 
-/// Releases the lock after a fork. In the child, only the accesses of the thread that forked remain.
+/// Releases the lock of the access table after a fork. In the child, only the accesses of the thread that
+/// forked remain.
 #[doc(hidden)]
 pub fn after_fork(in_child: bool) {
     imp::after_fork(in_child);
@@ -290,7 +295,7 @@ mod imp {
         }
     }
 
-    /// Guard of the table's lock while a thread forks.
+    /// Storage for the guard of the access table's lock while a thread forks.
     struct Kept(UnsafeCell<Option<MutexGuard<'static, State>>>);
 
     // SAFETY: used only by the thread that holds the table's lock.
@@ -337,8 +342,8 @@ mod imp {
 
     use super::super::table::{Monitor, State};
 
-    /// A spin lock, for builds without `std`. All callers count as one thread there, so every conflict is with the
-    /// calling thread itself and no access waits.
+    /// A spin lock, for builds without `std`. In such builds all callers count as one thread, so every
+    /// conflict is with the calling thread itself, and no access waits.
     pub(super) struct Lock {
         taken: AtomicBool,
         state: UnsafeCell<State>,

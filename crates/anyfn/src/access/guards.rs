@@ -197,9 +197,9 @@ impl<'a> TensorView<'a> {
         Ok(elements.write(access))
     }
 
-    /// Borrows the elements of one tensor for reading and those of another one for writing, as most kernels need.
-    /// Both accesses begin at once, so kernels that run on other threads at the same time with the tensors swapped
-    /// wait for their turn.
+    /// Borrows the elements of one tensor for reading and those of another one for writing, as most kernels
+    /// need. Both accesses begin at the same time. A kernel on another thread that uses the same tensors in
+    /// opposite roles waits until both accesses have ended.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -237,7 +237,7 @@ impl<'a> TensorView<'a> {
         Ok((from.read(read), into.write(write)))
     }
 
-    /// Borrows the elements for reading as bytes, for any data type.
+    /// Borrows the elements as bytes for reading, whatever their data type.
     ///
     /// # Errors
     /// Returns the errors of [`TensorView::read`].
@@ -247,7 +247,7 @@ impl<'a> TensorView<'a> {
         Ok(elements.read(access))
     }
 
-    /// Borrows the elements for writing as bytes, for any data type.
+    /// Borrows the elements as bytes for writing, whatever their data type.
     ///
     /// # Errors
     /// Returns the errors of [`TensorView::write`].

@@ -77,7 +77,7 @@ pub enum Mode {
     Write,
 }
 
-/// A region and its mode, as passed across the C interface.
+/// A requested region and its access mode, in the layout that the C interface uses.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -125,8 +125,8 @@ pub struct Access {
 unsafe impl Sync for Access {}
 
 impl Access {
-    /// Begins accesses to several regions at once, as soon as no access of another thread conflicts with any of them.
-    /// The regions may overlap each other: the caller decides how their bytes are used.
+    /// Begins accesses to several regions together, as soon as no access of another thread conflicts with any
+    /// of them. The regions may overlap each other: the caller decides how their bytes are used.
     ///
     /// # Errors
     /// - Returns `RuntimeError` if this thread has a conflicting access, or if waiting would never end.
@@ -183,7 +183,7 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Marks a region as read-only.
+    /// Marks a region as read-only until the returned guard is dropped.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.

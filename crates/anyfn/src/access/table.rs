@@ -31,7 +31,7 @@ pub(super) enum Outcome {
     Begun,
     /// The calling thread itself has a conflicting access.
     Own {
-        /// Index of the requested range.
+        /// Index of the requested range that conflicts.
         index: usize,
         /// True if the access in progress writes.
         writes: bool,
@@ -107,8 +107,8 @@ impl State {
         if behind { Verdict::Wait } else { Verdict::Free }
     }
 
-    /// Returns true if a thread with an access that conflicts with `wanted` waits, directly or through other threads,
-    /// for an access of the thread `me`.
+    /// Returns true if a request of the thread `me` would deadlock: a thread whose access conflicts with
+    /// `wanted` waits, directly or through other threads, for an access of `me`.
     fn waits_for(&self, me: usize, wanted: &[Wanted]) -> bool {
         let holders = |ranges: &[Wanted], out: &mut Vec<usize>| {
             for held in &self.held {
@@ -171,9 +171,9 @@ impl Waiting {
 pub(super) struct Table<M>(pub(super) M);
 
 impl<M: Monitor> Table<M> {
-    /// Begins all accesses at once for the thread `me`, as soon as no access of another thread conflicts, and writes
-    /// their tickets. The ranges may conflict with each other. No access begins unless the outcome is
-    /// [`Outcome::Begun`].
+    /// Begins all accesses together for the thread `me`, as soon as no access of another thread conflicts,
+    /// and writes their tickets. The ranges may conflict with each other. No access begins unless the outcome
+    /// is [`Outcome::Begun`].
     pub(super) fn begin(
         &self,
         me: usize,
@@ -247,7 +247,7 @@ impl<M: Monitor> Table<M> {
         ticket
     }
 
-    /// Removes the read-only mark with this ticket, which [`Table::protect`] has returned.
+    /// Removes a read-only mark, given the ticket that [`Table::protect`] returned for it.
     pub(super) fn unprotect(&self, ticket: u64) {
         let mut state = self.0.lock();
         if let Some(at) = state.protected.iter().rposition(|held| held.ticket == ticket) {

@@ -1,4 +1,4 @@
-//! Tests of the table against a model, and under the thread interleavings that `loom` explores.
+//! Tests of the access table against a model, and under the thread interleavings that `loom` explores.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ fn range(start: u64, end: u64, write: bool) -> Wanted {
     Wanted { space: 0, base: 0, start, end, write: u64::from(write) }
 }
 
-/// Monitor of the table for a single thread, where every wait times out at once.
+/// Monitor of the table for a single thread, where every wait times out immediately.
 struct Single(RefCell<State>);
 
 impl Monitor for Single {
@@ -238,7 +238,7 @@ fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
     });
 }
 
-/// Monitor of the table with a lock of the standard library, which announces each wait.
+/// Monitor of the table that uses a lock of the standard library and announces each wait.
 struct Announced {
     state: std::sync::Mutex<State>,
     changed: std::sync::Condvar,

@@ -134,8 +134,8 @@ impl<T> Array<T> {
         super::with_view(value, |view| seq::position(self.as_slice(), view))
     }
 
-    /// Returns the elements for modification, with room for `extra` more elements. Copies the elements first if
-    /// the Array is shared.
+    /// Returns exclusive access to the elements, with room for `extra` more elements. Copies the elements
+    /// first if the Array is shared.
     fn make_mut(&mut self, extra: usize) -> Result<Seq<'_>> {
         let (len, room) = (self.len(), self.capacity());
         let needed = len.saturating_add(extra);
@@ -438,7 +438,7 @@ impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     }
 }
 
-/// Builder of an Array, which appends elements without checking if the Array is shared.
+/// Builder that appends elements to a new Array without checking if the Array is shared.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -274,7 +274,7 @@ mod hash_map {
         [Eq, Hash] [S: DefaultHasher] HashMap<K, V, S>;
     }
 
-    /// A `BuildHasher` with a default value, which a new `HashMap` needs.
+    /// A `BuildHasher` that has a default value, as a new `HashMap` requires.
     pub trait DefaultHasher: BuildHasher + Default {}
     impl<S: BuildHasher + Default> DefaultHasher for S {}
 

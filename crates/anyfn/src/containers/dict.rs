@@ -15,7 +15,8 @@ use super::lock::{Locked, lock};
 use super::mapping::{self, Added, Mapping};
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
-/// A mutable mapping of keys to values in insertion order, which all holders share across threads and languages.
+/// A mutable mapping of keys to values in insertion order. All references to a Dict share its pairs, across
+/// threads and languages.
 ///
 /// Each operation is atomic. Iteration and comparison use a snapshot of the pairs. Keys are compared in the same way
 /// as those of a [`crate::Map`]. Types are checked when a pair is read, because code in another language may have
@@ -38,7 +39,7 @@ pub struct Dict<K = Any, V = Any> {
     pairs: PhantomData<fn() -> (K, V)>,
 }
 
-/// The pairs of a Dict while its lock is held.
+/// Guard that holds the lock of a Dict and gives access to its pairs.
 struct Guard<'a> {
     mapping: Mapping<'a>,
     _lock: Locked<'a>,
@@ -59,16 +60,16 @@ impl DerefMut for Guard<'_> {
     }
 }
 
-/// Results of the hash and equality hooks of keys that one operation has collected so far.
+/// Results of hash and equality hooks of keys, collected during one operation on a Dict.
 ///
 /// Hooks are foreign code and must not run under the lock. An operation that needs the result of a hook releases the
 /// lock, calls the hook, and starts again with the result.
 #[derive(Default)]
 struct Told {
-    /// Results of comparisons with the key that is looked up. The other keys are kept alive, so that no new key gets
-    /// the address of one of them.
+    /// Results of comparing other keys with the key that is looked up. Each entry keeps its key alive, so
+    /// that no new key can get the same address.
     equal: Vec<(Any, bool)>,
-    /// Hashes that hooks have computed, indexed by the address of the key. The keys are kept alive.
+    /// Hashes that hooks have computed, indexed by the address of the key. Each entry keeps its key alive.
     hashes: BTreeMap<u64, (Any, u64)>,
 }
 
@@ -136,7 +137,7 @@ impl<'a> Probe<'a> {
         self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
     }
 
-    /// Calls the hooks and stores their results. Must not be called under the lock.
+    /// Calls the hooks for the requested results and stores the results. Must not be called under the lock.
     #[cold]
     fn ask(&mut self, ask: Ask) {
         match ask {
@@ -182,9 +183,9 @@ impl<K, V> Dict<K, V> {
         Self::from_values(super::into_pairs(iter)?)
     }
 
-    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. A variable whose
-    /// value is to be released must therefore be declared before the guard, so that it is dropped after the lock is
-    /// released.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. The
+    /// caller must therefore declare a variable whose value is to be released before the guard, so that the
+    /// variable is dropped after the lock is released.
     #[inline]
     fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a Dict are only used through this lock.

@@ -12,7 +12,7 @@ use super::lock::{Locked, lock};
 use super::seq::{self, Seq};
 use crate::{Any, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
-/// A mutable sequence of values, which all holders share across threads and languages.
+/// A mutable sequence of values. All references to a List share its elements, across threads and languages.
 ///
 /// Each operation is atomic. Iteration and comparison use a snapshot of the elements. The element type is checked
 /// when an element is read, because code in another language may have added values of any type.
@@ -33,7 +33,7 @@ pub struct List<T = Any> {
     items: PhantomData<fn() -> T>,
 }
 
-/// The elements of a List while its lock is held.
+/// Guard that holds the lock of a List and gives access to its elements.
 pub(super) struct Guard<'a> {
     seq: Seq<'a>,
     _lock: Locked<'a>,
@@ -95,9 +95,9 @@ impl<T> List<T> {
         Self::from_values(values.into_iter())
     }
 
-    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. A variable whose
-    /// value is to be released must therefore be declared before the guard, so that it is dropped after the lock is
-    /// released.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. The
+    /// caller must therefore declare a variable whose value is to be released before the guard, so that the
+    /// variable is dropped after the lock is released.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a List are only used through this lock.

@@ -6,8 +6,8 @@ use super::slice::Slice;
 use super::{List, seq};
 use crate::{Any, Result};
 
-/// Returns the index in a sequence of `len` elements to which `index` refers. A negative `index` counts from the end.
-/// Returns `None` if the index is out of bounds.
+/// Converts an index that may be negative to an index from the start of a sequence of `len` elements. A
+/// negative index counts from the end. Returns `None` if the index is out of bounds.
 #[inline]
 fn place(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };

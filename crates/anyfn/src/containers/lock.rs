@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn_abi::{OBJECT_FLAG_LOCKED, TVMFFIObject};
 
-/// Guard of an object's lock, which it releases on drop.
+/// Guard of an object's lock. Dropping the guard releases the lock.
 pub(crate) struct Locked<'a>(&'a AtomicU32);
 
 /// Acquires the lock of an object.
@@ -27,7 +27,7 @@ pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     Locked(flags)
 }
 
-/// Guard of one of the two locks of an Error, which it releases on drop.
+/// Guard of one of the two locks of an Error. Dropping the guard releases the lock.
 ///
 /// The `update_backtrace` function of an error that other code created takes no lock. Code that reads or
 /// changes a backtrace therefore takes `OBJECT_FLAG_TRACE_LOCKED`. Other code calls the `update_backtrace`
@@ -73,7 +73,7 @@ fn wait(flags: &AtomicU32, bit: u32) {
     }
 }
 
-/// Yields the processor to another thread, because the holder of the lock may be waiting for it.
+/// Yields the processor to another thread, because the holder of the lock may be waiting for the processor.
 #[cfg(unix)]
 pub(crate) fn give_way() {
     unsafe extern "C" {

@@ -124,7 +124,7 @@ impl<K, V> Map<K, V> {
         Self::from_values(pairs)
     }
 
-    /// Returns the pairs for modification. Copies the pairs first if the Map is shared.
+    /// Returns exclusive access to the pairs. Copies the pairs first if the Map is shared.
     fn make_mut(&mut self) -> Result<Mapping<'_>> {
         if !self.object.is_unique() {
             // SAFETY: a Map with several references does not change.

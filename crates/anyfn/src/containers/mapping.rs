@@ -1,4 +1,5 @@
-//! The common part of Map and Dict: an object with one of two layouts.
+//! Storage of Map and Dict: an object with a small layout (an array of pairs) or a dense layout (a hash
+//! table).
 //!
 //! Up to four pairs are stored consecutively (the *small* layout, in the object's own memory or in a buffer), more
 //! pairs in a hash table (the *dense* layout, see `table`). An object in the small layout becomes dense in place and
@@ -26,7 +27,7 @@ const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
 
-/// Memory of a Map or Dict in the dense layout. In the small layout, the pairs begin at the offset of `tail`.
+/// Memory layout of a dense Map or Dict. In the small layout, the pairs begin at the offset of `tail`.
 #[repr(C)]
 struct MapObject {
     header: TVMFFIObject,
@@ -180,7 +181,7 @@ impl Drop for References<'_> {
 
 live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
 
-/// Releases the pairs, the memory, or both.
+/// Releases the pairs of a Map or Dict, its memory, or both, as `flags` specify.
 unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
@@ -385,11 +386,10 @@ pub(super) enum Added {
     NeedsHashes(Vec<Any>),
 }
 
-/// Function that returns the hash that a hook has computed for a key of the mapping; `None` if no hook has
-/// computed it.
+/// Function that returns the hash of a key if a hook has computed it, and `None` otherwise.
 pub(super) type HashOf<'a> = dyn Fn(&Any) -> Option<u64> + 'a;
 
-/// Returns the pairs of an object for modification.
+/// Returns exclusive access to the pairs of a Map or Dict.
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content while the result is alive.
@@ -400,7 +400,7 @@ pub(super) unsafe fn mapping_of(object: &ObjectRef) -> Mapping<'_> {
 }
 
 impl Mapping<'_> {
-    /// Returns the pairs of the Map or Dict with this header for modification.
+    /// Returns exclusive access to the pairs of the Map or Dict with the given header.
     ///
     /// # Safety
     /// The requirements are those of [`mapping_of`].

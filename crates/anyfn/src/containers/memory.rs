@@ -52,7 +52,7 @@ fn out_of_memory(size: usize) -> Error {
     crate::error!("MemoryError", "cannot allocate {size} bytes for a container")
 }
 
-/// A buffer to which no cell refers any longer. Dropping the value frees the buffer with its deleter.
+/// A buffer that no container refers to any longer. Dropping the value frees the buffer with its deleter.
 #[must_use]
 pub(super) struct Buffer {
     data: *mut c_void,
@@ -60,7 +60,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes ownership of the buffer of a cell.
+    /// Takes ownership of the buffer of a container.
     ///
     /// # Safety
     /// - `deleter` must be the deleter of `data`.

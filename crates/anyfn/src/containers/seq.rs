@@ -1,4 +1,4 @@
-//! The common part of Array and List: a header, a cell and the elements.
+//! Storage of Array and List: the object header, a cell that describes the elements, and the elements.
 //!
 //! The elements of an Array follow its cell in the same allocation; those of a List are in a separate buffer. Code in
 //! other languages reads both and changes Lists, so the cell is the only record of their state.
@@ -59,7 +59,7 @@ pub(super) fn new_list(capacity: usize) -> Result<ObjectRef> {
 }
 
 impl Buffer {
-    /// Returns a null buffer.
+    /// Returns an empty buffer, whose address is NULL.
     fn none() -> Buffer {
         // SAFETY: NULL is neither used nor freed.
         unsafe { Buffer::from_raw(ptr::null_mut(), None) }
@@ -92,7 +92,7 @@ unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -
 
 live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
 
-/// Releases the elements, the memory, or both.
+/// Releases the elements of an Array or List, its memory, or both, as `flags` specify.
 unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
@@ -145,7 +145,7 @@ pub(super) unsafe fn capacity_of(object: &ObjectRef) -> usize {
     unsafe { (*cell).capacity.max(0) as usize }
 }
 
-/// Returns the elements of an object for modification.
+/// Returns exclusive access to the elements of an Array or List.
 ///
 /// # Safety
 /// `object` must be an Array or List, and no other code may use its elements while the result is alive.
@@ -267,7 +267,7 @@ impl Seq<'_> {
         old
     }
 
-    /// Inserts elements before the element at index `at`. The capacity must suffice for them.
+    /// Inserts elements before the element at index `at`. The sequence must have spare capacity for them.
     pub(super) fn insert(&mut self, at: usize, values: &mut Vec<Any>) {
         let (len, count) = (self.len(), values.len());
         let slots = self.slots();

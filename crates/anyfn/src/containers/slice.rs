@@ -64,7 +64,7 @@ impl Places {
         usize::try_from(self.step.unsigned_abs()).unwrap_or(usize::MAX)
     }
 
-    /// Returns the lowest index.
+    /// Returns the lowest selected index; `None` if the slice selects no index.
     pub(super) fn lowest(self) -> Option<usize> {
         let last = self.left.checked_sub(1)?;
         let lowest = if self.step < 0 { self.next + self.step * last as i64 } else { self.next };

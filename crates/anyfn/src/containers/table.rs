@@ -113,7 +113,8 @@ pub(super) struct Block {
 const _: () = assert!(size_of::<Item>() == size_of::<TVMFFIMapItem>());
 const _: () = assert!(size_of::<Block>() == size_of::<TVMFFIMapBlock>());
 
-/// Returns the number of slots of a new table for `capacity` pairs, and the shift that computes home slots from hashes.
+/// Returns the number of slots of a new table for `capacity` pairs, and the bit shift that converts a hash to
+/// a home slot.
 pub(super) fn table_size(capacity: usize) -> (u64, u32) {
     let bits = usize::BITS - capacity.leading_zeros();
     let (slots, shift) = (1u64 << bits, 64 - bits);
@@ -337,7 +338,8 @@ impl<'a> View<'a> {
         self.item(at).next
     }
 
-    /// Returns an empty slot at one of the distances in `JUMPS` after slot `from`, and the index of this distance.
+    /// Returns the first empty slot after `from` that a distance in `JUMPS` reaches, and the index of this
+    /// distance.
     fn next_empty(self, from: u64) -> Option<(u64, u8)> {
         (1..JUMPS.len() as u8)
             .map(|index| (self.jump(from, index), index))
@@ -365,7 +367,7 @@ pub(super) fn any(raw: &TVMFFIAny) -> &Any {
 }
 
 impl Table<'_> {
-    /// Returns the dense table that a cell and a tail describe, for modification.
+    /// Returns the dense table that a cell and a tail describe, for reading and changing.
     ///
     /// # Safety
     /// The cell and tail must belong to a dense table that no other code uses for the lifetime of the result.
@@ -486,9 +488,9 @@ impl Table<'_> {
         Slot::Added(at)
     }
 
-    /// Frees the slot `home`, which a chain of another home slot occupies: moves the items of that chain, from this
-    /// slot on, to other slots. Returns false, and leaves the table unchanged, if there is no room. On success the slot
-    /// is marked as reserved.
+    /// Frees the slot `home`, which is occupied by an item in the chain of another home slot. Moves this item
+    /// and the later items of its chain to other slots. On success, marks the slot as reserved. If there is
+    /// no room, leaves the table unchanged and returns false.
     fn free_home(&mut self, home: u64) -> bool {
         let before = self.view().previous_in_chain(home);
         let link = self.view().meta(before);
@@ -614,8 +616,7 @@ pub(super) fn rebuild<'p, I: Iterator<Item = (&'p TVMFFIAny, &'p TVMFFIAny)>>(
     }
 }
 
-/// Returns the number of slots and the shift of the next larger table after one with `slots` slots and the shift
-/// `fib_shift`.
+/// Returns the number of slots and the shift of the next larger table, given those of the current table.
 ///
 /// # Errors
 /// Returns `MemoryError` if no table can be that large.

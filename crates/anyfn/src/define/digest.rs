@@ -68,7 +68,7 @@ impl<F> FieldType<F> {
     pub const NEW: FieldType<F> = FieldType(PhantomData);
 }
 
-/// Build number of a field whose type is [`Fixed`], which is 0.
+/// Build number of a field whose type is [`Fixed`]: always 0; see [`FieldType`].
 pub trait OfType {
     /// Returns 0 for every build number.
     fn build(&self, _build: u64) -> u64 {

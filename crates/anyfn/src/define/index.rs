@@ -116,8 +116,8 @@ impl TypeIndex {
     }
 }
 
-/// Guard that ends a registration when it is dropped: stores the type index, or `NEW` if the registration failed, so
-/// that it can be tried again.
+/// Guard that ends a registration when it is dropped. It stores the type index, or `NEW` if the registration
+/// failed, so that a later call can retry.
 struct Guard<'a> {
     cell: &'a AtomicI32,
     index: i32,

@@ -113,8 +113,8 @@ pub(super) fn has_init<T: Define>() -> bool {
     of::<T>().any(|method| method.is_init)
 }
 
-/// Registers the methods of a type in the type table. The registration is repeated when a library is loaded
-/// again, so that its methods can be called again.
+/// Registers the methods of a type in the type table. When a library is loaded again, its methods are
+/// registered again, so that they can be called.
 pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;

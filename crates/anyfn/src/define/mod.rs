@@ -247,8 +247,8 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// Returns the function of the runtime that creates default factories. These factories do not keep this library
-/// mapped. Returns `None` in other implementations of the ABI, which have no such function. Such
+/// Returns the runtime's function that creates factories of default values. These factories do not keep this
+/// library mapped. Returns `None` in other implementations of the ABI, which have no such function. Such
 /// implementations also store the address of a default string, whereas the anyfn runtime copies the string.
 ///
 /// The first use of the registry defines all types of the executable, so this must not be called while a type is being
@@ -327,7 +327,7 @@ impl FieldDef {
     }
 }
 
-/// Returns the object to which the field at `place` belongs, and true if the object is still under construction.
+/// Returns the object that contains the field at `place`, and true if the object is still under construction.
 ///
 /// # Safety
 /// `place` must be the field at `OFFSET` of a live object.

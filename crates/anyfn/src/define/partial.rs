@@ -91,8 +91,8 @@ pub(super) unsafe fn mark(object: *mut TVMFFIObject, index: usize) {
     }
 }
 
-/// Returns the layout of the memory of an object that is constructed field by field, and the offset of the header in
-/// it.
+/// Returns the memory layout of an object that is constructed field by field, and the offset of the object
+/// header in this memory.
 fn memory<T: Define>() -> (Layout, usize) {
     let object = Layout::new::<ObjectBox<T>>();
     let front = size_of::<Note>() + T::COUNT;
@@ -137,7 +137,7 @@ pub(super) fn create<T: Define>() -> Result<ObjectRef> {
 
 live::deleter!(fn delete<T: Define>(object: *mut c_void, flags: c_int) by release::<T>);
 
-/// Releases the content, the memory, or both.
+/// Releases the content of an object, its memory, or both, as `flags` specify.
 unsafe extern "C" fn release<T: Define>(object: *mut c_void, flags: c_int) -> Ended {
     let this: *mut TVMFFIObject = object.cast();
     if flags & STRONG != 0 && core::mem::needs_drop::<T>() {

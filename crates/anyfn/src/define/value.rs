@@ -53,7 +53,7 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     /// Returns the [`Mismatch`] between the expected type and `value`.
     fn make(value: &AnyView<'_>) -> Result<Self, Mismatch>;
 
-    /// Returns a copy of the field for a copy of the object.
+    /// Returns a copy of the field's content, for a copy of the object.
     fn copied(&self) -> Self;
 
     /// Sets a field that is [writable](Self::WRITABLE).

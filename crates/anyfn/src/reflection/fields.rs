@@ -15,8 +15,8 @@ use crate::{Any, AnyView, Error, IntoAny, IntoArgs, ObjectRef, Result, String};
 /// function for each common type of values. The default implementation of these functions calls
 /// [`visit_other`](Self::visit_other).
 pub trait FieldVisitor {
-    /// Visits a value for which this trait has no more specific function, such as None, or for which the
-    /// visitor does not override that function.
+    /// Visits a value whose type has no specific function in this trait, such as None. By default, the
+    /// specific functions call this one.
     ///
     /// # Errors
     /// An error ends the visit.

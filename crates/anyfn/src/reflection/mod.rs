@@ -319,8 +319,8 @@ impl Field {
         unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
     }
 
-    /// Returns true if the field's memory in an object consists of nothing but a reference to `value`, as an address or
-    /// as a 16-byte value. The object then owns one of the references to `value`.
+    /// Returns true if the field's memory in `object` is exactly a reference to `value`: an address or a
+    /// 16-byte value. The object then owns one of the references to `value`.
     ///
     /// # Safety
     /// `object` must be of the type that has the field or of a derived type, and no other thread may set the field
@@ -373,7 +373,7 @@ impl Field {
         self.0.setter()
     }
 
-    /// Returns the value of the field in an object of its type.
+    /// Returns the value of the field in `object`, whose type is not checked.
     ///
     /// # Errors
     /// Returns the error of the getter.
@@ -424,7 +424,7 @@ impl Field {
         Some(ManuallyDrop::new(unsafe { Any::from_raw(value) }))
     }
 
-    /// Writes the value of the field to a location that holds nothing.
+    /// Writes the value of the field to `value`, which must not own anything yet.
     ///
     /// This does the same as [`Field::get_unchecked`], but does not move the value, which would cost more than reading
     /// it.
@@ -450,7 +450,7 @@ impl Field {
         Ok(())
     }
 
-    /// Sets the field in an object of its type, even if the field is read-only.
+    /// Sets the field in `object`, whose type is not checked, even if the field is read-only.
     ///
     /// Read-only fields are set while their object is constructed.
     ///

@@ -11,7 +11,7 @@ use crate::rig::*;
 
 type Attack = (&'static str, fn(&Server));
 
-/// Attacks that are made on servers with and without a key.
+/// Attacks that are made both on servers with a key and on servers without one.
 const ALL: &[Attack] = &[
     ("R2 lengths that are only claimed", claimed_lengths),
     ("R2 a byte at a time", a_byte_at_a_time),
@@ -70,7 +70,7 @@ fn at_a_server_with_a_key() {
     run(Server::with_key(GRANTED), &[WITH_KEY, ALL]);
 }
 
-/// Reads everything until the connection is closed.
+/// Reads all remaining data until the connection is closed.
 fn rest(mut stream: UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);

@@ -140,8 +140,8 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.drain();
 }
 
-/// Runs the client of the tests below, in a separate process. The client stops at a boundary and prints its
-/// name. After it has read a line of input, it waits until the server closes the connection.
+/// Runs the client of the tests below, in a separate process. The client stops at a boundary and prints the
+/// boundary's name. After it has read a line of input, it waits until the server closes the connection.
 #[test]
 #[ignore = "the other tests start it as a client"]
 fn client() {

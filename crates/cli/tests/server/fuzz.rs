@@ -14,8 +14,8 @@ use crate::rig::*;
 
 const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
 
-/// Calls `round` repeatedly until the configured time has passed, or `count` times if no time is configured.
-/// Each call receives a random generator and its seed. Returns the number of calls.
+/// Calls `round` repeatedly for the configured time, or `count` times if no time is configured. Each call
+/// receives a random generator and its seed. Returns the number of calls.
 fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
     let (first, time, started) = (anyfn_random::seed(), anyfn_random::time(), Instant::now());
     let mut seed = first;

@@ -204,7 +204,7 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     server.finish();
 }
 
-/// Checks that the attacks are real: without isolation they succeed.
+/// Checks that the attacks are real: they succeed on a system without isolation.
 #[test]
 fn without_isolation_the_keys_are_within_reach() {
     let server = Server::with_key(&[GRANTED, &["--isolation", "off"]].concat());

@@ -1,6 +1,6 @@
-//! Tests of `anyfn rpc server` in a separate process: attacks, clients that vanish, cables that are cut, and
-//! many clients at once. After each test the next client is served, and at the end no process, file or folder
-//! of a client remains.
+//! Tests of `anyfn rpc server` in a separate process: attacks, clients that vanish, connections that break,
+//! and many clients at once. After each test the next client is served, and at the end no process, file or
+//! folder of a client remains.
 //!
 //! With `ANYFN_SOAK` the tests take longer. `ANYFN_FUZZ_SECONDS` sets the duration of the tests of `fuzz`.
 

@@ -18,13 +18,13 @@ use serde_json::Value;
 
 use crate::hand::*;
 
-/// Maximum time to wait for an event that should happen soon, which is much longer than such events take.
+/// Maximum time to wait for an event that should happen soon. Such events usually take much less time.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 
-/// Options that grant everything that the tests call.
+/// Options that grant all functions and services that the tests use.
 pub(crate) const GRANTED: &[&str] = &["--allow", "testing.*", "--upload"];
 
-/// Options that load the test functions. The empty word is replaced by the path of the plugin.
+/// Options that load the test functions. The empty string is replaced by the path of the plugin.
 pub(crate) const LOADS: &[&str] = &["--load", ""];
 
 pub(crate) struct Server {
@@ -37,7 +37,7 @@ pub(crate) struct Server {
     descriptors: usize,
 }
 
-/// Returns true if the long variants of the tests are requested.
+/// Returns true if the environment requests the long variants of the tests.
 pub(crate) fn is_soak() -> bool {
     std::env::var_os("ANYFN_SOAK").is_some()
 }
@@ -183,14 +183,14 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Returns the reasons why sessions have ended.
+    /// Returns the reasons why sessions have ended, from the server's log.
     pub(crate) fn ends(&self) -> Vec<String> {
         let log = self.log();
         let ends = log.iter().filter(|line| line["event"] == "end");
         ends.map(|line| line["detail"]["reason"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until a session has ended for a reason.
+    /// Waits until the server's log contains the end of a session with a reason that contains `reason`.
     pub(crate) fn ended(&self, reason: &str) {
         wait_for(
             || self.ends().iter().any(|why| why.contains(reason)).then_some(()),
@@ -263,7 +263,7 @@ pub(crate) fn dies_with_us(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(prepare) }
 }
 
-/// Returns a number from `/proc/<pid>/status`.
+/// Returns the number in the line `name` of `/proc/<pid>/status`.
 pub(crate) fn status(pid: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();

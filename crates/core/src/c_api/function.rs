@@ -98,7 +98,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
 /// and the observer.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Enables or disables the path on which calls through `TVMFFIFunctionCall` are reported to the observer.
+/// Enables or disables reports to the observer about calls through `TVMFFIFunctionCall`.
 pub fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);

@@ -28,8 +28,8 @@ pub unsafe extern "C" fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, res
     })
 }
 
-/// Returns an owned value for a view. A borrowed string is copied, and the object of an r-value reference is moved out
-/// of the slot to which the reference points.
+/// Returns an owned value for a view. A borrowed string is copied. The object of an r-value reference is
+/// moved out of the variable of the caller.
 ///
 /// # Safety
 /// The view must be valid.

@@ -11,8 +11,9 @@ use anyfn::{
 };
 use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
-/// Declares types of arguments that accept a container of one type only, with elements of any type. An argument of
-/// another container type is refused and not converted, and signatures show the container's name without element types.
+/// Declares types of arguments that accept a container of one type only, with elements of any type. A
+/// container of another type is rejected, not converted. Signatures show the container's name without element
+/// types.
 macro_rules! exact {
     ($($name:ident = $container:ty, $index:ident, $key:literal;)*) => { $(
         struct $name($container);
@@ -165,7 +166,7 @@ fn replace_range(list: &List, start: i64, end: i64, values: Vec<Any>) -> Result<
     }
 }
 
-/// Returns the elements of `values`, which are alternating keys and values, as pairs.
+/// Groups `values`, which are alternating keys and values, into pairs.
 fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<'a>, AnyView<'a>)>> {
     if !values.len().is_multiple_of(2) {
         anyfn::bail!("RuntimeError", "Check failed: args.size() % 2 == 0 ({} vs. 0) : ", values.len() % 2);

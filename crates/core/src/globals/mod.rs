@@ -1,4 +1,4 @@
-//! Global functions named `ffi.*`, which offer all languages the operations for which no C function exists.
+//! Global functions named `ffi.*`, which give all languages access to operations that have no C function.
 //!
 //! Names, behaviour and error messages are those of the ABI.
 
@@ -39,8 +39,8 @@ pub(crate) fn register() -> Result<()> {
     libraries::register_globals()
 }
 
-/// Returns a function that lists the names of the global functions that are registered now. Called with -1,
-/// the function returns the number of names; called with an index, it returns the name at that index.
+/// Returns a function that lists the names of the currently registered global functions. Called with -1, the
+/// function returns the number of names; called with an index, it returns the name at that index.
 fn list_names() -> PackedFunc {
     let names = function_table::names();
     TypedPackedFunc::from_fn(move |index: i64| -> Result<Any> {

@@ -1,4 +1,5 @@
-//! Types whose fields lie in plain memory, as the Python frontend of the stable ABI defines them.
+//! Types whose fields are stored directly as numbers, values or references. The Python frontend of the stable
+//! ABI defines such types.
 //!
 //! That frontend lays out the fields itself. It requests a getter and a setter for each field and passes a type index
 //! that describes the field: a number, a value of any type, or a reference to an object. Other frontends use
@@ -46,8 +47,8 @@ enum Storage {
 }
 
 impl Storage {
-    /// Returns the form in which a field is stored whose values have the type index `type_index`, or `None` for an
-    /// unsupported type index.
+    /// Returns the storage form of a field, given the type index of its values; `None` for an unsupported
+    /// type index.
     fn of(type_index: i32) -> Option<Storage> {
         Some(match type_index {
             kTVMFFIAny | kTVMFFINone => Storage::Any,
@@ -59,7 +60,7 @@ impl Storage {
         })
     }
 
-    /// Returns the form in which a registered field of `size` bytes is stored.
+    /// Returns the storage form of a registered field of `size` bytes.
     fn of_field(field: Field, size: usize) -> Storage {
         match (Storage::of(field.static_type_index()), size) {
             (Some(Storage::Any | Storage::Object), 16) => Storage::Any,
@@ -287,7 +288,7 @@ fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> R
 
 // ---- Objects
 
-/// Number of bytes before the header, which hold the size of the object.
+/// Number of bytes before the header of an object. They store the size of the object.
 const FRONT: usize = 16;
 const HEADER: usize = size_of::<TVMFFIObject>();
 

@@ -1,4 +1,4 @@
-//! The global function `ffi.TypeDefine`, with which all languages define types and their fields at run time.
+//! The global function `ffi.TypeDefine`, which defines types and their fields at run time, for all languages.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -51,7 +51,7 @@ struct Told {
     schema: String,
     doc: String,
     default: Any,
-    /// Flags that state which default the field has: `DEFAULT` for a value, `DEFAULT | FACTORY` for a factory, 0 for
+    /// Flags that state the kind of default: `DEFAULT` for a value, `DEFAULT | FACTORY` for a factory, 0 for
     /// none.
     state: i64,
 }

@@ -76,8 +76,9 @@ impl Layout {
         self.offset(self.fields.len())
     }
 
-    /// Returns the number of bytes before the header. These bytes hold the address of the layout, which is
-    /// preceded by the handle of the shell if the type has a native ancestor.
+    /// Returns the number of bytes before the header. These bytes hold the address of the layout. If the type
+    /// has a native ancestor, they also hold the handle of the shell: what remains of that ancestor's object
+    /// after its content was moved.
     fn prefix(&self) -> usize {
         if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
     }
@@ -95,8 +96,8 @@ fn layout_place(object: *mut TVMFFIObject) -> *mut &'static Layout {
     object.wrapping_byte_sub(size_of::<&Layout>()).cast()
 }
 
-/// Returns the location before the header of `object` that holds the handle of its shell. The type of the object must
-/// have a native ancestor.
+/// Returns the location before the header of `object` that holds the handle of its shell (see the module
+/// documentation). The type of `object` must have a native ancestor.
 fn shell_place(object: *mut TVMFFIObject) -> *mut *mut c_void {
     object.wrapping_byte_sub(NATIVE_ALIGN).cast()
 }

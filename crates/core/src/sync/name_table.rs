@@ -1,4 +1,4 @@
-//! A table from names to values that are never freed.
+//! A table that maps names to values and never frees them.
 //!
 //! A lookup takes no lock and writes nothing: the slots of an open-addressed table are pointers to entries, stored with
 //! release ordering when an entry is complete. A full table is replaced by a larger one. The old table is kept, because
@@ -68,8 +68,8 @@ struct Slots<V: 'static, A: Atomics> {
     _previous: *mut Slots<V, A>,
 }
 
-/// State of a table that insertions change. A table has one writer, and only the thread that has exclusive
-/// access to it may insert.
+/// State of a table that insertions change. A table has one writer. Only a thread with exclusive access to
+/// the writer may insert.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,
@@ -196,7 +196,7 @@ fn put<V, A: Atomics>(slots: &[A::Ptr<Entry<V, A>>], entry: *mut Entry<V, A>, ha
     slots[at].store(entry);
 }
 
-/// A table from names to values that are never freed; see the module documentation.
+/// A table that maps names to values and never frees them; see the module documentation.
 pub(crate) struct NameTable<V: 'static> {
     raw: RawTable<V>,
     writer: Mutex<Writer<V>>,

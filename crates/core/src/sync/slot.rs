@@ -17,7 +17,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
 
-/// Number of low bits of the word that hold the pointer. On 64-bit targets, addresses in user space have 47 or 48 bits.
+/// Number of low bits of a slot's word that hold the pointer. On 64-bit targets, addresses in user space have
+/// 47 or 48 bits.
 const POINTER_BITS: u32 = if cfg!(target_pointer_width = "64") { 48 } else { 32 };
 const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
 const ONE: u64 = 1 << POINTER_BITS;
@@ -29,9 +30,8 @@ const RESERVE: u64 = 0x8000;
 /// Bits of an object's count that hold the strong references.
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
 
-/// Number of strong references to an object above which a slot adds no more. Clones of a reference have the
-/// same limit. Threads that add references at the same time may exceed the limit, but by far too little to
-/// overflow the 32 bits.
+/// Limit on the number of strong references to an object, for slots and for clones of a reference. Threads
+/// that add references at the same time may exceed the limit, but by far too little to overflow the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
 /// Atomic 64-bit integer with the operations that a slot needs. Implemented for the native type and, in
@@ -130,8 +130,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Returns to the slot the reference that [`RawSlot::get`] has just taken, and panics. Called if the
-    /// reserve cannot be refilled, because the number of references handed out must not exceed the reserve.
+    /// Gives the reference that the caller received from [`RawSlot::get`] back to the slot, and panics.
+    /// Called if the reserve cannot be refilled, because the number of references handed out must not exceed
+    /// the reserve.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();
@@ -206,8 +207,8 @@ impl Counted for Objects {
 /// Cell that holds one object or is empty; see the module documentation.
 pub(crate) struct Slot {
     raw: RawSlot<AtomicU64, Objects, RESERVE>,
-    /// Address of the object, for leak checkers only. They do not recognise the address in the word, which also
-    /// contains a number.
+    /// Address of the object, for leak checkers only. They cannot recognise the address in `raw`, because the
+    /// word there also contains a count.
     plain: AtomicPtr<c_void>,
 }
 

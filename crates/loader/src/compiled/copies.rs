@@ -1,5 +1,5 @@
-//! Copies of tensor memory that is not aligned as compiled code requires. The memory is copied before a call, and
-//! copied back after it.
+//! Aligned copies of the memory of tensor arguments, for compiled code that requires a greater alignment. The
+//! memory is copied before a call, and changes are copied back after it.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};
@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Result, TensorView, bail};
 
-/// Alignment of the copies in bytes, which suffices for the widest vectors.
+/// Alignment in bytes of each copy of an argument's memory. It suffices for the widest vectors.
 const ALIGNMENT: usize = 64;
 
 /// An aligned copy of the memory of one argument, or of several arguments that refer to the same memory.
@@ -27,7 +27,7 @@ impl Copy {
         Some(Copy { original, copy, layout })
     }
 
-    /// Copies the pieces in which the copy differs from the original memory back to that memory. Equal pieces
+    /// Writes the parts of the copy that the function has changed back to the original memory. Equal parts
     /// are not written, because memory that the function only reads may be in use by other code, or not be
     /// writable at all.
     fn write_back(&self) {
@@ -72,9 +72,9 @@ pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
 }
 
 impl Copies {
-    /// Returns a description of `tensor` in which the data pointer refers to an aligned copy of its memory.
-    /// The memory of a tensor on a device other than the CPU is not copied. `others` are the tensors among
-    /// the arguments of the call; `tensor` is the one at `index`.
+    /// Returns a `DLTensor` like `tensor`, but with its elements in an aligned copy of the memory. The memory
+    /// of a tensor on a device other than the CPU is not copied. `others` are the tensors among the arguments
+    /// of the call; `tensor` is the one at `index`.
     ///
     /// # Errors
     /// Returns `ValueError` if the tensor partially overlaps another argument, and `MemoryError` if there is no memory
@@ -124,7 +124,7 @@ impl Copies {
         Ok(shown)
     }
 
-    /// Copies the memory that the function has changed back to the original memory, after the call.
+    /// Writes the changed parts of all copies back to the original memory, after the call.
     pub(super) fn write_back(&self) {
         self.0.iter().for_each(Copy::write_back);
     }

@@ -104,8 +104,8 @@ impl Guard {
         true
     }
 
-    /// Adds a description of the argument that was received to the raised error, if an argument check of the function
-    /// has raised it. Returns `code`.
+    /// Adds a description of the received argument to the raised error, if that error comes from an argument
+    /// check of the function. Returns `code`.
     ///
     /// # Safety
     /// The requirements of [`Guard::call`] apply, and the call must have failed.
@@ -182,8 +182,8 @@ impl Guard {
         if code == 0 { own_code } else { code }
     }
 
-    /// Returns a description of `tensor` that the function can use. Returns `None` if the function can use
-    /// `tensor` unchanged, or rejects it in its own checks. The data of an unaligned tensor is copied.
+    /// Returns a `DLTensor` to pass to the function in place of `tensor`. Returns `None` if the function can
+    /// use `tensor` unchanged, or rejects it in its own checks. The data of an unaligned tensor is copied.
     ///
     /// # Safety
     /// The tensors must be valid.
@@ -296,7 +296,7 @@ impl Guard {
     }
 }
 
-/// Returns a value that is 0 if `number` is at least 0 and less than 2^31, and otherwise not 0.
+/// Returns 0 if `number` is at least 0 and less than 2^31, and another value otherwise.
 #[inline]
 fn upper(number: i64) -> usize {
     (number as u64 >> 31) as usize
@@ -334,9 +334,9 @@ unsafe fn slice<'a>(args: *const TVMFFIAny, count: c_int) -> &'a [TVMFFIAny] {
     }
 }
 
-/// Returns the alignment in bytes that the code of a library requires if the compiler of Apache TVM has
-/// generated it, and `None` for other libraries. `needs` must return true for the symbols that the library
-/// needs; `constants` and `code` must return the contents of its read-only data and of its code.
+/// Returns the alignment in bytes that the code of a library requires. Returns `None` if the compiler of
+/// Apache TVM has not generated the library. `needs` must return true for the symbols that the library needs;
+/// `constants` and `code` must return the contents of its read-only data and of its code.
 pub(crate) fn requirement<'a>(
     needs: impl Fn(&str) -> bool,
     constants: impl Fn() -> Vec<&'a [u8]>,

@@ -37,8 +37,9 @@ fn mismatch(error: &Error, own: &str, argument: &str, expected: &str, got: &str)
     anyfn::__private::with_detail(new, &detail)
 }
 
-/// Returns an error of the additional checks, with a message in the form of the function's own checks. `item`
-/// names the failed check, such as `Invalid A.shape[1]`; `index` is the index of the argument.
+/// Returns the error for a failed additional check of an argument. The message has the form of the messages
+/// of the function's own checks. `item` names the failed check, such as `Invalid A.shape[1]`; `index` is the
+/// index of the argument.
 pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: &str, got: &str) -> Error {
     let message = format!("{item} on argument #{index}{}{own}`,\n  expected {expected}", signature::MARK);
     mismatch(&Error::untraced(kind, &message), own, &format!("{index}"), expected, got)
@@ -72,8 +73,8 @@ fn received(item: &str, arg: &TVMFFIAny) -> String {
     }
 }
 
-/// Splits a property such as `shape[1]` into its name and its index. Returns `None` if it is not an element of the
-/// shape or strides.
+/// Splits an element of the shape or strides, such as `shape[1]`, into name and index. Returns `None` for any
+/// other property.
 fn extent(property: &str) -> Option<(&str, usize)> {
     let (name, index) = property.strip_suffix(']')?.split_once('[')?;
     matches!(name, "shape" | "strides").then_some(())?;

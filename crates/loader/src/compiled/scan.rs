@@ -5,7 +5,7 @@
 //! them. The search may also find the same bytes in other instructions or data; then the result is at worst
 //! too large.
 
-/// Returns the alignment in bytes that the instructions in `code` require, or a larger alignment.
+/// Returns an upper bound on the alignment in bytes that the instructions in `code` require.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn alignment(code: &[u8]) -> usize {
     // Instructions of the first generation require 16 bytes and cannot be recognised.

@@ -7,7 +7,8 @@
 use anyfn::Error;
 use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 
-/// String that precedes the signature in messages of generated functions. No other library contains it.
+/// String that precedes the signature in the error messages of generated functions. No other library contains
+/// it.
 pub(crate) const MARK: &str = " when calling:\n  `";
 
 /// Returns the signature that the message of an argument check contains, or `None` if it contains none.

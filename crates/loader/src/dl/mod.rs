@@ -50,7 +50,8 @@ impl Library {
         }
     }
 
-    /// Opens the library with the given name or path if it is mapped already; otherwise returns `None`. Loads nothing.
+    /// Opens the library with the given name or path if it is already mapped; otherwise returns `None` and
+    /// loads nothing.
     pub(crate) fn find(path: &CStr) -> Option<Library> {
         const FLAGS: c_int = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
         // SAFETY: the path is NUL-terminated; nothing is loaded and no code runs.
@@ -118,7 +119,7 @@ pub(crate) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
 pub(crate) struct Origin {
     /// Address at which the file is mapped.
     pub(crate) base: usize,
-    /// Path of the file; for the main program, the path with which it was started.
+    /// Path of the file. For the main program, this is the path with which the program was started.
     pub(crate) path: PathBuf,
 }
 

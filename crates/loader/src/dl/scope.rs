@@ -1,4 +1,5 @@
-//! Loading of libraries that need the functions of this runtime when these are not globally visible.
+//! Loads libraries that use this runtime into processes in which the runtime's symbols are not globally
+//! visible.
 //!
 //! If this runtime was itself opened with local visibility, as Python extensions are, a library with undefined runtime
 //! symbols would not find them. Making the symbols global would affect any other runtime in the process. So a tiny
@@ -20,7 +21,7 @@ use super::Library;
 use crate::elf::MACHINE;
 
 /// Opens the library at the path `library` so that its undefined symbols are resolved in the file `runtime`.
-/// Returns the library and the scope library; the caller must keep both open.
+/// Returns the library and the generated scope library; the caller must keep both open.
 ///
 /// # Safety
 /// The requirements of [`Library::open`] apply.
@@ -65,7 +66,7 @@ fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
     CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
 }
 
-/// Returns the content of a scope library, which needs the files `library` and `runtime` and has the name `soname`.
+/// Returns the ELF image of a scope library called `soname`, which needs the files `library` and `runtime`.
 fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     let mut strings = Vec::from([0u8]);
     let mut put = |text: &[u8]| {
@@ -117,7 +118,8 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Returns the file header of a library with three segments, whose headers follow it, and no sections.
+/// Returns the ELF header of a library with three program headers and without section headers. The program
+/// headers follow the ELF header.
 fn header() -> FileHeader64<LE> {
     FileHeader64 {
         e_ident: elf::Ident {
@@ -145,7 +147,7 @@ fn header() -> FileHeader64<LE> {
     }
 }
 
-/// Returns the program header of the `size` bytes at the offset `at`, which is also their address.
+/// Returns the program header of a segment of `size` bytes. `at` is both its file offset and its address.
 fn segment(kind: u32, flags: u32, at: usize, size: usize, align: u64) -> ProgramHeader64<LE> {
     let (at, size) = (U64::new(LE, at as u64), U64::new(LE, size as u64));
     ProgramHeader64 {
@@ -164,7 +166,7 @@ fn segment(kind: u32, flags: u32, at: usize, size: usize, align: u64) -> Program
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the content of a scope library, as an example of a valid library for tests.
+    /// Returns the ELF image of a scope library, which tests use as an example of a valid library.
     pub(crate) fn sample() -> Vec<u8> {
         image(c"/a/lib.so", c"/b/run.so", b"scope.so")
     }

@@ -7,9 +7,11 @@ use object::{LittleEndian as LE, U64};
 
 use super::image::Image;
 
-/// Tags of the table of relative relocations in compact form (RELR): size of the table, its address, size of an entry.
+/// Tag of the size in bytes of the compact table of relative relocations (RELR).
 const DT_RELRSZ: u32 = 35;
+/// Tag of the address of the compact table of relative relocations.
 const DT_RELR: u32 = 36;
+/// Tag of the size in bytes of an entry of the compact table of relative relocations.
 const DT_RELRENT: u32 = 37;
 
 /// Entries of the dynamic section that the checks use. Pairs are an address and a size in bytes, unless a
@@ -26,7 +28,7 @@ pub(super) struct Dynamic<'d> {
     pub(super) relocations: (u64, u64),
     pub(super) plt_relocations: (u64, u64),
     pub(super) relative: (u64, u64),
-    /// Number of relative relocations, which come first in the table of relocations.
+    /// Number of relative relocations at the beginning of the table of relocations.
     pub(super) relative_count: u64,
     pub(super) start: (u64, u64),
     pub(super) end: (u64, u64),
@@ -155,8 +157,8 @@ impl<'d> Dynamic<'d> {
         Ok(dynamic)
     }
 
-    /// Checks that the initialisation and termination functions of the library are in its code, and that the
-    /// lists of such functions are in memory.
+    /// Checks that the initialisation and termination functions of the library are in executable memory, and
+    /// that the arrays of such functions are mapped.
     fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "initialization function"), (elf::DT_FINI, "termination function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {

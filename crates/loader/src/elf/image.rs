@@ -180,8 +180,8 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.bytes(address, size, what)
     }
 
-    /// Returns the parts of the file that are mapped without write permission: the code if `code` is true, otherwise the
-    /// read-only data. Parts above 64 MiB are left out.
+    /// Returns the parts of the file that are mapped without write permission: the code if `code` is true,
+    /// otherwise the read-only data. Parts larger than 64 MiB are left out.
     pub(super) fn contents(&self, code: bool) -> Vec<&'d [u8]> {
         const SIZE_MAX: u64 = 1 << 26;
         let flags = if code { e::PF_X } else { 0 };

@@ -1,4 +1,4 @@
-//! Parts of messages about files.
+//! Helper functions for error messages about library files.
 
 /// Returns the message for a file that cannot be parsed.
 pub(super) fn broken(error: object::Error) -> String {

@@ -1,4 +1,4 @@
-//! Facts about a shared library that can be found before any of its code runs.
+//! Reading and checking of shared library files before any of their code runs.
 //!
 //! A file that cannot be loaded is refused here with the reason. It may be a text file or a program, truncated, or
 //! built for another machine or another version of the ABI. The dynamic loader would give a vague message or, for a
@@ -27,7 +27,7 @@ use image::Image;
 use message::{broken, short};
 use symbols::Symbols;
 
-/// Facts about a library that its file contains.
+/// Properties of a library, as read from its file.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// Size of the file in bytes.
@@ -63,8 +63,8 @@ pub(crate) struct Facts {
     pub(crate) span: core::ops::Range<u64>,
 }
 
-/// Constant of a library: its size in bytes according to the symbol table, and its content. The content is `None` if it
-/// was not requested or is not in the file.
+/// A data constant of a library: its size in bytes according to the symbol table, and its content. The
+/// content is `None` if it was not requested or is not in the file.
 #[derive(Debug)]
 pub(crate) struct Blob {
     pub(crate) size: u64,
@@ -116,7 +116,7 @@ const fn number(digits: &str) -> u32 {
     }
 }
 
-/// Reads and checks a library file. If the library cannot be loaded, the error is the reason.
+/// Reads and checks a library file. Returns the reason as an error if the library cannot be loaded.
 pub(crate) fn check(file: File) -> Result<Facts, String> {
     let facts = read_file(file, false)?;
     facts.built_for.map_or(Ok(()), check_version)?;
@@ -194,8 +194,8 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
     })
 }
 
-/// Checks the symbols of the variables into which the loader writes addresses. They must denote writable memory that
-/// stays writable, with the size of an address.
+/// Checks the symbols of the variables into which the loader writes addresses. Each must denote a variable of
+/// at least the size of an address, in memory that stays writable.
 fn check_slots<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     segments: &[ProgramHeader64<LE>],
@@ -354,7 +354,8 @@ fn version_words(desc: &[u8]) -> Result<[u32; 6], String> {
         .map_err(|_| "the file is damaged: its anyfn note is too short".to_owned())
 }
 
-/// Returns an error if a plugin with these numbers in its note needs another version of the ABI, or a newer runtime.
+/// Returns an error if a plugin needs another version of the ABI, or a newer runtime. The numbers come from
+/// the plugin's note: three for the version of the ABI, three for the version of the runtime.
 pub(crate) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Result<(), String> {
     let TVMFFIVersion { major: our_major, minor: our_minor, .. } = ABI_VERSION;
     if major != our_major || minor > our_minor {

@@ -19,7 +19,7 @@ enum Kind {
     Computed,
     /// Eight bytes that depend on a symbol.
     Word,
-    /// Address of a function in another or the same library, for calls of it.
+    /// Address of a function that the library calls, written into a slot of the PLT (`JUMP_SLOT`).
     Slot,
     /// Module number or offset of thread-local storage, in eight bytes.
     ThreadLocal,

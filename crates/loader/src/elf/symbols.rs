@@ -16,8 +16,8 @@ pub(crate) struct Symbol {
     pub(crate) name: String,
     /// Address of the name in memory, relative to where the library is mapped.
     pub(crate) name_at: u64,
-    /// Version of the symbol, such as `GLIBC_2.34`: the required one of an undefined symbol, the provided one of a
-    /// defined symbol. Empty if it has none.
+    /// Version of the symbol, such as `GLIBC_2.34`. For an undefined symbol, this is the version that the
+    /// library requires. Empty if the symbol has no version.
     pub(crate) version: String,
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Symbol {
     pub(crate) is_code: bool,
 }
 
-/// Symbols of a library, with facts about its symbol table.
+/// Symbols of a library, and properties of its symbol table.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     pub(super) undefined: Vec<Symbol>,
@@ -197,7 +197,7 @@ fn highest_relocated<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>
     Ok(relocations.map(|relocation| relocation.r_sym(LE, false)).max().unwrap_or(0).into())
 }
 
-/// Names of symbol versions, each with the number by which symbols refer to it. Sorted by number.
+/// Names of symbol versions, each with the number that symbols use to refer to it. Sorted by number.
 struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {

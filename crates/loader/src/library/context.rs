@@ -16,7 +16,7 @@ use anyfn_core::loader::Mutex;
 
 use crate::object::OwnModule;
 
-/// Address that is written into the pointer variables of libraries.
+/// Value of a context symbol: the address that the loader writes into a pointer variable of each library.
 #[derive(Clone, Copy)]
 struct Address(*mut c_void);
 
@@ -46,8 +46,9 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
     Ok(())
 }
 
-/// Writes the addresses of all context symbols into the variables of a library. `find` returns the variable for a name,
-/// if the library has it. If a name was registered twice, the address that was registered last is used.
+/// Writes the addresses of all context symbols into the variables of a library. `find` returns the address of
+/// the library's variable with the given name, or `None` if the library has no such variable. If a name was
+/// registered twice, the address that was registered last is used.
 ///
 /// # Safety
 /// `find` must return writable pointer variables of code that is not running yet.

@@ -1,4 +1,4 @@
-//! Creation of the entry of a library that was opened.
+//! Creation of the table entry ([`Mapped`]) of a library that was just opened.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -18,8 +18,8 @@ use crate::file::Identity;
 use crate::mapped::{self, Address, Counts, Mapped, Owner, lease, ledger};
 use crate::names::{CONTEXT, function_names};
 
-/// Creates the entry of a library that was opened, or returns the existing entry of the library. `handles`
-/// keep the library open; the first handle belongs to the library itself.
+/// Creates the table entry of a library that was just opened, or returns the existing entry. `handles` keep
+/// the library open; the first handle belongs to the library itself.
 pub(crate) fn create(
     handles: Vec<dl::Library>,
     name: CString,

@@ -1,4 +1,5 @@
-//! Function objects for the functions of libraries. A call of the object jumps to the code of the library.
+//! Function objects for the functions of libraries. A call of such an object jumps directly to the library's
+//! code.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,7 +14,7 @@ use crate::compiled::Guard;
 use crate::mapped::ledger;
 use crate::object::OwnModule;
 
-/// Memory of the function object for a function of a library. The ABI fixes all fields before `symbol`.
+/// Memory layout of the function object for a library function. The ABI fixes all fields before `symbol`.
 #[repr(C)]
 struct LibraryFunction {
     header: TVMFFIObject,
@@ -23,15 +24,15 @@ struct LibraryFunction {
     metadata: Option<TVMFFISafeCallType>,
     /// Additional argument checks, used only for code that the compiler of Apache TVM has generated.
     guard: Guard,
-    /// Module that the function keeps alive; dropped with the content.
+    /// Module that the function object keeps alive. It is dropped together with the object's content.
     module: Option<OwnModule>,
 }
 
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
-/// Creates a function object that calls the function `symbol` of a library. `metadata` is the library's function that
-/// returns the metadata of `symbol`, if there is one.
+/// Creates a function object that calls the function `symbol` of a library. `metadata` is the library's
+/// function that returns the metadata of `symbol`, if the library has one.
 ///
 /// # Safety
 /// `symbol` and `metadata` must follow the calling convention of library functions and be code of `module`. If the

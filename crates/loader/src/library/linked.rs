@@ -9,7 +9,7 @@ use std::ffi::CString;
 use anyfn::Result;
 use anyfn_core::loader::Mutex;
 
-/// Address of a symbol that was registered.
+/// Registered address of a symbol of a linked library.
 #[derive(Clone, Copy, PartialEq)]
 struct Address(NonNull<c_void>);
 

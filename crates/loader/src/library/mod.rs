@@ -29,13 +29,13 @@ use crate::mapped::{Mapped, lease, ledger};
 use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
 use crate::object::{Implementation, OwnModule};
 
-/// Code of a module, in which its symbols are looked up.
+/// Code of a library module, in which the module's symbols are looked up.
 #[derive(Clone)]
 pub(crate) enum Code {
     /// Library that was loaded from a file.
     File(Arc<Mapped>),
-    /// Library that is linked into the process and has registered its symbols. Their names have the prefix, which may
-    /// be empty.
+    /// Library that is linked into the process. The string is the prefix of the names of its registered
+    /// symbols; it may be empty.
     System(StdString),
 }
 
@@ -76,7 +76,7 @@ impl Code {
         }
     }
 
-    /// Returns the names of the functions, sorted.
+    /// Returns the names of the library's exported functions, sorted.
     fn function_names(&self) -> Vec<StdString> {
         match self {
             Code::File(mapped) => mapped.functions.clone(),
@@ -98,8 +98,8 @@ impl Code {
         }
     }
 
-    /// Returns an error if a context symbol of the library is still NULL. The code of the library would call it without
-    /// a check.
+    /// Returns an error if a context symbol of the library is still NULL. Generated code calls the function
+    /// at that address without a check.
     fn check_slots(&self) -> Result<()> {
         let Code::File(mapped) = self else { return Ok(()) };
         for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {
@@ -118,8 +118,9 @@ impl Code {
         Ok(())
     }
 
-    /// Returns the documentation or metadata of the function called `name`, for which the library has a getter with the
-    /// prefix `decoration`. Returns `None` if it has no such getter.
+    /// Calls the library's getter for the documentation or metadata of the function `name`, and returns the
+    /// result. `decoration` is the prefix of the getter's symbol. Returns `None` if the library has no such
+    /// getter.
     fn text(&self, decoration: &str, name: &str) -> Result<Option<String>> {
         let Some(getter) = self.function_of(decoration, name) else { return Ok(None) };
         let mut out = TVMFFIAny::NONE;
@@ -136,8 +137,8 @@ impl Code {
 pub(crate) struct LibraryModule(Code);
 
 impl LibraryModule {
-    /// Creates the module, and writes the addresses of the runtime's functions and of the module into the variables of
-    /// the library.
+    /// Creates the module of the library `code`, and writes the addresses of the runtime's functions and of
+    /// the module into the variables of the library.
     ///
     /// # Safety
     /// `code` must follow the library convention, and none of it may run at the same time.

@@ -1,4 +1,5 @@
-//! Passes the observer of calls to all libraries that contain the crate `anyfn`; see `anyfn::observe`.
+//! Passes the observer, which the profiler sets to record calls, to all libraries that contain the crate
+//! `anyfn`; see `anyfn::observe`.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;

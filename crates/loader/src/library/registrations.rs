@@ -1,4 +1,5 @@
-//! Registration of the global functions of a Rust plugin. They stay registered as long as its module lives.
+//! Registration of the global functions of a Rust plugin. They stay registered as long as the plugin's module
+//! lives.
 //!
 //! A newer build of the plugin may register the same names although the module of the older build is still in use. Its
 //! functions then replace the older ones.
@@ -66,7 +67,7 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     Ok(done)
 }
 
-/// Result of the check that a library may register a global function under a name.
+/// Outcome of a successful check that a library may register a global function under a name.
 struct Free {
     name: String,
     overrides: bool,
@@ -74,7 +75,8 @@ struct Free {
     older: Option<PackedFunc>,
 }
 
-/// Returns an error if a library may not register a global function, because other code has registered its name.
+/// Checks that a library may register a global function. Returns an error if other code has registered its
+/// name.
 fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
@@ -105,7 +107,8 @@ fn register(info: &TVMFFIMethodInfo, free: Free) -> Result<Registered> {
     }
 }
 
-/// Returns the library that has registered `function` under `name`, or `None` if no library has.
+/// Returns the library that has registered `function` under `name`, or `None` if no library has registered
+/// it.
 fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
     let is_it = |r: &Registered| r.name == name && r.function.as_object().ptr_eq(function.as_object());
     lease::all().into_iter().find(|mapped| mapped.owner.lock().registered.1.iter().any(is_it))
@@ -123,7 +126,7 @@ fn give_back(registered: Vec<Registered>) {
 }
 
 /// Removes the global functions that a library has registered, and returns them so that the caller releases
-/// them. A name under which another function has been registered since is left unchanged.
+/// them. A name is left unchanged if another function has since been registered under it.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
@@ -167,8 +170,8 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 }
 
 impl Mapped {
-    /// Called when the module with the context `context` is released. Removes the global functions that are registered
-    /// for it, and detaches the library from it if it is still the current module.
+    /// Removes the global functions that are registered for the module with the context `context`, which is
+    /// being released. If it is the library's current module, the library then has no current module.
     pub(crate) fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();

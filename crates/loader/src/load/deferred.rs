@@ -1,4 +1,4 @@
-//! Modules that a library carries and whose kind has no loader yet. Such a module is loaded at its first use.
+//! Imported modules of a kind that has no loader yet. Such a module is loaded at its first use.
 //!
 //! So a library can be loaded wherever its own code runs. A function that needs, say, a missing device fails only when
 //! it is looked up, and the error names the kind. A loader that was registered later is found at the next use. The
@@ -17,7 +17,7 @@ use crate::object::{self, Implementation, OwnModule};
 struct Deferred {
     kind: CString,
     bytes: Bytes,
-    /// Module that the loader of the kind has created; `None` before that.
+    /// The loaded module; `None` until the loader of its kind has created it.
     loaded: Mutex<Option<Module>>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
 }
 
 impl Deferred {
-    /// Returns the module that the loader creates from the bytes, and creates it at the first call. Returns
-    /// `None` if the kind has no loader yet. `owner` must be the module object of `self`.
+    /// Returns the loaded module. The first call creates it from the bytes with the loader of its kind.
+    /// Returns `None` if the kind has no loader yet. `owner` must be the module object of `self`.
     fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
         let known = self.loaded.lock().clone();
         if let Some(known) = known {

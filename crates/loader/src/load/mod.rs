@@ -114,8 +114,8 @@ enum Visibility {
     Local(CString),
     /// The functions are not visible, because the program that contains the runtime does not export them.
     Hidden,
-    /// The functions are not visible, because libraries find the functions of the runtime at this path
-    /// instead.
+    /// The functions are not visible, because libraries find those of another runtime, in the file at this
+    /// path.
     Foreign(PathBuf),
 }
 
@@ -152,7 +152,7 @@ struct Refused {
 
 static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
-/// Opens the library at `path` so that it finds the functions of this runtime, and returns its entry.
+/// Opens the library at `path` so that it finds the functions of this runtime, and returns its table entry.
 /// `before` is the metadata of the file when it was checked.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
@@ -269,8 +269,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     Ok(mapped)
 }
 
-/// Passes the functions of this runtime to a library that exports `__anyfn_attach`, which receives them. No
-/// other function of the library may be called before.
+/// Passes the functions of this runtime to a library by calling its function `__anyfn_attach`, if it exports
+/// one. No other function of the library may be called before.
 fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
     if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
@@ -291,8 +291,8 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
 const CHANGED_IN_PLACE: &str = "the file has been modified in place since it was loaded, which may have changed the \
                                 running code; write a new file and rename it to this name instead";
 
-/// Returns an error if the file is mapped already and its content was changed in place since. Only the metadata is
-/// compared; the content is not read.
+/// Returns an error if the file is already mapped and its content has been changed in place since. Only the
+/// metadata is compared; the content is not read.
 fn check_not_changed(file: &Metadata) -> Result<(), String> {
     let now = identity(file);
     let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
@@ -302,7 +302,7 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Maximum number of spellings of a path that are tried.
+/// Maximum number of spellings of a path that are tried to find one that the dynamic loader has not seen.
 const NAMES_MAX: usize = 1 << 12;
 
 /// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
@@ -416,8 +416,8 @@ pub(crate) unsafe fn with_imports(
     build(&tree, library)
 }
 
-/// Creates the modules of a tree and sets their imports. Returns the first module, which is the library or a module
-/// that may import it.
+/// Creates the modules of an import tree and sets their imports. Returns the first module, which is the
+/// library or a module that may import it.
 fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     let make = |entry: &Entry<'_>| match entry {
         Entry::Library => Ok(library.clone().into_module()),

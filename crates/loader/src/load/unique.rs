@@ -1,4 +1,5 @@
-//! Separation of static data of the C++ headers of the ABI, for processes with two runtimes.
+//! Keeps the static variables of the ABI's C++ headers separate for each library, for processes with two
+//! runtimes.
 //!
 //! The headers keep type indices and similar data in static variables of inline functions. g++ gives such a variable
 //! one definition in the whole process (`STB_GNU_UNIQUE`), which even libraries that are opened with local visibility
@@ -19,14 +20,15 @@ use crate::elf::{self, Facts};
 use crate::file;
 use crate::mapped::lease;
 
-/// Prefixes of the mangled names of static variables in functions of the headers, and of the guards of these variables.
+/// Prefixes of the mangled names of static variables in functions of the ABI's C++ headers, and of the guards
+/// of these variables.
 const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
-/// Part of the mangled names of the variables in which C++ object classes keep their type indices: the name of the
-/// function that contains them.
+/// Name of the function that contains the variables in which C++ object classes keep their type indices. It
+/// is part of the mangled names of these variables.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
-/// Changes the names of the headers' static variables in the memory of a C++ library that was just opened, and of the
-/// libraries that were opened with it.
+/// Renames the static variables of the ABI's C++ headers in a library that was just opened, and in the
+/// libraries that were opened with it. Libraries that are loaded later then do not share these variables.
 pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::Opening) {
     if !lease::is_cpp(facts) {
         return;
@@ -46,15 +48,16 @@ pub(crate) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
     }
 }
 
-/// Returns true if a library called `name` cannot contain static variables of the headers. These are the libraries of
-/// the C and C++ implementations, which are large, and generated libraries, whose names are numbers.
+/// Returns true if a library called `name` need not be searched for static variables of the ABI's C++
+/// headers. This is the case for the C and C++ standard libraries and for generated libraries, whose names
+/// are numbers.
 fn is_of_system(name: &str) -> bool {
     let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
     known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Changes the names of the headers' static variables in the memory of a library. `difference` is its load bias, which
-/// is added to addresses of the file.
+/// Renames the static variables of the ABI's C++ headers in the memory of a library. `difference` is the
+/// library's load bias, which is added to addresses of the file.
 fn hide(difference: usize, facts: &Facts) {
     let is_of_headers =
         |name: &str| OF_HEADERS.iter().any(|begin| name.starts_with(begin)) || name.contains(TYPE_INDEX);

@@ -22,12 +22,13 @@ use anyfn_core::loader;
 
 use super::lease;
 
-/// A C++ library that is being opened on this thread, and what its constructors have registered.
+/// A C++ library that is being opened on this thread, with the registrations of its constructors.
 struct Current {
     path: PathBuf,
     /// Error of the first registration that failed.
     failed: Option<Error>,
-    /// Names of the global functions that the library has registered, with the previous content of their entries.
+    /// Names of the global functions that the library has registered, each with the previous content of its
+    /// registry entry.
     registered: Vec<(Vec<u8>, loader::Saved)>,
     /// Types that existed already and that the library has registered again with the same layout.
     same: BTreeSet<i32>,
@@ -43,8 +44,8 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
 }
 
 /// Runs `body`, which must open the C++ library at `path`. If a registration of the library fails, the result
-/// contains its error, and the previous content of the global functions that the library has registered is
-/// restored.
+/// contains the error of that registration, and the previous content of the global functions that the library
+/// has registered is restored.
 pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
     /// Guard that removes the library from the list of those being opened if `body` panics.
     struct Leave;

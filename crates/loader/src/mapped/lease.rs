@@ -1,4 +1,4 @@
-//! Counts of the uses of each library, which determine the libraries that can be unmapped.
+//! Counts of the uses of each library. A library that is not in use can be unmapped.
 //!
 //! A library stays mapped while anything that refers to its code or data is alive. This is counted where an address in
 //! the library is passed to the runtime:
@@ -32,21 +32,22 @@ use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
 use crate::file;
 
-/// Entries of all libraries, and the state of the opening and closing of libraries.
+/// Entries of all libraries, and the state of opening and closing libraries.
 struct State {
     mapped: Vec<Arc<Mapped>>,
-    /// Former entries of libraries that were loaded again while they were being closed, and so have a new entry. The
-    /// former entries are never dropped, because the static data of the library may still refer to their content.
+    /// Former entries of libraries that were loaded again while they were being closed. Each of these
+    /// libraries also has a new entry. The former entries are never dropped, because the static data of the
+    /// library may still refer to their content.
     former: Vec<Arc<Mapped>>,
     /// Libraries that [`reap`] is about to close. The type table still contains addresses in them.
     closing: Vec<Arc<Mapped>>,
     /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
-    /// Addresses that belonged to no known library when an object was created from them while a library was being
-    /// opened. A constructor may create such objects, because it runs before its library is known. Each address has the
+    /// Addresses to which a live object refers and whose library was not known when the object was created. A
+    /// constructor may create such objects, because it runs before its library is known. Each address has the
     /// number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
-    /// Number that was given to a lease of unknown addresses most recently.
+    /// Most recently assigned number of a lease with unknown addresses.
     numbers: u32,
 }
 
@@ -106,8 +107,8 @@ pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
     Lease::new(kind, libraries, unknown)
 }
 
-/// Removes the unknown addresses of a lease whose object is destroyed. Otherwise they would count for another library
-/// that is mapped at the same addresses later.
+/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they would count for
+/// another library that is mapped at the same addresses later.
 pub(crate) fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);
@@ -208,8 +209,8 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Returns true if an object is alive that was created from an address in one of `ranges` while libraries
-    /// were being opened.
+    /// Returns true if an object that was created while libraries were being opened is alive and refers to an
+    /// address in one of `ranges`.
     pub(crate) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
@@ -314,7 +315,7 @@ pub(crate) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// Returns the files in `came` that were mapped because the library with the facts `facts` needs them,
+/// Returns the files in `came` that were mapped because the library that `facts` describes needs them,
 /// directly or indirectly. If one of them must never be unmapped, also returns a reason why the library must
 /// not be unmapped either. The other files in `came` may have been opened by other threads.
 pub(crate) fn needed(
@@ -354,8 +355,8 @@ pub(crate) fn needed(
 }
 
 impl Mapped {
-    /// Returns true if this library keeps `other` mapped as a successor, directly or through further libraries. The
-    /// caller must hold the lock of all libraries.
+    /// Returns true if `other` is one of this library's successors, which it keeps mapped, or a successor of
+    /// one of them. The caller must hold the lock of all libraries.
     fn keeps(&self, other: &Arc<Mapped>) -> bool {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
@@ -422,8 +423,8 @@ pub(crate) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// Removes the entries of libraries that can be unmapped and returns them. From then on no lookup finds them. `later`
-/// has the same meaning as in [`reap`].
+/// Takes the entries of all libraries that can be unmapped out of the table, and returns them. `later` has
+/// the same meaning as in [`reap`].
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {
@@ -437,15 +438,15 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     idle
 }
 
-/// Revokes the functions and creators of a library, through which calls enter its code. Returns false and revokes
-/// nothing if such a call is in progress or an object of the library is alive.
+/// Revokes the functions and object creators of a library, so that no further call enters its code. Returns
+/// false and revokes nothing if a call of them is in progress or an object of the library is alive.
 fn revoke_calls(library: &Mapped) -> bool {
     let holds = |address| library.holds(address);
     let is_idle = || making::is_idle() && library.live() == 0;
     loader::revoke_functions(&holds, &|| loader::revoke_creators(&holds, &is_idle))
 }
 
-/// Returns the entry of a library that was closed, if the system has unmapped the library. Otherwise stores the entry
+/// Returns the entry of a closed library if the system has unmapped the library. Otherwise stores the entry
 /// again and returns `None`.
 fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);

@@ -1,5 +1,5 @@
-//! The ledger: an optional record of all live objects, which states who created each of them and where. It helps to
-//! find out what keeps a library mapped, or memory from being freed.
+//! The ledger: an optional record of all live objects, which states who created each of them and where. It
+//! helps to find the objects that keep a library mapped or are never released.
 //!
 //! Recording is off until it is started by `ANYFN_LEDGER=1` or `ffi.LedgerStart`; then it stays on. Each library that
 //! contains the crate `anyfn` has its own pointer to the functions that record objects (`anyfn::use_ledger`). The
@@ -31,8 +31,8 @@ struct Entry {
     /// Address in the library that has created the object. Each library that contains the crate `anyfn`
     /// passes one of its own addresses.
     maker: usize,
-    /// Source location in the code of a frontend at which native code was called; `None` if no frontend knows
-    /// it.
+    /// Source location in a frontend's language from which native code was called; `None` if no frontend
+    /// reports it.
     place: Option<StdString>,
     /// Return addresses of the native calls that led to the creation of the object, the innermost first.
     frames: Vec<usize>,
@@ -47,9 +47,9 @@ struct Held {
     kind: &'static str,
     /// Libraries, each as the address of its entry (a `Mapped`) and its path.
     libraries: Vec<(usize, StdString)>,
-    /// Address of the code that the object represents; 0 for none.
+    /// Address of the code to which the object refers; 0 for none.
     code: usize,
-    /// Name of the function that the object represents, if it has a name.
+    /// Name of the object if it is a function of a library.
     name: Option<StdString>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn start() -> &'static Ledger {
     &HOOKS
 }
 
-/// Makes a library record the objects that it creates, if live objects are being recorded.
+/// Makes a library record the objects that it creates, if the ledger is recording.
 pub(crate) fn tell(mapped: &Mapped) {
     if !is_on() {
         return;
@@ -153,7 +153,7 @@ fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
 }
 
 /// Adds to the record of an object the libraries that it keeps mapped, each as the address of its entry and
-/// its path. Also adds the kind of this use, and the code or the name that the object represents.
+/// its path. Also adds the kind of this use, and the code to which the object refers or the object's name.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,

@@ -23,7 +23,7 @@ use anyfn_core::loader::{Kind, Library, Mutex};
 use crate::dl;
 use crate::file::Identity;
 
-/// Kinds of objects that hold leases, each with its name in the result of `ffi.ModuleLeases`.
+/// Kinds of objects that hold leases on libraries, each with its name in the result of `ffi.ModuleLeases`.
 pub(crate) const KINDS: [(&str, Kind); 3] =
     [("functions", Kind::Function), ("tensors", Kind::Tensor), ("opaque objects", Kind::Opaque)];
 
@@ -31,7 +31,7 @@ pub(crate) const KINDS: [(&str, Kind); 3] =
 #[derive(Default)]
 pub(crate) struct Counts(pub(crate) [AtomicUsize; KINDS.len()]);
 
-/// Functions that the code of a library has looked up, by name.
+/// Functions that the code of a library has looked up, keyed by name.
 ///
 /// The code keeps their handles in its static data, so the functions must live as long as that data.
 pub(crate) struct Lookups(pub(crate) Mutex<HashMap<StdString, PackedFunc>>);
@@ -46,8 +46,8 @@ impl Default for Lookups {
 pub(crate) struct Registered {
     pub(crate) name: StdString,
     pub(crate) function: PackedFunc,
-    /// Function of an older build that this registration has replaced. It is kept while a later registration
-    /// may still fail, after which it would be registered again.
+    /// Function of an older build that this registration has replaced. It is kept until all functions of the
+    /// library are registered; if one cannot be registered, this function is registered again.
     pub(crate) replaced: Option<PackedFunc>,
 }
 
@@ -81,9 +81,10 @@ pub(crate) struct Mapped {
     /// Reason why the library is never unmapped; `None` if it can be unmapped.
     pub(crate) pinned: Mutex<Option<StdString>>,
     pub(crate) counts: Counts,
-    /// Libraries whose getters and setters serve objects of this library. They stay mapped as long as this one.
+    /// Newer libraries whose getters and setters operate on objects of this library. They stay mapped as long
+    /// as this one.
     pub(crate) successors: Mutex<Vec<Arc<Mapped>>>,
-    /// Number of live modules whose code this library is.
+    /// Number of live modules that use this library as their code.
     pub(crate) modules: AtomicUsize,
     /// True if the library could have been unmapped when this was last checked.
     pub(crate) idle: AtomicBool,
@@ -118,7 +119,8 @@ pub(crate) struct Owner {
     pub(crate) context: usize,
     /// Module whose code is the library.
     pub(crate) module: Option<WeakRef>,
-    /// Module that loading the library returns: `module`, or a module from the import tree that imports it.
+    /// Module that is returned when the library is loaded: `module`, or a module from the import tree that
+    /// imports it.
     pub(crate) root: Option<WeakRef>,
     /// Global functions that the library has registered, with the context of the module to which they belong.
     pub(crate) registered: (usize, Vec<Registered>),

@@ -56,7 +56,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns the bytes from which the kind's loader creates the module again; `None` if it cannot be saved.
+    /// Returns the bytes from which the loader of this kind creates the module again; `None` if the module
+    /// cannot be saved.
     fn save_to_bytes(&self) -> Result<Option<Bytes>> {
         Ok(None)
     }
@@ -77,7 +78,8 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         Ok(String::from(""))
     }
 
-    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
+    /// Returns the path of the file from which the module was loaded, or `None` if the module was not loaded
+    /// from a file.
     fn file(&self) -> Option<StdString> {
         None
     }
@@ -114,19 +116,20 @@ pub(crate) trait Implementation: core::any::Any + Send + Sync {
         None
     }
 
-    /// Called once the last strong reference to the module has been released, before its content is dropped. `context`
-    /// is the context of the module.
+    /// Handles the release of the last strong reference to the module, before the module's content is
+    /// dropped. `context` is the context of the module.
     fn released(&self, _context: *const c_void) {}
 }
 
-/// Memory of a module. A handle of a module is the address of `header`. The ABI fixes all fields before `state`.
+/// Memory layout of a module object. A module handle is the address of `header`. The ABI fixes all fields
+/// before `state`.
 #[repr(C)]
 pub(crate) struct ModuleBox {
     vptr: *const c_void,
     header: TVMFFIObject,
     imports: Imports,
-    /// Field in which other runtimes cache functions that were looked up. This runtime uses `State::lookups` instead,
-    /// which is possible because no client reads the field.
+    /// Field in which other runtimes cache functions that were looked up. This runtime uses `State::lookups`
+    /// instead. This is possible because no client reads the field.
     lookup_cache: *mut c_void,
     state: State,
 }
@@ -141,7 +144,8 @@ const _: () = assert!(HEADER_OFFSET == 8 && offset_of!(ModuleBox, imports) == 32
 const _: () = assert!(offset_of!(ModuleBox, lookup_cache) == 40 && offset_of!(ModuleBox, state) == 48);
 
 impl ModuleBox {
-    /// Returns the address of the memory of a module. `handle` must be the address of its header.
+    /// Returns the address of the memory of the module object whose header is at `handle`. The memory begins
+    /// before the header.
     fn of_handle(handle: TVMFFIObjectHandle) -> *mut ModuleBox {
         handle.wrapping_byte_sub(HEADER_OFFSET).cast()
     }
@@ -201,7 +205,8 @@ impl OwnModule {
         }
     }
 
-    /// Converts a module. Returns an error if this runtime has not created it.
+    /// Converts a module of any origin to an [`OwnModule`]. Returns an error if this runtime has not created
+    /// the module.
     pub(crate) fn try_from(module: &Module) -> Result<OwnModule> {
         let this = ModuleBox::of_handle(module.as_object().as_handle()).cast::<*const c_void>();
         // SAFETY: a pointer to its table of functions precedes the header of every module.
@@ -232,8 +237,8 @@ impl OwnModule {
         Module::try_from_object(object).ok().map(OwnModule)
     }
 
-    /// Returns the context of the module, which the loader passes to the code of the module. It is the address of the
-    /// pointer to the table of functions.
+    /// Returns the address that the loader passes to the code of the module as the module's context. This is
+    /// the address of the pointer to the table of functions.
     pub(crate) fn context(&self) -> *mut c_void {
         ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
     }
@@ -272,7 +277,8 @@ impl OwnModule {
         self.implementation().kind()
     }
 
-    /// Returns the path of the file that the module was loaded from, if it was loaded from one.
+    /// Returns the path of the file from which the module was loaded, or `None` if the module was not loaded
+    /// from a file.
     pub(crate) fn file(&self) -> Option<StdString> {
         self.implementation().file()
     }

@@ -67,8 +67,8 @@ const fn on_x86_64<F: Copy>(function: F) -> Option<F> {
     if cfg!(target_arch = "x86_64") { Some(function) } else { None }
 }
 
-/// Calls `body` with the module at `this`. If it fails or panics, sets the raised error of this thread and returns
-/// `empty`.
+/// Calls `body` with the module at `this`. If `body` fails or panics, sets the raised error of this thread
+/// and returns `empty`.
 fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) -> T {
     let run = || {
         // SAFETY: the caller holds the module to which this table belongs.
@@ -93,7 +93,7 @@ fn text(view: Text) -> Result<String> {
     unsafe { AnyView::from_raw(view) }.get::<String>()
 }
 
-/// Writes a result of class type to the address that the caller has passed, and returns the address.
+/// Writes a result of class type to the address `out`, which the caller has passed, and returns that address.
 fn give<T>(out: Out<T>, value: T) -> Out<T> {
     // SAFETY: the caller passes uninitialised space for the result.
     unsafe { out.write(value) };

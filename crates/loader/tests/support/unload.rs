@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use anyfn::{Any, Array, Map, Result, String as Text, registry};
 
-/// Lock with which the tests take turns, because unmapping concerns the whole process.
+/// Lock that serialises the tests, because unmapping concerns the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {

@@ -8,11 +8,12 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, Result};
 
-/// Maximum number of decimal digits, because reading and writing take quadratic time.
+/// Maximum number of decimal digits of an integer. The limit exists because reading and writing take
+/// quadratic time.
 pub(super) const DIGITS_MAX: usize = 1 << 17;
 
-/// Ten to the power of 19. Digits are converted in chunks of 19, the largest number of digits that fit 64
-/// bits.
+/// Base of the conversion, 10^19: digits are converted in chunks of 19, the largest number that always fits
+/// in 64 bits.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 
@@ -73,8 +74,8 @@ fn negate(words: &mut [u64]) {
     }
 }
 
-/// Parses a decimal number as an int, or as a BigInt if it exceeds 64 bits. Returns `None` if the string is
-/// not a decimal number.
+/// Parses a decimal number as an int, or as a BigInt if it does not fit in 64 bits. Returns `None` if the
+/// string is not a decimal number.
 pub(super) fn from_text(text: &str) -> Option<Result<Any>> {
     let (negative, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (true, digits),

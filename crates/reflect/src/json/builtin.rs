@@ -1,4 +1,4 @@
-//! Built-in types. Their values are saved as nodes whose data the format itself defines.
+//! Built-in types, whose values are saved as JSON nodes in a form that the file format defines.
 
 use anyfn::abi::{
     kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
@@ -7,7 +7,7 @@ use anyfn::abi::{
 
 macro_rules! builtins {
     ($($name:ident = $type_index:ident),* $(,)?) => {
-        /// A built-in type.
+        /// Built-in type that the JSON format defines.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Builtin {
             $($name,)*
@@ -17,8 +17,8 @@ macro_rules! builtins {
             /// Type indices of the built-in types, in the order of the variants.
             pub(super) const TYPE_INDICES: &[i32] = &[$($type_index),*];
 
-            /// Returns the built-in type with this type index; `None` for other types, including the types of
-            /// small strings and small bytes values.
+            /// Returns the built-in type with this type index; `None` for other types, including small
+            /// strings and small bytes values.
             #[inline]
             pub(super) fn of(type_index: i32) -> Option<Builtin> {
                 match type_index {
@@ -49,13 +49,12 @@ builtins! {
 }
 
 impl Builtin {
-    /// Returns true for Map and Dict, whose data is a list of alternating keys and values.
+    /// Returns true for Map and Dict, which are saved as a list of alternating keys and values.
     pub(super) fn is_mapping(self) -> bool {
         matches!(self, Builtin::Map | Builtin::Dict)
     }
 
-    /// Returns true for List and Dict. A value of such a type can contain itself, because it can be filled after
-    /// other values refer to it.
+    /// Returns true for List and Dict. They are mutable, so such a container can contain itself.
     pub(super) fn is_mutable(self) -> bool {
         matches!(self, Builtin::List | Builtin::Dict)
     }

@@ -1,17 +1,18 @@
-//! Saving and loading of enumeration values, that is, objects of types derived from `ffi.Enum`. The types may
-//! come from any library.
+//! Saving and loading of enumeration values, that is, objects of types derived from `ffi.Enum`. Any library
+//! may define such types.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Dict, Result};
 
-/// Kind of the index that identifies an enumeration value in a file: its number or its name.
+/// Key by which a file identifies an enumeration value: its number or its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
     Str,
 }
 
-/// Returns the kind of index by which the values of a type are saved; `None` if the type is not an enumeration.
+/// Returns the kind of key by which the values of an enumeration are saved; `None` if the type is not an
+/// enumeration.
 pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     info.lineage().rev().find_map(|info| match info.key() {
         "ffi.IntEnum" => Some(Kind::Int),
@@ -20,7 +21,7 @@ pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     })
 }
 
-/// Returns the enumeration value that `index`, a number or a name, identifies.
+/// Returns the enumeration value whose number or name is `index`.
 pub(super) fn find(info: TypeInfo, index: &Any) -> Result<Any> {
     let state = info.attribute("__ffi_enum__").and_then(Any::into_object);
     let found = match state {

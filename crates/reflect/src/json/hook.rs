@@ -9,7 +9,7 @@ use anyfn::{Any, Result};
 use crate::column::{Hook, expected};
 use crate::guard::Nested;
 
-/// Signature of a native hook, which takes and returns a value in registers.
+/// Signature of a native hook, which takes one `TVMFFIAny` and returns another.
 type Native = unsafe extern "C" fn(value: TVMFFIAny) -> TVMFFIAny;
 
 /// Returns the hook that a type has registered under `name`.
@@ -17,7 +17,7 @@ pub(super) fn of(info: TypeInfo, name: &str) -> Option<Hook> {
     Hook::from_value(&info.attribute(name)?.as_view())
 }
 
-/// Calls a hook with `value`.
+/// Calls a saving or loading hook with `value` and returns its result.
 ///
 /// # Errors
 /// Returns the error of the hook; `RecursionError` if hooks that save or load in turn are nested too deeply.

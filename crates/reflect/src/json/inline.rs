@@ -1,8 +1,10 @@
-//! Values that are stored inline in a field instead of in a separate node.
+//! Inline values: numbers and strings that a saved graph stores directly in a field instead of in a separate
+//! node.
 
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone};
 
-/// Inline kind: the static type of a field that stores its values inline.
+/// Type of an inline value, that is, of a number or string that is stored directly in a field instead of in a
+/// separate node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
     None,
@@ -21,17 +23,17 @@ impl Inline {
         (Inline::DType, kTVMFFIDataType, "DataType"),
     ];
 
-    /// Returns the inline kind for a type; `None` for a type whose values are stored in nodes.
+    /// Returns the inline kind of the values of a type; `None` if its values are stored in nodes.
     pub(super) fn of_type(type_index: i32) -> Option<Inline> {
         Self::ALL.iter().find(|(_, index, _)| *index == type_index).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the inline kind for the type with the key `key`.
+    /// Returns the inline kind of the values of the type with the key `key`.
     pub(super) fn of_key(key: &str) -> Option<Inline> {
         Self::ALL.iter().find(|(.., name)| *name == key).map(|(inline, ..)| *inline)
     }
 
-    /// Returns the key of the type to which this inline kind belongs.
+    /// Returns the type key of the values of this kind.
     pub(super) fn key(self) -> &'static str {
         Self::ALL.iter().find(|(inline, ..)| *inline == self).map_or("", |(.., key)| key)
     }

@@ -1,5 +1,5 @@
-//! Process-wide data for saving and loading: fields of files that their types do not have, and former names
-//! of types and fields.
+//! Process-wide tables for saving and loading: unknown fields of loaded objects, and former names of types
+//! and fields.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -14,7 +14,7 @@ use anyfn::{Any, Dict, ObjectRef, Ref, Result, WeakRef};
 
 use super::inline::Inline;
 
-/// A Dict that the whole process shares, created at its first use.
+/// Process-wide Dict, which is created at its first use and never freed.
 struct Shared(AtomicPtr<c_void>);
 
 impl Shared {
@@ -47,29 +47,29 @@ impl Shared {
 
 // ---- Fields that a type does not have
 
-/// A field that was read from a file although the object's type does not have it.
+/// Unknown field of a loaded object: the file contained it, but the object's type does not have it.
 pub(super) struct KeptField {
     pub(super) name: StdString,
-    /// Inline kind of the value in the file.
+    /// Inline kind of the value in the file; `None` if the value was stored in a node.
     pub(super) inline: Option<Inline>,
     pub(super) value: Any,
 }
 
-/// Fields that were read from a file for one object, but that its type does not have.
+/// Unknown fields of one loaded object, which are saved again with it.
 #[derive(anyfn::Object)]
 #[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct Kept {
-    /// Weak reference to the object, which keeps the address of the object from being reused.
+    /// Weak reference to the object, so that its memory and thus its address is not reused.
     object: WeakRef,
     pub(super) fields: Vec<KeptField>,
 }
 
-/// Kept fields by address of the object.
+/// Unknown fields of loaded objects, by the address of the object.
 static KEPT: Shared = Shared::new();
-/// Number of entries in `KEPT` after the entries of dead objects were last removed.
+/// Number of entries in `KEPT` after the most recent removal of the entries of dead objects.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Stores `fields`, which the type of `object` does not have, until the object is destroyed.
+/// Stores `fields`, the unknown fields of `object`, until the object is destroyed.
 pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     let kept = KEPT.make();
     if kept.len() > 64 + 2 * LIVE.load(Ordering::Relaxed) {
@@ -79,7 +79,7 @@ pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     kept.insert(Any::new(object.as_handle().addr())?, entry.into_object().into()).map(drop)
 }
 
-/// Removes the entries of dead objects.
+/// Removes the entries of objects that no longer exist from `KEPT`.
 pub(super) fn sweep() {
     let Some(kept) = KEPT.get() else { return };
     for (address, entry) in kept.snapshot() {
@@ -92,26 +92,26 @@ pub(super) fn sweep() {
     LIVE.store(kept.len(), Ordering::Relaxed);
 }
 
-/// Returns the fields that are kept for an object.
+/// Returns the unknown fields that were stored for a loaded object.
 pub(super) fn kept(object: &ObjectRef) -> Option<Ref<Kept>> {
     let kept = KEPT.get()?;
     let entry = kept.get_any(object.as_handle().addr()).ok()??;
     Ref::<Kept>::try_from_object(entry.into_object()?).ok()
 }
 
-/// Returns true if fields are kept for any object.
+/// Returns true if unknown fields are stored for any object.
 pub(super) fn any_kept() -> bool {
     KEPT.get().is_some_and(|kept| !kept.is_empty())
 }
 
 // ---- Renamed types and fields
 
-/// Former type keys and their current names.
+/// Map from former type keys to current type keys.
 static TYPES: Shared = Shared::new();
-/// Former field names and their current names, with keys of the form `type key, NUL, name`.
+/// Map from former field names to current field names. Its keys have the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// Maximum number of successive renamings of a type or field that are followed.
+/// Maximum number of successive renamings of one type or field that are followed.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {
@@ -140,8 +140,8 @@ pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     None
 }
 
-/// Returns the current name of the field of a type that was formerly called `name`; `None` if no such renaming is
-/// recorded.
+/// Returns the current name of the field that was formerly called `name`; `None` if no renaming is recorded
+/// for the type.
 pub(super) fn field_of(info: TypeInfo, name: &str) -> Option<StdString> {
     let aliases = FIELDS.get()?;
     let mut found: Option<StdString> = None;

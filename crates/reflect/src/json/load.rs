@@ -1,4 +1,4 @@
-//! Loading: creates objects from JSON.
+//! Loading of a graph: creates objects from the nodes of a JSON file.
 //!
 //! As a rule, a file lists the children of a node before the node itself, and one pass creates everything. Otherwise,
 //! or if there is any error, a second algorithm starts at the root and creates what it needs. It creates Lists and
@@ -27,16 +27,16 @@ use crate::column::Hook;
 
 type Told<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
-/// Description of a type for loading its nodes.
+/// Cached information about a type, with which its nodes are loaded.
 struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Inline kinds that the file records for fields of the type, by the name of the field in the file.
-    /// Values of such fields are numbers or strings in place of nodes.
+    /// Inline kinds that the file records for fields of the type, by field name in the file. Such a field
+    /// contains a number or string instead of the index of a node.
     told: Told<'t>,
-    /// Field names in the file that are not names of the type's fields, each with its meaning: a former name
-    /// of a field, or an unknown field.
+    /// Field names in the file that the type does not have. Each is a former name of a field, or the name of
+    /// an unknown field.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
@@ -50,30 +50,30 @@ enum Made {
 
 struct LoadedField {
     field: Field,
-    /// Inline kind of the values of the field in the file, or `None` if the values are nodes.
+    /// Inline kind of the field's values in the file, or `None` if the values are nodes.
     inline: Option<Inline>,
-    /// True if the field may be set when the object is already shared.
+    /// True if the field may be set after other values refer to the object, as a cycle requires.
     late: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// The name is a former name of the field with this index, whose inline kind in the file follows.
+    /// Former name of a field: index of the field, and its inline kind in the file.
     Alias(usize, Option<Inline>),
-    /// The type does not have such a field.
+    /// Name that no field of the type has or had.
     Unknown,
 }
 
-/// Record of the format and of the inline kinds, which a file contains under the key `anyfn` of its metadata.
+/// Record about a file under the key `anyfn` of its metadata: format version and inline kinds of fields.
 struct Tag {
-    /// Token of the object that lists the inline kinds of fields, by type key and field name.
+    /// Token of the JSON object that lists the inline kinds of fields, by type key and field name.
     inline: Option<At>,
-    /// Tokens of the objects that list the inline kinds of fields that the writer's types did not have, by
-    /// the index of the node.
+    /// Tokens of the JSON objects that list the inline kinds of unknown fields, by node index. The writer's
+    /// types did not have these fields either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
-/// Loads a graph.
+/// Loads the graph in a parsed JSON file and returns its root.
 ///
 /// # Errors
 /// Returns `ValueError` if the JSON is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
@@ -113,7 +113,8 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the record under the key `anyfn` of the metadata; returns `None` if the file has no such record.
+/// Reads the record about the file under the key `anyfn` of its metadata; returns `None` if the file has no
+/// such record.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
@@ -141,13 +142,13 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Part of a value that one step of the loader creates.
+/// Part of a value that one step of the loader creates. Values on a cycle are created in two steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// The parts that must exist before the value is shared.
+    /// Parts that must exist before other values can refer to the value.
     First,
-    /// The parts that can be filled in later.
+    /// Parts that can be filled in after other values refer to the value.
     Second,
 }
 
@@ -168,29 +169,29 @@ impl Part {
 struct Loader<'t> {
     tape: &'t Tape<'t>,
     tag: Option<Tag>,
-    /// Index of the token of each node.
+    /// Token index of each node in the parsed JSON.
     nodes: Vec<u32>,
     made: Vec<Any>,
     ready: Vec<bool>,
     plans: Vec<Plan<'t>>,
-    /// Indices in `plans`, by type key in the file.
+    /// Indices in `plans`, by the type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Fields of the current object that the file contains.
+    /// Fields of the current object for which the file contains a value.
     places: Places,
     unknown: UnknownFields,
 }
 
-/// Fields of an object that a file contains, each as the token of its value.
+/// Token of the value of each field of an object, as far as the file contains it.
 #[derive(Default)]
 struct Places {
-    /// For each field of the type, the token of its value, or 0 if the file does not contain the field, and its inline
-    /// kind.
+    /// Token of the value and inline kind of each field of the type. The token is 0 if the file does not
+    /// contain the field.
     known: Vec<(At, Option<Inline>)>,
-    /// Fields that the type does not have: the tokens of name and value, and the inline kind.
+    /// Unknown fields of the object: token of the name, token of the value, and inline kind.
     unknown: Vec<(At, At, Option<Inline>)>,
 }
 
-/// A node of the file: the plan of its type, and its data.
+/// Node of the file: its index, its token, the index of its type's plan, and the token of its data.
 #[derive(Clone, Copy)]
 struct Node {
     index: usize,
@@ -200,7 +201,8 @@ struct Node {
 }
 
 impl<'t> Loader<'t> {
-    /// Creates the values of the nodes up to the root in the order of the file.
+    /// Creates the values of all nodes up to `root` in file order, which succeeds if each node refers only to
+    /// earlier ones.
     fn in_order(&mut self, root: usize) -> Result<()> {
         for index in 0..=root {
             let node = self.node(index)?;
@@ -211,7 +213,7 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
-    /// Creates the values of the nodes on which the root depends.
+    /// Creates the values of the nodes on which `root` depends, in order of their dependencies.
     fn needed(&mut self, root: usize) -> Result<()> {
         let mut entered = alloc::vec![false; self.nodes.len()];
         let (mut stack, mut later) = (alloc::vec![(root, self.nodes[root] as At)], Vec::new());
@@ -263,7 +265,7 @@ impl<'t> Loader<'t> {
         )
     }
 
-    /// Returns the node index that the token at `at` contains.
+    /// Parses the token at `at` as a node index.
     #[inline]
     fn index(&self, at: At) -> Result<usize> {
         let Some(index) = self.tape.int(at) else { return Err(self.mismatch(at, "int")) };
@@ -273,8 +275,8 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// Returns the value of the node whose index the token at `at` contains. Returns an error if the node has not been
-    /// created yet.
+    /// Returns the value of the node whose index is stored in the token at `at`. Fails if the node has not
+    /// been created yet.
     #[inline]
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
@@ -321,8 +323,8 @@ impl<'t> Loader<'t> {
         Ok(Node { index, at, plan, data })
     }
 
-    /// Creates the plan for the type whose key is the token at `at`, and returns the index of the plan in
-    /// `plans`.
+    /// Collects the information for loading nodes of the type whose key is the token at `at`. Returns its
+    /// index in `plans`.
     #[cold]
     fn plan(&mut self, at: At) -> Result<usize> {
         let tape = self.tape;
@@ -360,7 +362,8 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns the inline kind of a field. `name` is the name of the field in the file.
+    /// Returns the inline kind of a field, or `None` if its values are nodes. `name` is the name of the field
+    /// in the file.
     fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
@@ -382,7 +385,8 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Collects the indices of the nodes that a part of a node refers to, each with the token of the reference.
+    /// Replaces the content of `out` by the indices of the nodes to which `part` of a node refers, each with
+    /// the token of the reference.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 use anyfn::abi::kTVMFFIMap;
 use anyfn::{Any, Error, Map, Result, String, register};
 
-/// Version number of the format that is written. Files with this number or a lower one can be loaded.
+/// Version number of the written file format. Files of this and all earlier versions can be loaded.
 const FORMAT: i64 = 1;
 
 /// Options for saving a graph.
@@ -45,12 +45,12 @@ const FORMAT: i64 = 1;
 pub struct SaveOptions {
     /// Map from strings to JSON values that is saved together with the graph.
     pub metadata: Option<Any>,
-    /// True if the metadata contains, under the key `anyfn`, a record of the format, of the version of anyfn, and of
-    /// the fields whose values are stored inline. Without this record, a reader may lose fields that its types do not
-    /// have.
+    /// True if a record is added to the metadata under the key `anyfn`: format, version of anyfn, and the
+    /// fields whose values are stored inline. Without this record, a reader may lose fields that its types do
+    /// not have.
     pub tag: bool,
-    /// True if a value may contain itself, directly or indirectly. Otherwise a cycle is an error, because not every
-    /// reader accepts such JSON.
+    /// True if a value may contain itself, directly or indirectly. If false, a cycle is an error, because
+    /// some readers reject such files.
     pub cycles: bool,
 }
 
@@ -60,15 +60,15 @@ impl Default for SaveOptions {
     }
 }
 
-/// Treatment of a field in a file that the type of the object does not have.
+/// Treatment of unknown fields, that is, of fields in a file that the type of the object does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFields {
-    /// The field is kept in addition to the object's own fields, and saved again with the object.
+    /// The field is stored beside the object's own fields, and saved again with the object.
     #[default]
     Keep,
     /// The field is discarded.
     Drop,
-    /// The field makes loading fail with a `TypeError`.
+    /// Loading fails with a `TypeError`.
     Refuse,
 }
 
@@ -92,7 +92,7 @@ pub struct LoadOptions {
     pub unknown_fields: UnknownFields,
 }
 
-/// Saves a value and all that it refers to as JSON.
+/// Saves a graph, that is, a value and all that it refers to, as a JSON string.
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, such as a function; `ValueError` for metadata that is
@@ -109,7 +109,7 @@ pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     text_of(&bytes[from..])
 }
 
-/// Returns `metadata` with the record about the saved graph added under the key `anyfn`.
+/// Returns `metadata` with an added entry `anyfn`, the record about the saved graph.
 fn tagged(metadata: Option<&Any>, saved: &save::Saved) -> Result<Any> {
     let mut pairs: Vec<(Any, Any)> = match metadata {
         None => Vec::new(),
@@ -127,7 +127,8 @@ fn text_of(bytes: &[u8]) -> Result<String> {
     tape::string(bytes)?.get::<String>()
 }
 
-/// Loads JSON that [`to_json`] or another implementation of the stable ABI has saved.
+/// Loads a graph from a JSON string. The string may have been saved by [`to_json`] or by another
+/// implementation of the stable ABI.
 ///
 /// The memory that this allocates is bounded by a multiple of the length of `text`.
 ///
@@ -205,7 +206,8 @@ fn json_stringify(value: Any, indent: Option<i64>) -> Result<String> {
     text_of(&out)
 }
 
-/// Saves a value and all that it refers to as JSON that records its format and version.
+/// Saves a graph, that is, a value and all that it refers to, as a JSON string that also records its format
+/// and version.
 #[register("anyfn.save_json", blocking)]
 fn save_json(value: Any, metadata: Option<Any>) -> Result<String> {
     to_json(&value, &SaveOptions { metadata, ..SaveOptions::default() })

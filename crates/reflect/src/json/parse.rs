@@ -1,4 +1,4 @@
-//! JSON parser, which produces a tape of tokens.
+//! JSON parser, which converts a string to a flat list of tokens (a tape).
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,7 +7,8 @@ use anyfn::{Error, Result};
 
 use super::tape::{Kind, Tape, Token, pack, position};
 
-/// Parses JSON. The numbers NaN, Infinity and -Infinity are accepted, because the writer produces them, too.
+/// Parses a JSON string to a flat list of tokens. The numbers NaN, Infinity and -Infinity are accepted,
+/// because the writer produces them as well.
 ///
 /// # Errors
 /// Returns `ValueError` with line and column if the input is not JSON.
@@ -41,7 +42,7 @@ const BAD_SURROGATES: &str = "Invalid surrogate pair of \\uXXXX escapes";
 struct Parser<'t> {
     text: &'t [u8],
     at: usize,
-    /// Arrays and objects that are not complete, each as the index of its token and the number of elements
+    /// Arrays and objects that are still open, each as the index of its token and the number of elements
     /// parsed so far.
     open: Vec<(u32, u32)>,
     tape: Tape<'t>,
@@ -125,7 +126,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the key of a pair and the colon after it.
+    /// Parses the key of a key-value pair and the colon after it.
     fn key(&mut self) -> Result<(), Fault> {
         if self.space() != b'"' {
             return Err((EXPECTING_NAME, self.at));
@@ -233,8 +234,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Skips bytes of a string that represent themselves, eight at a time. Stops at the first byte that does not
-    /// represent itself, or earlier if fewer than eight bytes are left.
+    /// Skips the unescaped characters of a string, eight bytes at a time. Stops at a quote, backslash or
+    /// control character, or when fewer than eight bytes are left.
     #[inline]
     fn plain(&mut self) {
         const ONES: u64 = u64::MAX / 255;
@@ -254,7 +255,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a string from its first escape on. `from` is the offset of the opening quote.
+    /// Parses the rest of a string, beginning at its first escape. `from` is the offset of the opening quote.
     fn escaped(&mut self, from: usize) -> Result<(), Fault> {
         let begin = self.tape.texts.len();
         let mut copied = from + 1;
@@ -282,7 +283,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses an escape sequence, beginning after the backslash.
+    /// Parses an escape sequence. The backslash has already been consumed.
     fn escape(&mut self) -> Result<char, Fault> {
         let at = self.at;
         self.at += 1;

@@ -1,4 +1,4 @@
-//! Saving: each value that is reached becomes one node.
+//! Saving of a graph: writes one node for each distinct value.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,18 +25,18 @@ use super::value::{Items, shown};
 use super::{bigint, enums, hook, tensor};
 use crate::column::Hook;
 
-/// A field that is saved.
+/// Field of a type, with its name and inline kind in the file.
 struct SavedField {
     field: Field,
     name: Quoted,
     inline: Option<Inline>,
 }
 
-/// Description of a type for saving its objects.
+/// Cached information about a type, with which its objects are saved.
 struct Plan {
     info: TypeInfo,
     key: Quoted,
-    /// Hook `__data_to_json__` of the type.
+    /// Hook `__data_to_json__` of the type, which replaces saving by fields.
     hook: Option<Hook>,
     /// True if the type has a hook `__any_hash__`. Otherwise its objects are hashed by their addresses.
     hashes: bool,
@@ -49,7 +49,7 @@ enum Made {
     Fields,
     IntEnum,
     StrEnum,
-    /// Objects of the type cannot be recreated.
+    /// Objects that cannot be saved, because a loader could not create them.
     Not,
 }
 
@@ -82,20 +82,20 @@ impl Plan {
     }
 }
 
-/// A value that was reached. The entry keeps the value alive, so that its address is not reused.
+/// Distinct value of the graph. The entry keeps the value alive, so that its address is not reused.
 struct Entry {
     value: Any,
     hash: u64,
-    /// Index of its node, or [`ACTIVE`] while its children are being saved.
+    /// Index of the value's node, or [`ACTIVE`] while its children are being saved.
     node: u32,
 }
 
 const ACTIVE: u32 = u32::MAX;
 
-/// A value whose children are being saved.
+/// Value on the stack whose children are being saved.
 struct Open {
     entry: u32,
-    /// Index in `Saver::slots` of the first child.
+    /// Index in `Saver::slots` of the value's first child.
     base: usize,
     at: usize,
     content: Content,
@@ -106,14 +106,15 @@ enum Content {
     Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<Kept>>> },
 }
 
-/// Information about a saved graph in addition to its nodes.
+/// Information about a saved graph that is not part of its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
-    /// Values that were reached, each with the index of its node.
+    /// Distinct values of the graph, each with the index of its node.
     entries: Vec<Entry>,
-    /// Fields whose values are stored inline, with their inline kinds, by type key.
+    /// Fields whose values are stored inline instead of in nodes, with their inline kinds, by type key.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
-    /// Kept fields whose values are stored inline, with their inline kinds, by the index of the node.
+    /// Unknown fields whose values are stored inline instead of in nodes, with their inline kinds, by node
+    /// index.
     pub(super) kept: Vec<(u32, Vec<(StdString, Inline)>)>,
 }
 
@@ -123,7 +124,7 @@ impl Saved {
     }
 }
 
-/// Saves a graph.
+/// Writes a graph to `sink` and returns the information that completes the file.
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, `ValueError` for an object that contains itself unless
@@ -152,9 +153,9 @@ pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<S
     }
 }
 
-/// Constant strings in the output: keys of built-in types, and names of the fields of a tensor.
+/// Constant strings in the output: type keys of built-in types, and names of the fields of a tensor.
 struct Constants {
-    /// Keys in the order of the variants of [`Builtin`].
+    /// Type keys in the order of the variants of [`Builtin`].
     keys: Vec<Quoted>,
     shape: Quoted,
     dtype: Quoted,
@@ -169,7 +170,7 @@ impl Constants {
         Ok(Constants { keys, shape, dtype, data })
     }
 
-    /// Returns the key of a built-in type.
+    /// Returns the type key of a built-in type.
     #[inline]
     fn key(&self, builtin: Builtin) -> &Quoted {
         &self.keys[builtin as usize]
@@ -181,14 +182,15 @@ struct Saver<'s, S> {
     constants: Constants,
     cycles: bool,
     any_kept: bool,
-    /// Indices of entries, by the hash of their value.
+    /// Hash table of indices into `Saved::entries`, by the hash of the value.
     table: HashTable<u32>,
     nodes: u32,
-    /// Children of the open values: indices of nodes, or indices of entries with the flag [`PENDING`].
+    /// Nodes of the children saved so far, for all open values. An element is a node index, or an index in
+    /// `Saved::entries` with the flag [`PENDING`].
     slots: Vec<u32>,
     open: Vec<Open>,
     plans: Vec<Plan>,
-    /// Index of the plan of each type plus 1, by type index; 0 for a type without a plan.
+    /// For each type index, an index in `plans` plus 1, or 0 if the type has not been encountered.
     plan_of: Vec<u32>,
     saved: Saved,
 }
@@ -248,7 +250,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns a hash that is the same for equal values.
+    /// Returns a hash of a value that is the same for equal values.
     #[inline]
     fn hash(&mut self, value: &Any) -> Result<u64> {
         use core::hash::Hasher;
@@ -275,8 +277,8 @@ impl<S: Sink> Saver<'_, S> {
         Ok(hasher.finish())
     }
 
-    /// Returns the slot of a value that has been saved or has no children. Otherwise opens the value and returns
-    /// `None`; its children are saved first.
+    /// Returns the node index of a value if it is already saved or has no children. Otherwise pushes the
+    /// value on the stack and returns `None`; its children are saved first.
     fn visit(&mut self, value: Any) -> Result<Option<u32>> {
         let hash = self.hash(&value)?;
         let entries = &self.saved.entries;
@@ -310,7 +312,7 @@ impl<S: Sink> Saver<'_, S> {
         self.nodes - 1
     }
 
-    /// Saves a value without children and returns `None`. Returns the content of a value that has children.
+    /// Saves a value without children and returns `None`. For a value with children, returns its content.
     fn begin(&mut self, value: &Any) -> Result<Option<Content>> {
         let index = match value.type_index() {
             kTVMFFISmallStr => kTVMFFIStr,
@@ -473,10 +475,10 @@ impl<S: Sink> Saver<'_, S> {
         Ok(node)
     }
 
-    /// Adds to an error the path in the graph at which it occurred.
+    /// Appends to the message of an error the path from the root to the value at which it occurred.
     #[cold]
     fn located(&self, error: Error) -> Error {
-        /// Number of steps shown at each end of a deep path.
+        /// Number of steps shown at each end of a long path.
         const SHOWN: usize = 12;
         let mut path = StdString::from("root");
         let cut = self.open.len().saturating_sub(2 * SHOWN);
@@ -512,7 +514,7 @@ impl<S: Sink> Saver<'_, S> {
     }
 }
 
-/// Returns the next child of an open value that is saved as a node; `None` if no child is left.
+/// Returns the next child of a value that is saved as a node; `None` if no child is left.
 fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     match &top.content {
         Content::Items { items, .. } => {
@@ -541,7 +543,7 @@ fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     }
 }
 
-/// Returns the name of a data type.
+/// Returns the name of a data type, such as `float32`.
 fn dtype_name(value: &Any) -> Result<StdString> {
     let name = format!("{}", value.get::<DType>()?);
     match name.parse::<DType>() {
@@ -569,7 +571,7 @@ fn in_field(error: &Error, field: &str, info: TypeInfo) -> Error {
     with_place(error, &format!(" in field `{field}` of `{}`", info.key()))
 }
 
-/// Returns the error with a suffix appended to its message.
+/// Returns a copy of an error with `place` appended to its message.
 #[cold]
 pub(super) fn with_place(error: &Error, place: &str) -> Error {
     let message = [error.message(), place].concat();
@@ -589,7 +591,8 @@ fn cycle(value: &Any) -> Error {
     Error::new("ValueError", &format!("Cycle detected during serialization: {what} contains itself"))
 }
 
-/// Returns the record about a saved graph, which is stored under the key `anyfn` of its metadata.
+/// Returns the record about a saved graph: format, version, and the fields whose values are stored inline. It
+/// is stored under the key `anyfn` of the metadata.
 pub(super) fn tag(saved: &Saved) -> Result<Any> {
     let kinds = |fields: &mut dyn Iterator<Item = (&str, Inline)>| -> Result<Any> {
         let pairs = fields.map(|(name, inline)| (name, inline.key()));

@@ -1,4 +1,4 @@
-//! Receivers of a saved graph: one writes a JSON string, the other builds a value of Maps and Arrays.
+//! Outputs for a saved graph: one writes a JSON string, the other builds a JSON value from Maps and Arrays.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -9,7 +9,7 @@ use anyfn::{Any, Array, ArrayBuilder, Map, Result};
 use super::tape::string;
 use super::{text, value};
 
-/// A key or constant string, as a value and as JSON with quotes.
+/// Constant string of the output, both as a value and as quoted JSON.
 pub(super) struct Quoted {
     pub(super) value: Any,
     pub(super) text: Vec<u8>,
@@ -23,19 +23,20 @@ impl Quoted {
     }
 }
 
-/// Flag of a slot whose node has no index yet. The other bits are the index of the node's entry.
+/// Flag of a reference to a node that has no index yet. The other bits are the node's index in
+/// `Saved::entries`.
 pub(super) const PENDING: u32 = 1 << 31;
 
-/// Receiver of a graph, node by node.
+/// Output to which a graph is saved, node by node.
 pub(super) trait Sink {
-    /// True if references to a node may be written before its index is known.
+    /// True if a reference to a node may be written before the index of the node is known.
     const TAKES_PENDING: bool;
 
-    /// Begins a node of a type.
+    /// Begins a node with the given type key.
     fn begin(&mut self, type_key: &Quoted);
-    /// Begins the fields of an object. They form the data of the node, in place of a single value.
+    /// Begins the fields of an object, which are the data of its node.
     fn begin_fields(&mut self);
-    /// Writes the name of a field, whose value follows.
+    /// Writes the name of a field. The next call writes its value.
     fn field(&mut self, name: &Quoted);
     fn end_fields(&mut self) -> Result<()>;
     fn end(&mut self) -> Result<()>;
@@ -54,17 +55,18 @@ pub(super) trait Sink {
     fn value(&mut self, value: &Any) -> Result<()>;
 }
 
-/// Writer of a JSON string.
+/// Output that writes a JSON string.
 pub(super) struct Text {
     out: Vec<u8>,
-    /// Offsets at which a node index is still to be written, each with the index of the node's entry.
+    /// Offsets in the output at which a node index is still missing, each with the node's index in
+    /// `Saved::entries`.
     pending: Vec<(usize, u32)>,
 }
 
-/// Number of bytes reserved for the beginning of the JSON. It contains the index of the root, which is known only at
-/// the end.
+/// Number of bytes reserved for the beginning of the JSON. It contains the index of the root node, which is
+/// known only at the end.
 const HEAD: usize = 48;
-/// Number of bytes reserved for a node index that is written later.
+/// Number of bytes reserved for a node index that is not known yet.
 const WIDTH: usize = 10;
 
 impl Text {
@@ -72,7 +74,8 @@ impl Text {
         Text { out: alloc::vec![b' '; HEAD], pending: Vec::new() }
     }
 
-    /// Completes the JSON. `index_of` returns the node index of an entry, `metadata` is a JSON value.
+    /// Completes the JSON string. `index_of` converts an index in `Saved::entries` to a node index;
+    /// `metadata` is a JSON value.
     pub(super) fn finish(
         mut self,
         root: u32,
@@ -105,7 +108,8 @@ impl Text {
         }
     }
 
-    /// Writes the JSON of a value, preceded by the key `"data"` where it is needed.
+    /// Writes a value that is already encoded as JSON. Unless it is the value of a field, the key `"data"` is
+    /// written first.
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.data();
@@ -113,7 +117,7 @@ impl Text {
         Ok(())
     }
 
-    /// Writes the key `"data"` unless the name of a field, whose value follows, has just been written.
+    /// Writes the key `"data"` of a node, unless the next value is the value of a field.
     #[inline]
     fn data(&mut self) {
         if self.out.last() != Some(&b':') {
@@ -243,13 +247,13 @@ impl Sink for Text {
     }
 }
 
-/// Receiver that builds the graph as a value, from Maps and Arrays.
+/// Output that builds a JSON value from Maps and Arrays.
 pub(super) struct Value {
     nodes: ArrayBuilder,
-    /// Key-value pairs of the current node; `fields` contains the key-value pairs of its data.
+    /// Key-value pairs of the current node. The pairs of its data are in `fields`.
     node: Vec<(Any, Any)>,
     fields: Vec<(Any, Any)>,
-    /// Name of the field whose value follows, or `None` if the data of the node follows.
+    /// Name of the field whose value is written next, or `None` if the next value is the data of the node.
     name: Option<Any>,
     type_name: Any,
     data_name: Any,

@@ -1,4 +1,4 @@
-//! A JSON value as a flat list of tokens, which is read without recursion.
+//! Tape: a JSON value as a flat list of tokens, which is read without recursion.
 //!
 //! JSON is parsed completely first. A token takes 16 bytes and represents at least two bytes of input, so the
 //! memory that an input can occupy is bounded by its length. Each token records its position in the input, so
@@ -10,40 +10,41 @@ use alloc::vec::Vec;
 
 use anyfn::{Any, ArrayBuilder, Error, Map, Result};
 
-/// Kind of a token.
+/// Kind of a JSON token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     Null,
     False,
     True,
-    /// An integer; `data` contains its value.
+    /// Integer; `data` contains its value.
     Int,
-    /// A float; `data` contains its bits.
+    /// Floating-point number; `data` contains its bits.
     Float,
-    /// A string without escapes; `data` contains its length. The content follows the quote in the input.
+    /// String without escapes; `data` contains its length. Its bytes are in the input, after the opening
+    /// quote.
     Str,
-    /// A string that contained escapes; `data` contains its offset and length in the decoded bytes.
+    /// String that contained escapes; `data` contains its offset and length in the decoded strings.
     Decoded,
-    /// An array; `data` contains the number of elements, and the index of the token after the last one.
+    /// Array; `data` contains the number of elements, and the index of the token after the last element.
     Array,
-    /// An object; `data` contains the number of pairs, and the index of the token after the last one. Each key, a
-    /// string, is followed by its value.
+    /// Object; `data` contains the number of key-value pairs, and the index of the token after the last pair.
+    /// The token of each key is followed by the tokens of its value.
     Object,
-    /// A value that JSON cannot represent; `data` contains its index in `others`.
+    /// Value that JSON cannot represent; `data` contains its index in `Tape::others`.
     Other,
 }
 
-/// A token of the tape, which takes 16 bytes.
+/// JSON token, which takes 16 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub(super) data: u64,
-    /// Offset of the value in the input.
+    /// Offset of the token in the input, in bytes.
     pub(super) at: u32,
     pub(super) kind: Kind,
 }
 
-/// Index of a token.
+/// Index of a token in [`Tape::tokens`].
 pub(super) type At = usize;
 
 /// Packs two 32-bit numbers into one.
@@ -51,10 +52,10 @@ pub(super) const fn pack(high: usize, low: usize) -> u64 {
     (high as u64) << 32 | low as u64 & 0xffff_ffff
 }
 
-/// A JSON value as tokens.
+/// JSON value as a flat list of tokens.
 #[derive(Default)]
 pub(super) struct Tape<'t> {
-    /// The input; empty if the tape was not parsed from JSON.
+    /// JSON string from which the tokens were parsed; empty if they were converted from a value.
     pub(super) text: &'t [u8],
     pub(super) tokens: Vec<Token>,
     pub(super) texts: Vec<u8>,
@@ -66,7 +67,7 @@ impl Tape<'_> {
         self.tokens[at].kind
     }
 
-    /// Returns the index of the token that follows a value.
+    /// Returns the index of the token after the value at `at`, which may consist of several tokens.
     pub(super) fn next(&self, at: At) -> At {
         match self.tokens[at].kind {
             Kind::Array | Kind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
@@ -74,12 +75,12 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the number of elements of an array or of pairs of an object.
+    /// Returns the number of elements of the array at `at`, or of key-value pairs of the object at `at`.
     pub(super) fn len(&self, at: At) -> usize {
         (self.tokens[at].data >> 32) as usize
     }
 
-    /// Returns the bytes of a string, or an empty slice for other values.
+    /// Returns the bytes of the string at `at`, or an empty slice for other values.
     pub(super) fn bytes(&self, at: At) -> &[u8] {
         let Token { kind, data, at } = self.tokens[at];
         match kind {
@@ -89,13 +90,13 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the content of a string; `None` for other values.
+    /// Returns the string at `at`; `None` for other values.
     pub(super) fn str(&self, at: At) -> Option<&str> {
         let is_text = matches!(self.kind(at), Kind::Str | Kind::Decoded);
         is_text.then(|| core::str::from_utf8(self.bytes(at)).ok())?
     }
 
-    /// Returns the value of an int, or 0 or 1 for a bool; `None` for other values.
+    /// Returns the value of the integer at `at`, or 0 or 1 for a boolean; `None` for other values.
     pub(super) fn int(&self, at: At) -> Option<i64> {
         match self.kind(at) {
             Kind::Int => Some(self.tokens[at].data as i64),
@@ -105,24 +106,25 @@ impl Tape<'_> {
         }
     }
 
-    /// Iterates over the elements of an array.
+    /// Returns an iterator over the elements of the array at `at`.
     pub(super) fn items(&self, at: At) -> Items<'_> {
         let is_array = self.kind(at) == Kind::Array;
         Items { tape: self, next: at + 1, left: if is_array { self.len(at) } else { 0 } }
     }
 
-    /// Iterates over the keys and values of an object.
+    /// Returns an iterator over the keys and values of the object at `at`.
     pub(super) fn pairs(&self, at: At) -> Pairs<'_> {
         let is_object = self.kind(at) == Kind::Object;
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
-    /// Returns the index of the value of a key in an object. If the key occurs several times, the last value counts.
+    /// Returns the index of the value of `key` in the object at `at`. If the key occurs several times, the
+    /// last occurrence counts.
     pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
         self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
     }
 
-    /// Returns the type key of a value for error messages.
+    /// Returns the type key of the value at `at`, for error messages.
     pub(super) fn type_key(&self, at: At) -> &'static str {
         match self.kind(at) {
             Kind::Null => "None",
@@ -137,7 +139,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Converts a token without children to a value.
+    /// Converts the token at `at`, which is not an array or object, to an ABI value.
     fn leaf(&self, at: At) -> Result<Any> {
         let Token { kind, data, .. } = self.tokens[at];
         match kind {
@@ -151,7 +153,7 @@ impl Tape<'_> {
         }
     }
 
-    /// Converts a JSON value to a value of the ABI: arrays become Arrays, objects become Maps.
+    /// Converts the JSON value at `at` to an ABI value: arrays become Arrays, objects become Maps.
     pub(super) fn to_any(&self, at: At) -> Result<Any> {
         struct Open {
             is_object: bool,
@@ -199,13 +201,14 @@ impl Tape<'_> {
         }
     }
 
-    /// Creates an error whose message contains the location of a value.
+    /// Creates an error whose message contains the location of the value at `at`.
     #[cold]
     pub(super) fn error(&self, kind: &str, message: &str, at: At) -> Error {
         Error::new(kind, &format!("{message}{}", self.place(at)))
     }
 
-    /// Describes the location of a value: its path, and line and column if it was parsed from JSON.
+    /// Describes the location of the value at `at`: its path, and its line and column if it was parsed from a
+    /// string.
     #[cold]
     pub(super) fn place(&self, at: At) -> StdString {
         let path = self.path(at);
@@ -216,9 +219,10 @@ impl Tape<'_> {
         }
     }
 
-    /// Returns the path of keys and indices to a value, such as `nodes[3].data.a`.
+    /// Returns the path of keys and indices from the root to the value at `target`, such as
+    /// `nodes[3].data.a`.
     pub(super) fn path(&self, target: At) -> StdString {
-        /// Maximum number of steps that are shown.
+        /// Maximum number of steps of a path that are shown.
         const STEPS: usize = 24;
         let (mut path, mut at, mut steps) = (StdString::new(), 0, 0);
         while at != target {
@@ -253,7 +257,7 @@ impl Tape<'_> {
     }
 }
 
-/// Appends a step to a path: `.name`, or `["other key"]`.
+/// Appends an object key to a path, as `.name` or `["other key"]`.
 pub(super) fn push_key(path: &mut StdString, key: &str) {
     let is_name = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name || key.is_empty() || key.as_bytes()[0].is_ascii_digit() {
@@ -266,7 +270,7 @@ pub(super) fn push_key(path: &mut StdString, key: &str) {
     path.push_str(&anyfn::__private::shorten(key));
 }
 
-/// Describes the position of a byte in the input.
+/// Describes a byte offset in the input as line and column.
 pub(super) fn position(text: &[u8], at: usize) -> StdString {
     let before = &text[..at.min(text.len())];
     let line = memchr::memchr_iter(b'\n', before).count() + 1;
@@ -274,14 +278,13 @@ pub(super) fn position(text: &[u8], at: usize) -> StdString {
     format!("line {line} column {column} (char {at})")
 }
 
-/// Creates a string value.
+/// Creates a string value from UTF-8 bytes.
 pub(super) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes)
         .ok_or_else(|| Error::new("MemoryError", "cannot allocate memory for a string"))
 }
 
-/// Cache of recently created strings. Keys and type keys occur repeatedly, and strings are immutable, so they
-/// can be shared.
+/// Cache of recently created strings. Field names and type keys recur, and immutable strings can be shared.
 #[derive(Default)]
 struct Recent([Any; Recent::SIZE]);
 
@@ -306,7 +309,7 @@ impl Recent {
     }
 }
 
-/// Iterator over consecutive values.
+/// Iterator over consecutive values in a list of tokens.
 pub(super) struct Items<'a> {
     tape: &'a Tape<'a>,
     next: At,
@@ -323,7 +326,7 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// Iterator over the keys and values of an object.
+/// Iterator over the keys and values of a JSON object.
 pub(super) struct Pairs<'a>(Items<'a>);
 
 impl Iterator for Pairs<'_> {

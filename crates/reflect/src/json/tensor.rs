@@ -1,4 +1,4 @@
-//! Content of tensors: the bytes of their elements in row-major order, little-endian as in memory.
+//! Saved form of tensors: the bytes of the elements in row-major order, little-endian as in memory.
 
 use alloc::vec::Vec;
 

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Escape for each byte of a string: 0 if the byte is not escaped, `u` for `\u00..`, otherwise the character
-/// after the backslash.
+/// Escape of each byte in a JSON string: 0 if the byte needs no escape, `u` for the form `\u00..`, otherwise
+/// the character after the backslash.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -28,7 +28,7 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-/// Writes a string with its quotes. The output is UTF-8 if the input is.
+/// Writes a string as JSON, with quotes and escapes. The output is UTF-8 if the input is.
 pub(super) fn write_str(out: &mut Vec<u8>, text: &[u8]) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -50,7 +50,7 @@ pub(super) fn write_str(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Writes an integer.
+/// Writes an integer in decimal.
 pub(super) fn write_int(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
@@ -70,7 +70,7 @@ impl Write for Buffer {
     }
 }
 
-/// Writes a float with at most 17 significant digits, as C's `%.17g` does, so that reading it restores the
+/// Writes a float with at most 17 significant digits, as C's `%.17g` does, so that parsing restores the exact
 /// value. An integer below 2^53 is written with `.0`.
 pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     const EXACT: f64 = (1u64 << 53) as f64;
@@ -126,7 +126,7 @@ pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Writes bytes as a base64 string, with `/` escaped as in all strings.
+/// Writes bytes as a base64 JSON string, in which `/` is escaped as in all strings.
 pub(super) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let from = out.len();
     write_base64(out, bytes);

@@ -1,4 +1,4 @@
-//! JSON values as values of the ABI: None, bool, int, float, string, Array or List, Map or Dict with string keys.
+//! JSON values as ABI values: None, bool, int, float, string, Array or List, Map or Dict with string keys.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -48,7 +48,7 @@ impl Items {
     }
 }
 
-/// A container that is being traversed.
+/// Container on the stack of a traversal, with the position in it.
 struct Open {
     items: Items,
     at: usize,
@@ -57,18 +57,19 @@ struct Open {
     address: usize,
 }
 
-/// Visitor of a JSON value, whose methods are called for containers, elements, keys and values in order.
+/// Visitor of a JSON value. Its methods are called at the beginning and end of containers, and for each
+/// element, key and value.
 trait Visitor {
     fn leaf(&mut self, value: &Any) -> Result<()>;
-    /// Prepares for the next element, key or value. It is called before each of them.
+    /// Prepares for an element, key or value. It is called before each of them.
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
-    /// Returns an error if a size limit is exceeded. It is called periodically.
+    /// Returns an error if the output exceeds a size limit. It is called at intervals, not for each value.
     fn check(&self) -> Result<()>;
 }
 
-/// Traverses a value without recursion.
+/// Traverses a JSON value without recursion and calls `visitor` for its parts.
 ///
 /// # Errors
 /// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and if a limit of the
@@ -127,17 +128,17 @@ fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
     }
 }
 
-/// Maximum length in bytes of the JSON that is written, which is checked periodically.
+/// Maximum length of the JSON output in bytes. The length is checked at intervals, not after each value.
 const TEXT_MAX: usize = 1 << 30;
 
-/// Maximum number of values on a tape, which is checked periodically.
+/// Maximum number of JSON tokens of a value. The number is checked at intervals, not after each token.
 const TOKENS_MAX: usize = 1 << 27;
 
 fn too_large() -> Error {
     Error::new("ValueError", "a JSON value of 4 GiB or more, or of more than 2^27 values, cannot be read")
 }
 
-/// Writer of JSON.
+/// Visitor that writes a value as a JSON string.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     indent: i64,
@@ -201,14 +202,13 @@ impl Visitor for Writer<'_> {
     }
 }
 
-/// Writes a value as JSON, on several lines if `indent` is not 0.
+/// Writes a value as JSON: on one line if `indent` is 0, otherwise on several lines.
 ///
 /// # Errors
 /// Returns `ValueError` for values that JSON cannot represent, keys that are not strings, a List or Dict that contains
 /// itself, an indent of more than 64, and output of more than 1 GiB.
 pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
-    /// Maximum indent in spaces. A larger indent is a mistake, and takes memory proportional to the indent
-    /// times the depth.
+    /// Maximum indent in spaces. The output grows with the indent times the nesting depth.
     const WIDEST: i64 = 64;
     if indent > WIDEST {
         anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
@@ -216,7 +216,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
     walk(value, &mut Writer { out, indent })
 }
 
-/// Visitor that records a JSON value as a tape, a flat array of tokens.
+/// Visitor that converts a JSON value to a flat list of tokens (a tape).
 struct Taper {
     tape: Tape<'static>,
     open: Vec<At>,
@@ -266,7 +266,7 @@ impl Visitor for Taper {
     }
 }
 
-/// Converts a JSON value to a tape.
+/// Converts a JSON value to a flat list of tokens (a tape).
 ///
 /// # Errors
 /// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and for a value that
@@ -277,8 +277,8 @@ pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
     Ok(taper.tape)
 }
 
-/// Formats a value for error messages. Strings are shortened. A value that is not a string, a number or None is shown
-/// by its type.
+/// Formats a value for error messages. Strings are shortened. Only strings, numbers and None are shown
+/// themselves; other values are represented by their type.
 pub(super) fn shown(value: &Any) -> alloc::string::String {
     match value.type_index() {
         kTVMFFISmallStr | kTVMFFIStr => {

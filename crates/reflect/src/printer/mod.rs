@@ -25,34 +25,34 @@ use crate::value::{self, Node, is_watched};
 
 static REPR: Column = Column::new("__ffi_repr__");
 
-/// Maximum length of the output in bytes. The rest is omitted.
+/// Default limit on the length of the output, in bytes. The rest is omitted.
 const LENGTH_MAX: usize = 1 << 28;
 
-/// Length of the output in bytes beyond which objects that are encountered again are shown as `...`, unless
-/// the caller sets a limit for the length.
+/// Length of the output in bytes beyond which an object that was already printed is shown as `...`. Does not
+/// apply if the caller sets a length limit.
 const REPEATED_MAX: usize = 1 << 20;
 
-/// Number of steps between two checks for signals; a power of two.
+/// Number of printing steps between two checks for signals; a power of two.
 const LOOK: u32 = 1 << 14;
 
 /// Limits on the length and the nesting depth of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of bytes; the rest is shown as `...`.
+    /// Maximum number of bytes; the rest of the output is shown as `...`.
     pub length: usize,
     /// Maximum nesting depth; deeper values are shown as `...`.
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// Returns a limit of 256 MiB for the length and no limit for the depth.
+    /// Returns the default limits: a length of 256 MiB and no limit on the depth.
     fn default() -> Limits {
         Limits { length: LENGTH_MAX, depth: usize::MAX }
     }
 }
 
-/// Formats a value as a string, such as `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and
-/// so are repeated values once the string is longer than 1 MiB.
+/// Formats a value as a string, such as `my.Pair(a=1, b="x")`. A value that contains itself is shown as `...`
+/// inside itself, and so are repeated values once the string is longer than 1 MiB.
 ///
 /// # Errors
 /// Returns the error of a hook `__ffi_repr__` or of a getter; `RecursionError` if hooks are nested too deeply; the
@@ -77,59 +77,60 @@ fn repr_global(value: Any) -> Result<String> {
     repr(&value)
 }
 
-/// Formats a value as a string of approximately at most `length` bytes, with at most `depth` levels of
-/// nesting. A limit of 0 selects the default: 256 MiB for the length, none for the depth.
+/// Formats a value as a string of at most about `length` bytes, with at most `depth` levels of nesting. A
+/// limit of 0 selects the default: 256 MiB for the length, none for the depth.
 #[anyfn::register("anyfn.ReprWithin")]
 fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
     let or = |limit: i64, none: usize| usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(none);
     repr_within(&value, Limits { length: or(length, LENGTH_MAX), depth: or(depth, usize::MAX) })
 }
 
-/// State of an object during printing.
+/// Progress of printing an object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
     /// The object is being printed.
     Open,
-    /// The object has been printed. The numbers are the index in `Printer::pieces` of the string that
-    /// contains its text, and the offsets at which the text begins and ends.
+    /// The object has been printed. Contains the index in `Printer::pieces` of the output string with its
+    /// text, and the offsets of the beginning and end of the text.
     Done(u32, usize, usize),
 }
 
-/// A value whose content is being printed.
+/// Value whose children are being printed.
 struct Frame {
     content: Content,
     next: usize,
-    /// Offset in the current output string at which the text of the value begins.
+    /// Offset in the current output string at which the value's text begins.
     start: usize,
-    /// Address under which the text is recorded in `Printer::known`, or 0 if it is not recorded.
+    /// Key of the value's text in `Printer::known`: the address of the object, or 0 if the text is not
+    /// recorded.
     key: usize,
     address: usize,
 }
 
 enum Content {
     Node(Node),
-    /// An object, and the index of its plan.
+    /// Object and the index of its type's plan.
     Object(ObjectRef, u32),
 }
 
 struct Printer {
     limits: Limits,
-    /// Number of steps since printing began, which determines when signals are checked.
+    /// Number of printing steps so far, from which the time of the next check for signals is derived.
     steps: u32,
     with_addresses: bool,
     stack: Vec<Frame>,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that addresses are not reused.
+    /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
-    /// Output strings in progress: the first is for the whole value, the others are for values that hooks
-    /// print separately through their callbacks.
+    /// Output strings in progress. The first is for the whole value. The others are for values that hooks
+    /// print through their callbacks.
     pieces: Vec<String>,
     current: usize,
-    /// Addresses of the objects that represent a missing value and the beginning of keyword arguments, once they have
-    /// been looked up.
+    /// Addresses of two sentinel objects, which represent a missing value and the beginning of keyword
+    /// arguments. They are looked up at their first use.
     sentinels: [Option<usize>; 2],
 }
 
@@ -154,8 +155,8 @@ impl Default for Printer {
 // atomic stores only.
 unsafe impl Send for Printer {}
 
-/// Returns true if the environment variable `TVM_FFI_REPR_WITH_ADDR` is 1, which adds the addresses of objects to the
-/// output.
+/// Returns true if the environment variable `TVM_FFI_REPR_WITH_ADDR` is 1. The output then includes the
+/// addresses of objects.
 fn with_addresses() -> bool {
     #[cfg(feature = "std")]
     return std::env::var_os("TVM_FFI_REPR_WITH_ADDR").is_some_and(|value| value == "1");
@@ -173,7 +174,8 @@ impl Printer {
         self.pieces[self.current].len() >= self.limits.length
     }
 
-    /// Prints a value completely. A hook may call this while enclosing values are being printed.
+    /// Prints a value and all its children. A hook may call this function while enclosing values are being
+    /// printed.
     fn run(&mut self, value: Any, own: usize) -> Result<()> {
         let base = self.stack.len();
         self.value(value, own)?;
@@ -285,8 +287,8 @@ impl Printer {
         }
     }
 
-    /// Appends the text of an object that was printed before: the bytes from `from` to `to` of the output
-    /// string `piece`. Appends `...` instead if the output would become too long.
+    /// Appends a copy of text that was already printed: the bytes from `from` to `to` of the output string
+    /// `piece`. Appends `...` instead if the output would become too long.
     fn copy(&mut self, piece: usize, from: usize, to: usize) {
         let most = if self.limits.length == LENGTH_MAX { REPEATED_MAX } else { self.limits.length };
         if self.text().len() + (to - from) > most {
@@ -300,7 +302,8 @@ impl Printer {
         }
     }
 
-    /// Prints the object at `address` if it is one of the two sentinel objects; returns false if it is neither.
+    /// Prints a special name for the object at `address` if it is one of the two sentinel objects. Returns
+    /// false otherwise.
     #[cold]
     fn sentinel(&mut self, address: usize) -> Result<bool> {
         let names = [("ffi.GetInvalidObject", "<MISSING>"), ("ffi.GetKwargsObject", "<KWARGS>")];
@@ -317,7 +320,7 @@ impl Printer {
         Ok(false)
     }
 
-    /// Prints the next child of the value on top of the stack, or completes the value.
+    /// Prints the next child of the topmost value on the stack, or completes that value.
     fn advance(&mut self) -> Result<()> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(LOOK) {
@@ -374,7 +377,7 @@ impl Printer {
         }
     }
 
-    /// Completes the text of the value on top of the stack.
+    /// Completes the text of the topmost value on the stack.
     fn close(&mut self) {
         let Some(frame) = self.stack.pop() else { return };
         let end = match &frame.content {
@@ -406,7 +409,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Callback that the hook receives, with the signature `(value) -> str`.
+    /// Callback that a `__ffi_repr__` hook receives, with the signature `(value) -> str`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         let outer = self.current;
@@ -421,7 +424,7 @@ impl Printer {
     }
 }
 
-/// Calls a hook with an object and a callback.
+/// Calls a `__ffi_repr__` hook with an object and a callback that formats its children.
 pub(crate) fn call(hook: &Hook, object: &ObjectRef, callback: &PackedFunc) -> Result<Any> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle, *const TVMFFIObjectHandle) -> TVMFFIAny;
     match hook {

@@ -13,7 +13,7 @@ use anyfn::{Any, DType, Device, ObjectRef, Result, Shape, TensorView};
 
 use crate::value;
 
-/// Writes a value that is not an object. Returns false, and writes nothing, for an object.
+/// Writes a value that is not an object. For an object, writes nothing and returns false.
 #[inline]
 pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     let index = value.type_index();
@@ -35,8 +35,8 @@ pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes an object without children, such as a string or a tensor. Returns false, and writes nothing, for
-/// other objects.
+/// Writes an object without children, such as a string or a tensor. For other objects, writes nothing and
+/// returns false.
 pub(super) fn leaf(text: &mut String, object: &ObjectRef) -> Result<bool> {
     match object.type_index() {
         kTVMFFIStr => quoted(text, value::bytes_of(&object.clone().into())),
@@ -106,7 +106,7 @@ pub(crate) fn float(text: &mut String, value: f64) {
     text.push_str(&trimmed(&format!("{value:.places$}")));
 }
 
-/// Writes a string in quotation marks, with characters beyond ASCII escaped.
+/// Writes a string in quotation marks. Characters that are not ASCII are escaped.
 pub(crate) fn quoted(text: &mut String, content: &[u8]) {
     text.push('"');
     let mut rest = content;
@@ -140,8 +140,8 @@ fn hex(text: &mut String, byte: u8) -> usize {
     1
 }
 
-/// Writes the escape byte 0x1b at the beginning of `rest`. If it begins a terminal sequence such as `\x1b[31m`, writes
-/// the whole sequence. Returns the number of bytes read.
+/// Writes the escape byte 0x1b at the beginning of `rest` or, if a terminal sequence such as `\x1b[31m`
+/// begins there, the whole sequence. Returns the number of bytes read.
 fn colour(text: &mut String, rest: &[u8]) -> usize {
     if rest.get(1) == Some(&b'[') {
         let inner = rest[2..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
@@ -154,8 +154,8 @@ fn colour(text: &mut String, rest: &[u8]) -> usize {
     hex(text, 0x1b)
 }
 
-/// Writes the escape of the first character of `rest`, which is beyond ASCII, or of its first byte if that begins no
-/// valid character. Returns the number of bytes read.
+/// Writes the first character of `rest`, which is not ASCII, as an escape sequence. If the bytes are not
+/// valid UTF-8, escapes only the first byte. Returns the number of bytes read.
 fn wide(text: &mut String, rest: &[u8]) -> usize {
     let len = match rest[0] {
         0xc0..=0xdf => 2,
@@ -184,9 +184,9 @@ fn bytes(text: &mut String, content: &[u8]) {
     text.push('"');
 }
 
-/// Writes an integer given as words in two's complement, least significant word first.
+/// Writes an integer of any size, given as 64-bit words in two's complement, least significant word first.
 fn decimal(text: &mut String, words: &[u8]) {
-    /// Largest power of ten that fits a word.
+    /// Largest power of ten that fits in a 64-bit word.
     const CHUNK: u64 = 10_000_000_000_000_000_000;
     let mut magnitude: Vec<u64> =
         words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect();

@@ -1,4 +1,4 @@
-//! Equality and order of values by all fields.
+//! Equality and ordering of values by all their fields.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -45,7 +45,7 @@ pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
     Compare::new(true).run(left, right)
 }
 
-/// The content of two values of the same type, while it is being compared.
+/// Pair of values of the same type whose content is being compared.
 enum Content {
     Arrays(Held, Held),
     Lists(Box<(Vec<Any>, Vec<Any>)>),
@@ -56,34 +56,34 @@ enum Content {
 struct Frame {
     content: Content,
     next: usize,
-    /// Addresses under which the state of the two objects is recorded in `Compare::met`, or zeros if it is
-    /// not recorded.
+    /// Key of the pair of objects in `Compare::met`: their addresses, or zeros if the pair is not recorded.
     key: (usize, usize),
 }
 
-/// State of two objects during a comparison.
+/// Progress of comparing a pair of objects.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
     Nothing,
-    /// The objects are being compared.
+    /// The two objects are being compared.
     Open,
     Equal,
 }
 
-/// Result of beginning or continuing a comparison.
+/// Result of one step of a comparison.
 enum Look {
     Is(Ordering),
     Opened,
 }
 
 struct Compare {
-    /// True if the order is requested. Otherwise every difference is reported as `Greater`.
+    /// True for an ordered comparison. For a test of equality, every difference is reported as `Greater`.
     ordered: bool,
     stack: Vec<Frame>,
     plans: Plans,
     met: Table<(usize, usize), Known>,
-    /// Pairs of objects in `met`, in the order in which they were added, kept alive so that addresses are not reused.
+    /// Pairs of objects in `met`, in order of insertion. They are kept alive, so that addresses are not
+    /// reused.
     log: Vec<(ObjectRef, ObjectRef)>,
 }
 
@@ -108,7 +108,8 @@ impl Compare {
         }
     }
 
-    /// Returns the order of two values. A hook may call this while enclosing values are being compared.
+    /// Returns the order of two values. A hook may call this function while enclosing values are being
+    /// compared.
     fn run(&mut self, left: &Any, right: &Any) -> Result<Ordering> {
         let base = self.stack.len();
         let mut look = match leaf(self.ordered, left, right)? {
@@ -134,8 +135,8 @@ impl Compare {
         }
     }
 
-    /// Begins to compare the content of two objects of the same type. `own` is the reference count of each
-    /// object if no other code refers to it.
+    /// Begins to compare the content of two objects of the same type. `own` is the reference count that each
+    /// object has if no other code refers to it.
     fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
         let index = left.type_index();
         let mut key = (0, 0);
@@ -203,7 +204,7 @@ impl Compare {
         if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
     }
 
-    /// Continues the comparison on top of the stack.
+    /// Continues with the next children of the topmost pair on the stack.
     fn advance(&mut self) -> Result<Look> {
         let ordered = self.ordered;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
@@ -287,7 +288,7 @@ impl Compare {
         self.open(left, right, own)
     }
 
-    /// Ends the comparison on top of the stack with the result `order`.
+    /// Removes the topmost pair from the stack and returns its result, `order`.
     fn close(&mut self, order: Ordering) -> Look {
         // Read and dropped in place: moving the frame would stall on the stores that wrote it.
         if let Some(Frame { key, .. }) = self.stack.last() {
@@ -300,8 +301,7 @@ impl Compare {
         Look::Is(order)
     }
 
-    /// Compares two objects by calling a hook of their type. Returns `None` if the type has no hook for the
-    /// requested comparison.
+    /// Compares two objects by calling a hook of their type. Returns `None` if the type has no suitable hook.
     #[cold]
     fn ask(&mut self, left: &ObjectRef, right: &ObjectRef) -> Result<Option<Ordering>> {
         let index = left.type_index();
@@ -436,8 +436,8 @@ fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
     }
 }
 
-/// Compares integers of any size. Their words are minimal: the last word never contains only copies of the
-/// sign bit. The integer with more words is therefore farther from zero.
+/// Compares integers of any size, which are stored without superfluous sign words. Of two positive or two
+/// negative integers, the one with more words is therefore farther from zero.
 fn integers(left: &Any, right: &Any) -> Ordering {
     let (left, right) = (value::words(left), value::words(right));
     let word = |words: &[u8], at: usize| {
@@ -463,8 +463,8 @@ fn integers(left: &Any, right: &Any) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Compares two tensors for equality by shape, data type and content. Distinct tensors whose content cannot be read are
-/// different.
+/// Compares two tensors for equality by shape, data type and content. Two different tensors whose content
+/// cannot be read are unequal.
 fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
     let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
     if left.shape() != right.shape() || left.dtype() != right.dtype() {

@@ -1,4 +1,4 @@
-//! Hash that is consistent with equality by all fields.
+//! Hash of values that is consistent with equality by all fields.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,8 @@ static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Returns a hash that is the same, in every process, for values that are [equal](super::recursive_equal).
+/// Returns a hash of a value. It is the same in every process, and for all values that are
+/// [equal](super::recursive_equal).
 ///
 /// # Errors
 /// Returns `ValueError` for an object whose type has a hook for comparison but none for the hash; the error of a hook
@@ -31,7 +32,7 @@ pub fn recursive_hash(value: &Any) -> Result<u64> {
     Hash::default().run(value.clone(), 2)
 }
 
-/// State of an object during the computation of a hash.
+/// Progress of hashing an object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
@@ -49,9 +50,9 @@ struct Frame {
     content: Content,
     next: usize,
     hash: u64,
-    /// Address under which the result is recorded in `Hash::known`, or 0 if it is not recorded.
+    /// Key of the result in `Hash::known`: the address of the object, or 0 if the result is not recorded.
     address: usize,
-    /// Hashes of the keys and values of a Map or Dict so far, alternating.
+    /// Hashes of the keys and values of a Map or Dict that have been hashed so far, alternating.
     entries: Vec<u64>,
 }
 
@@ -64,7 +65,7 @@ struct Hash {
     stack: Vec<Frame>,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that addresses are not reused.
+    /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
 }
 
@@ -94,7 +95,7 @@ impl Frame {
 }
 
 impl Hash {
-    /// Returns the hash of a value. A hook may call this while enclosing values are being hashed.
+    /// Returns the hash of a value. A hook may call this function while enclosing values are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let mut look = match leaf(&value)? {
@@ -163,8 +164,7 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// Continues with the value on top of the stack: returns the hash of its next child, or begins to hash
-    /// that child.
+    /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
         let (value, own) = loop {
@@ -209,7 +209,7 @@ impl Hash {
         self.open(value, own)
     }
 
-    /// Completes the value on top of the stack and returns its hash.
+    /// Removes the topmost value from the stack and returns its hash.
     fn close(&mut self) -> Look {
         let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
         let mut entries: Vec<u64> =
@@ -234,7 +234,7 @@ impl Hash {
         Ok(self.remember(address, result.get::<i64>()? as u64))
     }
 
-    /// Callback that the hook receives, with the signature `(value) -> int`.
+    /// Callback that a hook for hashing receives, with the signature `(value) -> int`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         Any::new(self.run(value, 1)? as i64)

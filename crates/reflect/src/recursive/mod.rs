@@ -40,7 +40,7 @@ fn ge(lhs: Any, rhs: Any) -> Result<bool> {
     recursive_compare(&lhs, &rhs).map(Ordering::is_ge)
 }
 
-/// Computes a hash that is consistent with `ffi.RecursiveEq`.
+/// Returns a hash of a value that is consistent with `ffi.RecursiveEq`.
 #[anyfn::register("ffi.RecursiveHash")]
 fn hash_global(value: Any) -> Result<i64> {
     recursive_hash(&value).map(|hash| hash as i64)

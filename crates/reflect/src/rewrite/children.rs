@@ -1,4 +1,4 @@
-//! Iteration over the children of a value without borrowing the value.
+//! Iteration over the children of a value, without borrowing the value in between.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,7 +16,7 @@ use super::Region;
 use super::plan::{Plan, Shape};
 use crate::structural::Step;
 
-/// A value that is being processed: owned, or borrowed from its parent.
+/// Value that a walk is processing, either owned or borrowed from its parent.
 pub(crate) enum Value {
     Owned(Any),
     /// The value is borrowed from its parent, which must not change while the value is used.
@@ -24,7 +24,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Borrows a value.
+    /// Creates a borrowed value without incrementing the reference count.
     ///
     /// # Safety
     /// `value` must not be moved or dropped as long as the result is used.
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object with references in addition to the reference of its parent.
+    /// Returns true if the value is an object to which other code refers as well, not only its parent.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -51,7 +51,7 @@ impl Value {
         }
     }
 
-    /// Returns the value with an owned reference.
+    /// Converts to an owned value. A borrowed value is cloned.
     #[inline]
     pub(crate) fn into_owned(self) -> Any {
         match self {
@@ -63,23 +63,25 @@ impl Value {
 
 /// State of an iteration over the children of a value.
 pub(crate) enum Children {
-    /// Elements of an Array, or of a List that is not shared; contains the index of the next element.
+    /// Elements of an Array, or of a List to which no other code refers; contains the index of the next
+    /// element.
     Elements(usize),
     /// Snapshot of the elements of a List, and the index of the next element.
     Listed(Box<(Vec<Any>, usize)>),
-    /// Values of a Map, or of a Dict that is not shared. The parts are the position of the next value, the position of
-    /// the value that was returned most recently, and the number of values returned so far.
+    /// Values of a Map, or of a Dict to which no other code refers. Contains the position of the next value,
+    /// the position of the most recently returned value, and the number of values returned so far.
     Pairs(Box<(MapPlace, MapPlace, u32)>),
     /// Snapshot of the pairs of a Dict, and the index of the next pair.
     Paired(Box<(Vec<(Any, Any)>, usize)>),
-    /// Fields of an object; contains the index of the next field in the plan.
+    /// Fields of an object; contains the index of the next field in the list of walked fields.
     Fields(u32),
-    /// Children that the type's hook or a callback visits itself.
+    /// Children that a hook or callback visits itself; the iteration returns none.
     Chosen,
 }
 
 impl Children {
-    /// Begins an iteration over the children of an object. `in_place` must be true only if the object is not shared.
+    /// Begins an iteration over the children of an object. `in_place` may be true only if no other code
+    /// refers to the object.
     #[inline(always)]
     pub(crate) fn of(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
         match shape {
@@ -109,14 +111,14 @@ impl Children {
         })
     }
 
-    /// Returns true if the iteration owns no references, so that dropping it releases nothing.
+    /// Returns true if dropping this iteration releases no references.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self, Children::Elements(_) | Children::Fields(_))
     }
 
     /// Returns the next child of `node`, and the definition region that begins at the child's field, if any.
-    /// `node` must be the object for which the iteration was begun.
+    /// `node` must be the object that was passed to `Children::of`.
     #[inline]
     pub(crate) fn next(&mut self, plan: &Plan, node: &ObjectRef) -> Result<Option<(Value, Option<Region>)>> {
         let lent = |value: &Any| {
@@ -164,7 +166,8 @@ impl Children {
         })
     }
 
-    /// Returns the field that contains the child returned most recently; `None` for an element of a container.
+    /// Returns the field that contains the most recently returned child; `None` for an element of a
+    /// container.
     pub(crate) fn field(&self, plan: &Plan) -> Option<Field> {
         match (self, &plan.shape) {
             (Children::Fields(_), Shape::Fields(members)) => {
@@ -174,7 +177,7 @@ impl Children {
         }
     }
 
-    /// Returns the index of the child that was returned most recently.
+    /// Returns the index of the most recently returned child.
     pub(crate) fn position(&self) -> usize {
         let next = match self {
             Children::Elements(at) => *at,
@@ -187,7 +190,8 @@ impl Children {
         next.saturating_sub(1)
     }
 
-    /// Replaces the child that was returned most recently, if `node` still contains it, and returns the old child.
+    /// Replaces the most recently returned child of `node` if `node` still contains it, and returns the old
+    /// child.
     ///
     /// # Safety
     /// `node` must not be shared, and the iteration must have been begun with `in_place`.
@@ -208,7 +212,7 @@ impl Children {
         }
     }
 
-    /// Returns the step from `node` to the child that was returned most recently.
+    /// Returns the access path step from `node` to the most recently returned child.
     pub(crate) fn access_step(&self, plan: &Plan, node: &ObjectRef) -> Step {
         match self {
             Children::Pairs(places) => {
@@ -228,8 +232,8 @@ impl Children {
         }
     }
 
-    /// Appends the step from `node` to the child that was returned most recently, as in an access path: `[2]` or
-    /// `.name`.
+    /// Appends to `out` the step from `node` to the most recently returned child, in the notation of access
+    /// paths: `[2]` or `.name`.
     pub(crate) fn step(&self, plan: &Plan, node: &ObjectRef, out: &mut String) {
         match self {
             Children::Elements(_) | Children::Listed(_) => {
@@ -260,7 +264,7 @@ impl Children {
     }
 }
 
-/// Appends a key of a Map as a step of an access path, such as `["name"]`.
+/// Appends to `out` a Map key in the notation of access paths, such as `["name"]`.
 pub(crate) fn show_key(key: &Any, out: &mut String) {
     let _ = match key.get::<&str>() {
         Ok(text) => write!(out, "[{text:?}]"),
@@ -271,7 +275,7 @@ pub(crate) fn show_key(key: &Any, out: &mut String) {
     };
 }
 
-/// Returns the elements of `node`, which must be an Array, or a List that does not change while the result is used.
+/// Returns the elements of `node`, an Array or List. A List must not change while the result is used.
 #[inline]
 pub(crate) fn elements(node: &ObjectRef) -> &[Any] {
     // SAFETY: called for Arrays and Lists, whose cell follows the header.

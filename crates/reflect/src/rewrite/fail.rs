@@ -1,4 +1,4 @@
-//! Location of an error in a graph, which a walk or map adds to the error's context.
+//! Error locations: when a walk or map fails, it adds the path to the failing value to the error's context.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,13 +17,13 @@ use super::children::Children;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use crate::value::same;
 
-/// Content of a `ffi.VisitErrorContext`.
+/// Content of an `ffi.VisitErrorContext`, which records where in a graph an error occurred.
 #[repr(C)]
 struct Content {
     /// Objects on the path from the root to the error, innermost first.
     reverse_visit_pattern: List<Any>,
-    /// Previous context of the error. In a context that this crate has created, it is a Map that contains the access
-    /// path under the key `visited`.
+    /// Context that the error had before. If this crate created the `ffi.VisitErrorContext`, this is a Map
+    /// that contains the access path under the key `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 
@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<Option<ObjectRef>>() == size_of::<usize>());
 
 static TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns the type index of `ffi.VisitErrorContext`. The type is registered at the first call.
+/// Returns the type index of `ffi.VisitErrorContext`, which is registered at the first call.
 ///
 /// # Panics
 /// Panics if another type is registered under the key.
@@ -136,16 +136,16 @@ unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMF
     0
 }
 
-/// Error whose location a walk or map has recorded most recently, and the access path to this location.
+/// Most recent error to which a walk or map has added a location, with the access path to that location.
 ///
 /// An error passes through all walks that callbacks have nested. The innermost one determines the path.
 #[derive(Default)]
 pub(crate) struct Described(RefCell<Option<(Error, String)>>);
 
 impl Described {
-    /// Adds the location of an error that occurred at `value` to the error's context. `objects` are the
-    /// objects on the path to the error, the innermost first; `way` lists the values between the root and
-    /// `value`, each with its plan and the state of its iteration.
+    /// Adds to an error's context that it occurred at `value`. `objects` lists the objects on the path to
+    /// `value`, innermost first; `way` lists the values between the root and `value`, each with its plan and
+    /// iteration state.
     #[cold]
     pub(crate) fn add<'f>(
         &self,
@@ -166,8 +166,8 @@ impl Described {
     }
 }
 
-/// Adds the location of an error to its context: `objects`, the objects on the path to the error with the innermost
-/// first, and `path`, the access path.
+/// Adds a location to an error's context. `objects` lists the objects on the path to the location, innermost
+/// first; `path` is its access path.
 #[cold]
 fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     let before = error.context();
@@ -184,10 +184,10 @@ fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
 
 /// Key of the access path in the Map that [`detail`] returns.
 const VISITED: &str = "visited";
-/// Key of a foreign exception in the Map that [`detail`] returns.
+/// Key of a foreign exception, such as a Python exception, in the Map that [`detail`] returns.
 const EXCEPTION: &str = "exception";
 
-/// Returns a Map that contains the previous context `before` of an error and the access path `path`.
+/// Returns a Map with `before`, the previous context of an error, and the access path `path`.
 fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
     let mut detail = Map::<Any, Any>::new();
     match before.map(Map::<Any, Any>::try_from_object) {
@@ -212,12 +212,13 @@ fn content_of(context: &ObjectRef) -> Option<&Content> {
     Some(unsafe { &*content.cast::<Content>() })
 }
 
-/// Returns the objects on the path to an error, innermost first; `None` if `context` is not a `ffi.VisitErrorContext`.
+/// Returns the objects on the path to an error, innermost first; `None` if `context` is not an
+/// `ffi.VisitErrorContext`.
 pub(crate) fn way_of(context: &ObjectRef) -> Option<Vec<Any>> {
     content_of(context).map(|content| content.reverse_visit_pattern.snapshot())
 }
 
-/// Returns the access path in the context of an error; `None` if the context contains none.
+/// Returns the access path in an error's context; `None` if the context contains no path.
 pub(crate) fn path_of(error: &Error) -> Option<String> {
     let context = error.context()?;
     let before = content_of(&context)?.prev_error_context.clone()?;
@@ -225,8 +226,8 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
     detail.get_any(VISITED).ok()??.get::<String>().ok()
 }
 
-/// Returns a number that identifies an error. The number stays the same when the error passes through a Python
-/// callback, which converts a Python exception to a new error object.
+/// Returns a number that identifies an error. A Python callback converts an exception to a new error object,
+/// which has the same number.
 fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {
@@ -245,7 +246,7 @@ fn identity(error: &Error) -> usize {
     }
 }
 
-/// Returns the error for an object that contains itself.
+/// Creates the error for an object that contains itself.
 #[cold]
 pub(crate) fn cycle(type_key: &str) -> Error {
     let text = alloc::format!(
@@ -255,8 +256,8 @@ pub(crate) fn cycle(type_key: &str) -> Error {
     Error::untraced("ValueError", &text)
 }
 
-/// Returns the access path from the root to `value`. `way` lists the values between them, each with its plan and the
-/// state of its iteration.
+/// Returns the access path from the root to `value`. `way` lists the values on the path, each with its plan
+/// and iteration state.
 #[cold]
 fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
     /// Number of steps shown at each end of a long path.
@@ -281,8 +282,8 @@ fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value:
     out
 }
 
-/// Appends the step from `node` to `wanted`, a child that a callback or hook has chosen to visit. Appends `.<?>` if
-/// `wanted` is not found.
+/// Appends to `out` the step from `node` to `wanted`, a child that a callback or hook has visited itself.
+/// Appends `.<?>` if `node` does not contain `wanted`.
 fn search(node: &ObjectRef, plan: &Plan, wanted: &Any, out: &mut String) {
     let plain = Plans::new(Purpose::Visit);
     let known = match &plan.shape {

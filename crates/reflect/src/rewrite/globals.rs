@@ -1,4 +1,5 @@
-//! Registered functions of this module, with the names, arguments and messages that the ABI defines.
+//! Registered functions for walking and rewriting graphs, with the names, arguments and messages that the ABI
+//! defines.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
@@ -15,8 +16,8 @@ use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types
 
-/// Registers `ffi.VisitInterrupt`, the types of this module, and the hooks of built-in containers. Walks of other
-/// languages read these hooks from the type table.
+/// Registers `ffi.VisitInterrupt`, the visitor, mutator and error context types, and the hooks of built-in
+/// containers. Walks of other languages read these hooks from the type table.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
@@ -75,8 +76,8 @@ fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
     }
 }
 
-/// Hook `__s_visit__` of built-in containers. It visits the children with a visitor that any library may have
-/// created.
+/// Hook `__s_visit__` of built-in containers. It passes each child to the given visitor, which any library
+/// may have created.
 unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid visitor.
@@ -86,8 +87,8 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
     })
 }
 
-/// Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It mutates the children with
-/// a mutator that any library may have created.
+/// Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of built-in containers. It passes each child to the
+/// given mutator, which any library may have created.
 unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid mutator.
@@ -97,8 +98,8 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
     })
 }
 
-/// Returns the value unchanged. This is the hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings,
-/// bytes values and large integers, which are immutable.
+/// Hook `__s_mutate__` and `__s_maybe_inplace_mutate__` of strings, bytes values and large integers. It
+/// returns the marker for an unchanged value, because these values are immutable.
 unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
     unchanged().into_raw()
 }
@@ -119,10 +120,11 @@ fn order_of(order: i32) -> Order {
     if order == 0 { Order::Pre } else { Order::Post }
 }
 
-/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and the
-/// function for values of the type, which returns nothing, 1 to skip the children, or an interrupt to end the
-/// walk. Functions in `callbacks_with_def_region_kind` also receive the kind of the definition region.
-/// `order` is 0 for calls before the children, 1 for calls after them. Returns the interrupt, or None.
+/// Calls functions for the values of a graph. Each entry of `callbacks` consists of a type index and a
+/// function for values of this type. The function returns nothing, 1 to skip the children, or an interrupt to
+/// end the walk. Functions in `callbacks_with_def_region_kind` also receive the kind of the definition
+/// region. If `order` is 0, functions run before the children are visited, if it is 1, afterwards. Returns
+/// the interrupt, or None.
 #[register("ffi.StructuralWalk")]
 fn structural_walk(
     root: AnyView<'_>,
@@ -137,8 +139,8 @@ fn structural_walk(
     Ok(stop.unwrap_or_default())
 }
 
-/// Calls functions for the values of a graph, with the value and a visitor. The functions visit the children
-/// themselves. Returns the interrupt with which a function ended the visit, or None.
+/// Visits the values of a graph with functions that visit the children themselves. A function receives the
+/// value and a visitor. Returns the interrupt with which a function ended the visit, or None.
 #[register("ffi.StructuralVisit")]
 fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
     let mut links = Links::default();
@@ -146,8 +148,8 @@ fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
     Ok(walk::Walk::new(links, Order::Own, false).run(&root)?.unwrap_or_default())
 }
 
-/// Replaces the values of a graph by the results of functions. Unchanged values remain the same objects. A root that is
-/// moved in and to which no other reference exists is changed in place.
+/// Replaces the values of a graph by the results of functions. Unchanged values remain the same objects. A
+/// root passed by r-value reference is changed in place if no other reference to it exists.
 #[register("ffi.StructuralMap")]
 fn structural_map(
     root: Any,
@@ -161,9 +163,9 @@ fn structural_map(
     map::Mapping::new(links, order_of(order), false).run(root)
 }
 
-/// Rewrites a graph as `ffi.StructuralMap` does, with functions that mutate the children themselves. A function
-/// receives the value and a mutator. If the third part of its entry is true, it also receives an int, which is 1 if the
-/// value may be changed in place.
+/// Rewrites a graph as `ffi.StructuralMap` does, with functions that rewrite the children themselves. A
+/// function receives the value and a mutator. If the third part of its entry is true, it also receives an
+/// int, which is 1 if the value may be changed in place.
 #[register("ffi.StructuralMutate")]
 fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Result<Any> {
     let mut links = Links::default();
@@ -174,21 +176,21 @@ fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Re
     map::Mapping::new(links, Order::Own, false).run(root)
 }
 
-/// Argument of `anyfn.rewrite` that selects a walk. The next three constants select the other operations.
+/// Operation code of `anyfn.rewrite` for a walk. The next three constants are the codes of the other
+/// operations.
 const WALK: i64 = 0;
 const VISIT: i64 = 1;
 const MAP: i64 = 2;
 const MUTATE: i64 = 3;
-/// Option bit of `anyfn.rewrite` with which callbacks run before the children are processed. With `ONCE`, a
-/// walk visits each object once. With `EACH_TIME`, a map processes each occurrence of an object.
+/// Option bit of `anyfn.rewrite`: callbacks run before the children are processed. With the bit `ONCE`, a
+/// walk visits each object once. With the bit `EACH_TIME`, a map processes each occurrence of an object.
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-/// Registers `anyfn.rewrite`, which performs all four operations and takes the callbacks as separate
-/// arguments instead of in containers. Arguments: root, operation, options, then for each callback a type
-/// index, the kind of its additional argument (0 none, 1 the region, 2 the visitor or mutator, 3 the mutator
-/// and the mode) and the function.
+/// Registers `anyfn.rewrite`, which walks, visits, maps or mutates a graph. Arguments: root, operation,
+/// options, then three for each callback: a type index, the kind of its additional argument (0 none, 1 the
+/// region, 2 the visitor or mutator, 3 the mutator and the mode) and the function.
 ///
 /// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped or mutated in
 /// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
@@ -265,13 +267,14 @@ fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> 
     walk::visit_by(&visitor, &value, true)
 }
 
-/// Returns the kind of the definition region in which the visit currently is.
+/// Returns the kind of the definition region of the value that is being visited.
 #[register("ffi.StructuralVisitorDefRegionKind")]
 fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Inside a pattern, the region does not change.
+/// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
+/// which extends to all nested values.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&visitor, Kind::Visitor)?, Region::from_raw(kind), &callback)
@@ -293,7 +296,7 @@ fn mutator_default_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any>
     Ok(or_itself(map::mutate_by(&mutator, &value, true, false)?, &value))
 }
 
-/// Returns the replacement that is recorded for a variable, or None.
+/// Returns the recorded replacement of a variable, or None if none is recorded.
 #[register("ffi.StructuralMutatorVarRemapGet")]
 fn mutator_remap_get(mutator: ObjectRef, var: AnyView<'_>) -> Result<Any> {
     let known = map::remap_get(&mutator, &var)?;
@@ -306,13 +309,14 @@ fn mutator_remap_set(mutator: ObjectRef, var: AnyView<'_>, mapped_value: AnyView
     map::remap_set(&mutator, &var, &mapped_value)
 }
 
-/// Returns the kind of the definition region in which the mutation currently is.
+/// Returns the kind of the definition region of the value that is being mutated.
 #[register("ffi.StructuralMutatorDefRegionKind")]
 fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)
 }
 
-/// Calls `callback` in a definition region of the given kind. Inside a pattern, the region does not change.
+/// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
+/// which extends to all nested values.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
     tool::with_region(Tool::of(&mutator, Kind::Mutator)?, Region::from_raw(kind), &callback)

@@ -1,4 +1,4 @@
-//! Callbacks of walks and maps, each for the values of one type, and calls of these callbacks.
+//! Callbacks of walks and maps. Each callback accepts the values of one type.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,19 +12,19 @@ use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
 
-/// Additional argument that a callback receives after the value.
+/// Additional arguments that a callback receives after the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extra {
     Nothing,
-    /// The kind of the definition region, as an int.
+    /// Kind of the definition region, as an int.
     Region,
-    /// The visitor or mutator.
+    /// Visitor or mutator with which the callback can process the children.
     Tool,
-    /// The mutator, and an int that is 1 if the value may be changed in place.
+    /// Mutator, and an int that is 1 if the value may be changed in place.
     ToolAndMode,
 }
 
-/// A callback of Rust code.
+/// Callback written in Rust.
 pub(crate) type Native<'a> = Box<dyn FnMut(&Any, Region) -> Result<Any> + 'a>;
 
 enum Callee<'a> {
@@ -62,20 +62,21 @@ impl<'a> Links<'a> {
         self.0.push(Link { type_index, callee: Callee::Native(RefCell::new(native)) });
     }
 
-    /// Creates a list with a single callback, which accepts all values and does nothing.
+    /// Creates a list with one callback, which accepts all values and does nothing.
     pub(crate) fn all() -> Links<'a> {
         let mut links = Links::default();
         links.add_native(kTVMFFIAny, Box::new(|_, _| Ok(Any::NONE)));
         links
     }
 
-    /// Returns the index of the first callback that accepts values of a type; `None` if no callback does.
+    /// Returns the index of the first callback that accepts values of the given type; `None` if no callback
+    /// does.
     pub(crate) fn find(&self, type_index: i32) -> Option<u32> {
         self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
     }
 
-    /// Calls the callback at index `link`. `tool` is the visitor or mutator that callbacks may receive, and
-    /// true if the value may be changed in place.
+    /// Calls the callback at index `link` for `value`. `tool` is the visitor or mutator for callbacks that
+    /// take one, and true if the value may be changed in place.
     pub(crate) fn call(
         &self,
         link: u32,

@@ -1,4 +1,4 @@
-//! Maps, which rewrite a graph with callbacks. Unchanged values remain the same objects.
+//! Maps: rewriting of graphs with callbacks. Unchanged values remain the same objects.
 //!
 //! An object or container is only copied when one of its children changes. If neither it nor any object on the path
 //! from the root to it is shared, it is changed in place instead.
@@ -24,7 +24,7 @@ use crate::column::expected;
 use crate::guard::Nested;
 use crate::value::same;
 
-/// An object that was moved out of an r-value reference. It is moved back when this value is dropped.
+/// Object taken out of an r-value reference. Dropping this value moves the object back.
 struct Moved<'a> {
     root: Any,
     place: &'a AtomicPtr<c_void>,
@@ -51,13 +51,13 @@ impl Drop for Moved<'_> {
     }
 }
 
-/// A value whose children are being mapped.
+/// Value whose children are being mapped.
 struct Frame {
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// New children, each with the index of the child that it replaces. The list is empty for a value that is
-    /// changed in place, since that value already contains them.
+    /// New children, each with the index of the child that it replaces. The list stays empty for a value that
+    /// is changed in place.
     changes: Vec<(usize, Any)>,
     in_place: bool,
     inner: Region,
@@ -65,8 +65,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Returns true if nothing is left to do with a value whose children have been mapped: it stays unchanged, no
-    /// callback is called for it, and dropping its frame releases nothing.
+    /// Returns true if the value needs no further processing after its children: it is unchanged, no callback
+    /// accepts it, and dropping its frame releases nothing.
     #[inline]
     fn is_done(&self) -> bool {
         self.changes.is_empty()
@@ -78,44 +78,44 @@ impl Frame {
     }
 }
 
-/// Work that is left for a value after its children have been mapped.
+/// Processing of a value that remains after its children have been mapped.
 struct Rest {
-    /// Definition region in which the value occurs.
+    /// Definition region that the value is in.
     region: Region,
-    /// True if the callback for the value is still to be called.
+    /// True if the callback has not been called for the value yet.
     call: bool,
-    /// True if this value is the result of a callback, which replaces a value of the graph.
+    /// True if the value is the result of a callback and therefore replaces a value of the graph.
     replaced: bool,
-    /// True if `seen` contains the value, because the map is processing its children.
+    /// True if `Mapping::seen` contains the value. Set while its children are being mapped, to detect cycles.
     noted: bool,
-    /// Object of the graph for which the result is remembered, or `None` if the result is not remembered.
+    /// Object of the graph under which the result is cached, or `None` if the result is not cached.
     memo: Option<Any>,
-    /// Value of `Mapping::generation` when the value was entered. The result is remembered only if the number
-    /// is still the same.
+    /// Value of `Mapping::generation` at the time at which processing of the value began. The result is
+    /// cached only if no variable has been replaced since.
     generation: u64,
 }
 
-/// A map over a graph.
+/// State of a map, which rewrites a graph.
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached several times is mapped once, so that all occurrences have the same
-    /// result.
+    /// True if an object that is reached several times is mapped only once, so that all occurrences have the
+    /// same result.
     share: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
     seen: RefCell<Seen>,
-    /// Results of shared objects, by object and definition region.
+    /// Cached results of shared objects, by object and definition region.
     results: RefCell<Memo>,
-    /// Replacements of variables.
+    /// Replacements of variables, by variable.
     remap: RefCell<Memo>,
-    /// Number of replacements of variables that have been recorded in `remap`.
+    /// Number of entries that have been added to `remap`.
     generation: Cell<u64>,
     mutator: OnceCell<ObjectRef>,
     described: Described,
 }
 
-/// A new value, or `None` if the value does not change.
+/// Result of mapping a value: the new value, or `None` if it is unchanged.
 type Outcome = Option<Any>;
 
 enum Entered {
@@ -123,7 +123,8 @@ enum Entered {
     Done(Outcome),
 }
 
-/// Converts a result for the value `of` to an outcome, which is `None` if the value does not change.
+/// Converts the result of a callback for the value `of`. Returns `None` if it is the same value or the marker
+/// for an unchanged value.
 #[inline]
 fn outcome_of(result: Any, of: &Any) -> Outcome {
     let index = result.type_index();
@@ -152,12 +153,12 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Ends the map and returns its callbacks.
+    /// Consumes the map and returns its callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
 
-    /// Maps a graph. A root that is not shared is changed in place.
+    /// Maps the graph of `root`. A root to which no other reference exists is changed in place.
     pub(crate) fn run(&self, root: Any) -> Result<Any> {
         let in_place = root.as_object().is_some_and(ObjectRef::is_unique);
         // SAFETY: `root` stays in place until the end.
@@ -166,8 +167,8 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or(root))
     }
 
-    /// Maps a graph as [`Mapping::run`] does. The root is moved out of `reference`, an r-value reference, and moved
-    /// back to it at the end.
+    /// Maps a graph as [`Mapping::run`] does. The root is taken out of `reference`, an r-value reference, and
+    /// moved back at the end.
     pub(crate) fn run_moved(&self, reference: &AnyView<'_>) -> Result<Any> {
         let moved = Moved::out_of(reference)?;
         let in_place = moved.root.as_object().is_some_and(ObjectRef::is_unique);
@@ -176,8 +177,8 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or_else(|| moved.root.clone()))
     }
 
-    /// Maps `root` and the part of the graph that is reached from it. If `bypass` is true, the callback for
-    /// `root` itself is not called.
+    /// Maps `root` and all values that are reached from it. If `bypass` is true, the callback for `root`
+    /// itself is not called.
     fn part(&self, root: Value, region: Region, in_place: bool, bypass: bool) -> Result<Outcome> {
         let base = self.frames.borrow().len();
         let result = match self.enter(root, region, in_place, bypass, base) {
@@ -257,7 +258,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Stores `new` in place of the most recently mapped child of the value on top of the stack.
+    /// Stores `new` in the topmost value on the stack, in place of the child that was mapped most recently.
     fn put(&self, new: Any, base: usize) -> Result<()> {
         let mut frames = self.frames.borrow_mut();
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -286,8 +287,8 @@ impl<'a> Mapping<'a> {
         Err(self.failed(failed.0, &failed.1, base))
     }
 
-    /// Completes a value whose children have been mapped: copies it if children have changed, and calls the
-    /// callback for it.
+    /// Completes a value after its children: copies the value if children have changed, and calls its
+    /// callback.
     fn finish(&self, frame: Frame, base: usize) -> Result<Outcome> {
         let Frame { node, plan, children, changes, rest, .. } = frame;
         if rest.noted {
@@ -306,7 +307,7 @@ impl<'a> Mapping<'a> {
         self.settle(node, outcome, rest, base)
     }
 
-    /// Records the result for a variable or a DAG node.
+    /// Records the result for a variable or a DAG node, so that later occurrences have the same result.
     fn remember(&self, node: &Any, plan: &Plan, outcome: &Outcome, region: Region) {
         // Uses of a variable that was defined once and did not change need no record, since its absence means no
         // change.
@@ -327,7 +328,7 @@ impl<'a> Mapping<'a> {
         self.remap.borrow().get(node, 0).map(|(_, value)| value)
     }
 
-    /// Calls the callback for a value whose children are complete, and remembers the result.
+    /// Calls the callback for a value whose children are complete, and caches the result.
     fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
         let mut outcome = outcome;
         if rest.call {
@@ -424,7 +425,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Begins to map the children of a value. A value without children is completed at once.
+    /// Begins to map the children of a value. Completes a value without children immediately.
     fn descend(
         &self,
         child: Value,
@@ -476,7 +477,7 @@ impl<'a> Mapping<'a> {
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that runs in place of the default mutation of its value.
+    /// Calls a callback that replaces the default mutation of a value and maps the children itself.
     #[cold]
     fn own(
         &self,
@@ -519,7 +520,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Runs `body` with a mutator, through which `body` may continue the map inside the value.
+    /// Runs `body` with a mutator, with which `body` can map parts of `value`.
     fn nested<R>(
         &self,
         value: &Any,
@@ -566,7 +567,7 @@ impl<'a> Mapping<'a> {
 
 // ---- Mutators
 
-/// Function table of the mutators of this crate.
+/// Function table of the mutators that this crate creates.
 static TABLE: tool::Table = tool::Table {
     go: mutate,
     go_in_place: mutate_in_place,
@@ -584,7 +585,7 @@ unsafe extern "C" fn mutate_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAn
     tool::native(|| unsafe { mutate_raw(mutator, value, true) })
 }
 
-/// Mutates a value with a mutator of this crate.
+/// Mutates a value with a mutator that this crate created.
 ///
 /// # Safety
 /// `mutator` must be a valid mutator of this crate and `value` a valid view.
@@ -596,9 +597,9 @@ unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: boo
     mutate_by(&mutator, &view, false, in_place)
 }
 
-/// Continues, with `value`, the map to which a mutator belongs. Returns a new value, or the marker for an
-/// unchanged value. If `default` is true, the callback for the value itself is not called. If `in_place` is
-/// true, the caller holds the only reference and allows the value to be changed.
+/// Applies to `value` the map that `mutator` belongs to. Returns a new value, or the marker for an unchanged
+/// value. If `default` is true, the callback for the value itself is not called. If `in_place` is true, the
+/// caller holds the only reference and allows the value to be changed.
 pub(crate) fn mutate_by(
     mutator: &ObjectRef,
     value: &AnyView<'_>,
@@ -627,7 +628,7 @@ pub(crate) fn mutate_by(
     outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
 }
 
-/// Mutates the children of a value with a mutator that another library has created.
+/// Mutates the children of a value with a mutator that another library created.
 pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;
@@ -699,7 +700,7 @@ fn checked_key(variable: &AnyView<'_>) -> Result<Any> {
     Ok(variable.to_owned())
 }
 
-/// Returns the replacement that is recorded for a variable; `None` if no replacement is recorded.
+/// Returns the recorded replacement of a variable, or None if none is recorded.
 pub(crate) fn remap_get(mutator: &ObjectRef, variable: &AnyView<'_>) -> Result<Any> {
     let tool = Tool::of(mutator, Kind::Mutator)?;
     let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_get(variable) };

@@ -54,19 +54,19 @@ enum Order {
     Pre,
     /// The callback runs after the children have been visited.
     Post,
-    /// The callback runs in place of the default visit and visits the children itself.
+    /// The callback replaces the default visit and visits the children itself.
     Own,
 }
 
-/// Kind of a definition region, which determines how variables at some point of a graph are treated.
+/// Kind of a definition region, which determines whether variables in it are definitions or uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Region {
-    /// Variables that occur here are uses.
+    /// Variables in the region are uses.
     None = 0,
-    /// All variables that occur in the value are definitions, at any depth.
+    /// All variables in the region are definitions, at any depth.
     Pattern = 1,
-    /// The value is a variable that is defined here. Variables in its fields are uses.
+    /// The value is a variable that is defined here. Variables in the fields of that variable are uses.
     Simple = 2,
 }
 
@@ -79,9 +79,8 @@ impl Region {
         }
     }
 
-    /// Returns the region of a child that is reached from this region. `opens` is the definition region that
-    /// begins at the child's field. It has no effect in a pattern, because a pattern extends to all nested
-    /// values.
+    /// Returns the definition region of a child of a value in this region. `opens` is the region that begins
+    /// at the child's field, if any. It has no effect in a pattern, which extends to all nested values.
     #[inline]
     fn with(self, opens: Option<Region>) -> Region {
         match (self, opens) {
@@ -91,25 +90,25 @@ impl Region {
     }
 }
 
-/// Returns a reference to the value behind a view, which must be a view of an owned value.
+/// Converts a view of an owned value to a reference to the value.
 fn as_any<'a>(view: &'a AnyView<'_>) -> &'a Any {
     // SAFETY: both are transparent over the same struct, and walks create views of owned values only.
     unsafe { &*core::ptr::from_ref(view).cast::<Any>() }
 }
 
-/// Decision of a callback about the continuation of the walk.
+/// Decision of a callback on how the walk continues.
 pub enum Flow {
     /// The walk continues with the children of the value.
     Advance,
     /// The walk skips the children of the value and continues.
     Skip,
-    /// The walk ends and returns this value.
+    /// The walk ends and returns the contained value.
     Stop(Any),
 }
 
-/// Result of a callback of a walk: nothing, a [`Flow`], or a `Result` of either.
+/// Return type of a walk's callback: nothing, a [`Flow`], or a `Result` of either.
 pub trait IntoFlow {
-    /// Converts the result of a callback.
+    /// Converts the return value of a callback to a [`Flow`].
     ///
     /// # Errors
     /// Returns the error of the callback.
@@ -146,13 +145,13 @@ fn flow_value(flow: Flow) -> Any {
     }
 }
 
-/// Creates a `ffi.VisitInterrupt` that contains `value`.
+/// Creates an `ffi.VisitInterrupt`, which ends a walk with the result `value`.
 fn interrupt(value: Any) -> ObjectRef {
     // SAFETY: the content of an interrupt is a value.
     unsafe { anyfn::__private::new_object(kTVMFFIVisitInterrupt, value) }
 }
 
-/// Returns the value of a `ffi.VisitInterrupt`.
+/// Returns the value that an `ffi.VisitInterrupt` contains.
 fn interrupt_value(interrupt: &Any) -> Any {
     match interrupt.as_object() {
         Some(object) if object.type_index() == kTVMFFIVisitInterrupt => {
@@ -169,8 +168,8 @@ fn unchanged() -> Any {
     unsafe { Any::from_raw(anyfn::abi::TVMFFIAny::from_bits(kTVMFFIUnchanged, 0)) }
 }
 
-/// Calls `f` for each value of a graph except None, children first. Returns the value of the [`Flow::Stop`] with which
-/// `f` ended the walk, or `None` if `f` did not end it.
+/// Calls `f` for each value of a graph except None, children before their parents. Returns the value of
+/// [`Flow::Stop`] if `f` ended the walk with it, otherwise `None`.
 ///
 /// # Errors
 /// Returns the error of `f`, with the path to the value in its context; `ValueError` if an object contains itself.
@@ -180,7 +179,8 @@ pub fn walk<R: IntoFlow>(root: &Any, f: impl FnMut(&Any) -> R) -> Result<Option<
     walk.run(root)
 }
 
-/// Replaces each value of a graph by the result of `f`, children first. A value for which `f` returns `None` is kept.
+/// Replaces each value of a graph by the result of `f`, children before their parents. If `f` returns `None`,
+/// the value is kept.
 ///
 /// Unchanged values remain the same objects. If no other reference to the graph exists, it is changed in place. An
 /// object that is reached several times is mapped once.
@@ -194,7 +194,8 @@ pub fn map(root: Any, f: impl FnMut(&Any) -> Result<Option<Any>>) -> Result<Any>
     rewrite.run(root)
 }
 
-/// A walk with several callbacks. Of the callbacks that accept the type of a value, the one added first is called.
+/// Walk over a graph with several callbacks. If several callbacks accept the type of a value, only the one
+/// added first is called.
 #[derive(Default)]
 pub struct Walk<'a> {
     links: Links<'a>,
@@ -203,14 +204,14 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Creates a walk without callbacks. Callbacks run after the children of their value, unless [`Walk::pre_order`] is
-    /// called.
+    /// Creates a walk without callbacks. A callback runs after the children of its value, unless
+    /// [`Walk::pre_order`] is called.
     #[must_use]
     pub fn new() -> Walk<'a> {
         Walk::default()
     }
 
-    /// Makes callbacks run before the children of their value are visited. A callback can skip the children with
+    /// Makes a callback run before the children of its value are visited. It can skip the children with
     /// [`Flow::Skip`].
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
@@ -232,7 +233,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Adds a callback for values of the type with this index and of its derived types.
+    /// Adds a callback for values of the type with the index `type_index` and of its derived types.
     pub fn on_type<R: IntoFlow>(&mut self, type_index: i32, mut f: impl FnMut(&Any) -> R + 'a) -> &mut Self {
         self.links.add_native(type_index, Box::new(move |value, _| f(value).into_flow().map(flow_value)));
         self
@@ -243,8 +244,8 @@ impl<'a> Walk<'a> {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Walks the graph of `root`. Returns the value of the [`Flow::Stop`] with which a callback ended the walk, or
-    /// `None` if no callback ended it.
+    /// Walks the graph of `root`. Returns the value of [`Flow::Stop`] if a callback ended the walk with it,
+    /// otherwise `None`.
     ///
     /// # Errors
     /// Returns the errors of [`walk`].
@@ -257,7 +258,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A map with several callbacks. Of the callbacks that accept the type of a value, the one added first is called.
+/// Map over a graph with several callbacks. If several callbacks accept the type of a value, only the one
+/// added first is called.
 #[derive(Default)]
 pub struct Rewrite<'a> {
     links: Links<'a>,
@@ -266,27 +268,27 @@ pub struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    /// Creates a map without callbacks. Callbacks run after the children of their value, unless [`Rewrite::pre_order`]
-    /// is called.
+    /// Creates a map without callbacks. A callback runs after the children of its value, unless
+    /// [`Rewrite::pre_order`] is called.
     #[must_use]
     pub fn new() -> Rewrite<'a> {
         Rewrite::default()
     }
 
-    /// Makes callbacks run before the children of their value are mapped. The map continues with the children of the
-    /// callback's result.
+    /// Makes a callback run before the children of its value are mapped. The map then continues with the
+    /// children of the callback's result.
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
     }
 
-    /// Makes the map process a shared object each time that it is reached, as if the graph were a tree.
+    /// Makes the map process a shared object again each time that it is reached, as if the graph were a tree.
     pub fn each_time(&mut self) -> &mut Self {
         self.unshared = true;
         self
     }
 
-    /// Adds a callback for objects of the Rust type `T`. An object for which the callback returns `None` is kept.
+    /// Adds a callback for objects of the Rust type `T`. If the callback returns `None`, the object is kept.
     pub fn on<T: Object>(&mut self, mut f: impl FnMut(&Ref<T>) -> Result<Option<ObjectRef>> + 'a) -> &mut Self {
         self.on_type(T::type_index(), move |value| match value.get::<Ref<T>>() {
             Ok(object) => Ok(f(&object)?.map(Any::from)),
@@ -295,8 +297,8 @@ impl<'a> Rewrite<'a> {
         })
     }
 
-    /// Adds a callback for values of the type with this index and of its derived types. A value for which the callback
-    /// returns `None` is kept.
+    /// Adds a callback for values of the type with the index `type_index` and of its derived types. If the
+    /// callback returns `None`, the value is kept.
     pub fn on_type(
         &mut self,
         type_index: i32,
@@ -306,12 +308,12 @@ impl<'a> Rewrite<'a> {
         self
     }
 
-    /// Adds a callback for values of all types. A value for which the callback returns `None` is kept.
+    /// Adds a callback for values of all types. If the callback returns `None`, the value is kept.
     pub fn on_any(&mut self, f: impl FnMut(&Any) -> Result<Option<Any>> + 'a) -> &mut Self {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Maps the graph of `root`, in place if no other reference to the graph exists.
+    /// Maps the graph of `root`. Changes it in place as far as no other code refers to it.
     ///
     /// # Errors
     /// Returns the errors of [`map`].

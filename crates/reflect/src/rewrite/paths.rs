@@ -1,4 +1,5 @@
-//! Search for the access paths to the location of an error, given the objects on the path to it.
+//! Search for the access paths that lead to an error, given the objects on the path that the error's context
+//! records.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -12,22 +13,23 @@ use super::{fail, unchanged};
 use crate::structural::{Path, extend, root_path};
 use crate::value::same;
 
-/// An object whose children are being searched.
+/// Object whose children are being searched.
 struct Frame {
     node: Any,
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of recorded objects that were matched on the path to this object; `matched` also counts this object.
+    /// Number of recorded objects that the path to this object has passed, without this object; `matched`
+    /// includes it.
     before: usize,
     matched: usize,
-    /// Number of paths found before this object was entered.
+    /// Number of paths that had been found before the search entered this object.
     found: usize,
 }
 
-/// Returns the access paths from `root` that pass, in order, through the objects recorded in `context`, the
-/// context of an error. Other objects may lie between the recorded objects. If `allow_prefix_match` is true,
-/// paths that pass only through the first of the recorded objects are returned as well.
+/// Returns the access paths from `root` that pass, in order, through the objects that the error context
+/// `context` records. Other objects may lie between them. If `allow_prefix_match` is true, also returns paths
+/// that pass only through the first of the recorded objects.
 #[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
 fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
     let Some(objects) = fail::way_of(&context) else {
@@ -54,14 +56,14 @@ fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bo
 }
 
 struct Search {
-    /// The recorded objects, outermost first.
+    /// Objects that the error's context records, outermost first.
     way: Vec<Any>,
     prefixes: bool,
     plans: Vec<Rc<Plan>>,
     frames: Vec<Frame>,
-    /// Objects that contain the current object.
+    /// Ancestors of the current object on the current path, to detect cycles.
     inside: Seen,
-    /// Objects below which the search found nothing, each with the number of matches with which the object was reached.
+    /// Objects below which no path was found, each with the number of recorded objects passed before it.
     without: Memo,
     found: Vec<Ref<Path>>,
 }

@@ -1,4 +1,4 @@
-//! Plans: how a walk processes the values of each type, determined once per type.
+//! Plans: how a walk processes the values of a type. A plan is created once for each type.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -18,7 +18,8 @@ use super::Region;
 use super::links::Links;
 use crate::column::Hook;
 
-/// Form in which a value stores its children: as reflected fields, elements or pairs, through a hook, or not at all.
+/// Kind of children that the values of a type have: elements, key-value pairs, fields, children that a hook
+/// processes, or none.
 pub(crate) enum Shape {
     /// The value has no children.
     Leaf,
@@ -31,42 +32,43 @@ pub(crate) enum Shape {
     Hook(Hook),
 }
 
-/// A field that is walked.
+/// Field that a walk visits.
 pub(crate) struct Member {
     pub(crate) field: Field,
-    /// Definition region that begins at the field; `None` if the field does not begin one.
+    /// Definition region that begins at the field; `None` if the field is in the region of its object.
     pub(crate) opens: Option<Region>,
 }
 
-/// Information about a type for one walk or map.
+/// Cached information about a type for one walk or map.
 pub(crate) struct Plan {
     pub(crate) type_index: i32,
-    /// Index of the callback for values of the type.
+    /// Index of the callback that accepts values of the type.
     pub(crate) link: Option<u32>,
     pub(crate) shape: Shape,
-    /// Hook of the type that mutates a value in place. Only plans for mutation have it.
+    /// Hook of the type that may mutate a value in place; always `None` for a walk.
     pub(crate) in_place: Option<Hook>,
-    /// True if the values of the type represent variables.
+    /// True if objects of the type are variables.
     pub(crate) free_var: bool,
-    /// True if the structural kind of the type is DAG node. Two equal objects of such a type differ from one shared
-    /// object.
+    /// True if the structural kind of the type is DAG node, so that two equal objects differ from one object
+    /// that is referred to twice.
     pub(crate) dag_node: bool,
 }
 
-/// Operation for which plans are made.
+/// Operation for which a [`Plan`] is created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Visit,
     Mutate,
 }
 
-/// Plans of the types that a walk has encountered.
+/// Cache of the [`Plan`] of each type that a walk or map has encountered.
 pub(crate) struct Plans {
     purpose: Purpose,
-    /// Cache of indices in `list`, by the low bits of the type index. On a conflict, the list is searched.
+    /// Direct-mapped cache of indices in `list`, by the low bits of the type index. After a miss, `list` is
+    /// searched.
     near: [Cell<u16>; NEAR],
-    /// Cache of types whose values need no processing, because they have no children and no callback accepts
-    /// them, by the low bits of the type index.
+    /// Direct-mapped cache, by the low bits of the type index, of types whose values need no processing: they
+    /// have no children, and no callback accepts them.
     idle: [Cell<i32>; NEAR],
     list: RefCell<Vec<Rc<Plan>>>,
 }
@@ -83,13 +85,14 @@ impl Plans {
         }
     }
 
-    /// Returns true if the cache `idle` contains the type, so that its values need no processing.
+    /// Returns true if values of the type are known to need no processing: they have no children, and no
+    /// callback accepts them.
     #[inline]
     pub(crate) fn is_idle(&self, type_index: i32) -> bool {
         self.idle[type_index as usize % NEAR].get() == type_index
     }
 
-    /// Returns the plan for values of a type.
+    /// Returns the plan for values of a type, and creates it if necessary.
     ///
     /// # Errors
     /// Returns `TypeError` if the hook that the type has registered is not a function.
@@ -126,7 +129,7 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// Returns a plan for objects of a type that covers all of their fields and ignores hooks of the type.
+    /// Creates a plan for a type that includes all of its fields and ignores its hooks.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
         if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =
@@ -170,8 +173,8 @@ impl Plans {
     }
 }
 
-/// Returns the hook `name` that the type itself has registered. Hooks of its ancestors are ignored, because they do not
-/// know the type's own fields.
+/// Returns the hook `name` that the type itself has registered. Hooks of ancestors are ignored, because they
+/// would miss the fields that the type adds.
 fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
     let Some(value) = info.attribute(name) else { return Ok(None) };
     match Hook::from_value(&value.as_view()) {
@@ -194,7 +197,7 @@ fn wrong_hook(name: &str, value: &Any) -> Error {
     }
 }
 
-/// Returns the shape of a type that is walked by its fields. Fields that have one of the flags `without`, or whose
+/// Returns the fields of a type that a walk visits. Fields that have any of the flags `without`, or whose
 /// values need no processing, are left out.
 fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     let mut members = Vec::new();
@@ -214,7 +217,7 @@ fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     if members.is_empty() { Shape::Leaf } else { Shape::Fields(members) }
 }
 
-/// Returns true if a field holds only values that have no children and that no callback accepts.
+/// Returns true if a field can only hold values that have no children and that no callback accepts.
 fn is_plain(field: Field, links: &Links<'_>) -> bool {
     let types: &[i32] = match field.static_type_index() {
         // Large numbers are objects.

@@ -1,4 +1,4 @@
-//! Replacement of children, in a copy of their value or in place.
+//! Replacement of the children of a value, in a copy or in place.
 
 use alloc::vec::Vec;
 
@@ -109,7 +109,7 @@ fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
     Ok(copy)
 }
 
-/// Sets a field of an object that is not shared.
+/// Sets a field of an object to which no other code refers.
 ///
 /// # Safety
 /// The requirements of [`Field::set_unchecked`] apply.
@@ -126,8 +126,8 @@ pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) ->
     unsafe { field.set_unchecked(object, &value.as_view()) }
 }
 
-/// Returns `child`, a child of `node`, and true if no other reference to the child exists. A child that is returned
-/// with true is borrowed from `node`.
+/// Returns `child`, and true if only `node`, its parent, refers to it. In this case, the returned child is
+/// borrowed from `node`.
 ///
 /// # Safety
 /// `node` must not be shared, and the child must not be moved or dropped as long as the result is used.

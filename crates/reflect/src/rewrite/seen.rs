@@ -1,12 +1,12 @@
-//! Sets of objects, and tables with objects as keys, by identity.
+//! Sets of objects, and tables keyed by objects. Both compare objects by identity.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use anyfn::Any;
 
-/// Set of objects, which contains their addresses in an open-addressing hash table; zero marks an empty slot. The owner
-/// of the set must keep the objects alive.
+/// Set of objects, stored as addresses in an open-addressing hash table in which zero marks an empty slot.
+/// The owner of the set must keep the objects alive.
 #[derive(Default)]
 pub(crate) struct Seen {
     places: Vec<usize>,
@@ -23,7 +23,7 @@ impl Seen {
         value.as_object().map_or(0, |object| object.as_handle().addr())
     }
 
-    /// Adds an object; returns `false` if it is already present.
+    /// Adds an object to the set. Returns `false` if it is already present.
     pub(crate) fn insert(&mut self, value: &Any) -> bool {
         let address = Self::address(value);
         if address == 0 {
@@ -58,7 +58,7 @@ impl Seen {
         }
     }
 
-    /// Removes an object.
+    /// Removes an object from the set.
     pub(crate) fn remove(&mut self, value: &Any) {
         let address = Self::address(value);
         if address == 0 || self.places.is_empty() {
@@ -91,11 +91,10 @@ impl Seen {
     }
 }
 
-/// Table with objects and small numbers as keys, which compares objects by identity. The table keeps the
-/// objects alive.
+/// Hash table keyed by an object and a small number. It compares objects by identity and keeps them alive.
 #[derive(Default)]
 pub(crate) struct Memo {
-    /// Indices into `entries` plus one; zero marks an empty slot.
+    /// Indices in `entries` plus one; zero marks an empty slot.
     places: Vec<u32>,
     entries: Vec<(Any, usize, (u64, Any))>,
 }
@@ -127,7 +126,7 @@ impl Memo {
         Some(self.entries[at].2.clone())
     }
 
-    /// Stores a value and returns the previous one.
+    /// Stores a value for an object and a number, and returns the previous value.
     pub(crate) fn set(&mut self, object: Any, number: usize, value: (u64, Any)) -> Option<(u64, Any)> {
         if (self.entries.len() + 1) * 2 > self.places.len() {
             self.places = vec![0; (self.places.len() * 2).max(16)];

@@ -1,4 +1,4 @@
-//! Identification of the stack on which a thread currently runs.
+//! Identification of the call stack on which a thread currently runs, such as the stack of a greenlet.
 //!
 //! A thread may have several stacks, of which one runs at a time (Python's greenlets). While a stack does not run, its
 //! data may have been moved to another address. A frontend registers functions that distinguish the stacks.
@@ -13,7 +13,7 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Current = unsafe extern "C" fn() -> *mut c_void;
 type Release = unsafe extern "C" fn(stack: *mut c_void);
 
-/// Function `release` of a frontend, or NULL until it is registered. It is set before `CURRENT`, and both never change
+/// Function `release` that a frontend registered, or NULL. It is set before `CURRENT`, and neither changes
 /// afterwards.
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -45,11 +45,11 @@ unsafe fn set_stack_hooks(current: OpaquePtr, release: OpaquePtr) -> Result<()> 
     Ok(())
 }
 
-/// Identity of the stack that was current when this value was created. As long as the value exists, no other stack gets
-/// the same identity.
+/// Identity of the call stack on which this value was created. As long as the value exists, no other stack
+/// gets the same identity.
 pub(super) struct Stack {
     pub(super) thread: usize,
-    /// Address that a frontend assigned to the stack, or NULL.
+    /// Address with which a frontend identifies the stack, or NULL for the initial stack of the thread.
     pub(super) part: *mut c_void,
 }
 

@@ -1,4 +1,5 @@
-//! The objects `ffi.StructuralVisitor` and `ffi.StructuralMutator`, with which callbacks and hooks continue a walk.
+//! Visitors and mutators (`ffi.StructuralVisitor`, `ffi.StructuralMutator`): objects with which a callback or
+//! hook processes further values.
 //!
 //! Code of other languages reads their first two words: a table of functions and the kind of the region. The remaining
 //! content is private: it refers to the walk to which the object belongs, while a callback of the walk runs.
@@ -14,36 +15,36 @@ use super::Region;
 use super::stack::Stack;
 use crate::column::{Hook, expected};
 
-/// A function in the table of a visitor or mutator, or a native hook of a type.
+/// Signature of a function in the table of a visitor or mutator, and of a native hook of a type.
 pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
 type NativeSet = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny, TVMFFIAny) -> TVMFFIAny;
 
-/// Function table. The table of a visitor consists of the first function only, the table of a mutator of all
-/// four.
+/// Function table of a visitor or mutator. A visitor's table consists of the first function only; a mutator's
+/// table has all four.
 #[repr(C)]
 pub(crate) struct Table {
     /// Visits or mutates a value.
     pub(crate) go: Native,
-    /// Mutates a value that is not shared.
+    /// Mutates a value to which no other code refers.
     pub(crate) go_in_place: Native,
     pub(crate) remap_get: Native,
     pub(crate) remap_set: NativeSet,
 }
 
-/// First part of the content of any visitor or mutator.
+/// Beginning of the content of every visitor and mutator, which the ABI defines.
 #[repr(C)]
 struct Head {
     table: *const Table,
     region: AtomicI32,
 }
 
-/// Content of a visitor or mutator that this crate has created.
+/// Content of a visitor or mutator that this crate created.
 #[repr(C)]
 struct Content {
     head: Head,
-    /// The walk, while a callback or a hook runs; otherwise NULL.
+    /// Walk or map that the object belongs to, while a callback or hook runs; otherwise NULL.
     walk: AtomicPtr<c_void>,
-    /// Thread on which the walk runs; `part` distinguishes the stacks of a thread.
+    /// Thread on which the walk or map runs. `part` identifies the call stack within the thread.
     thread: AtomicUsize,
     part: AtomicPtr<c_void>,
 }
@@ -51,7 +52,7 @@ struct Content {
 // SAFETY: the table is a static; all else is atomic, and the walk is only used on its own stack.
 unsafe impl Send for Content {}
 
-/// Kind of an object with which callbacks continue a walk: visitor or mutator.
+/// Kind of a tool object: visitor or mutator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Visitor,
@@ -61,7 +62,7 @@ pub(crate) enum Kind {
 static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns the type index of visitors or mutators. The type is registered at the first call.
+/// Returns the type index of visitors or mutators, which are registered at the first call.
 ///
 /// # Panics
 /// Panics if another type is registered under the key.
@@ -92,12 +93,12 @@ pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     unsafe { anyfn::__private::new_object(type_index(kind), content) }
 }
 
-/// A visitor or mutator that this crate or another library created.
+/// Visitor or mutator, which this crate or another library created.
 #[derive(Clone, Copy)]
 pub(crate) struct Tool<'a>(&'a ObjectRef);
 
 impl<'a> Tool<'a> {
-    /// Checks that an object is a visitor or mutator.
+    /// Checks that an object is a visitor, or a mutator, as `kind` specifies.
     ///
     /// # Errors
     /// Returns `TypeError` if it is not.
@@ -115,7 +116,7 @@ impl<'a> Tool<'a> {
         unsafe { &*content.cast::<Head>() }
     }
 
-    /// Returns the definition region in which the walk or map currently is.
+    /// Returns the definition region of the value that is being processed.
     pub(crate) fn region(self) -> Region {
         Region::from_raw(self.head().region.load(Ordering::Relaxed))
     }
@@ -124,15 +125,15 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Returns the private content if this crate created the object with the table `table`; otherwise `None`.
+    /// Returns the private content if this crate created the visitor or mutator with the table `table`;
+    /// otherwise `None`.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
         // SAFETY: only `make` uses the tables of this crate, with this content.
         ptr::eq(self.head().table, table).then(|| unsafe { &*content.cast::<Content>() })
     }
 
-    /// Returns the walk or map to which a visitor or mutator of this crate belongs; `None` if another library
-    /// created the object.
+    /// Returns the walk or map that this visitor or mutator belongs to; `None` if another library created it.
     ///
     /// # Errors
     /// Returns `RuntimeError` if no callback of the walk runs, or it runs on another stack.
@@ -155,8 +156,8 @@ impl<'a> Tool<'a> {
         );
     }
 
-    /// Runs `body` with this visitor or mutator bound to a walk or map. A visitor or mutator that another
-    /// library created remains unchanged.
+    /// Runs `body` while this visitor or mutator is bound to a walk or map. Only runs `body` if another
+    /// library created the visitor or mutator.
     pub(crate) fn lend<R>(
         self,
         table: &'static Table,
@@ -165,12 +166,13 @@ impl<'a> Tool<'a> {
         body: impl FnOnce() -> R,
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
-        /// Guard that restores the previous walk and definition region, even if the body panics.
+        /// Guard that restores the previous walk and definition region when it is dropped, even if `body`
+        /// panics.
         struct Loan<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Identity of the stack, held so that no other stack gets the same identity.
+            /// Guard that keeps the identity of the call stack unique.
             _stack: Stack,
         }
         impl Drop for Loan<'_> {
@@ -189,7 +191,7 @@ impl<'a> Tool<'a> {
         body()
     }
 
-    /// Visits or mutates a value through the function table.
+    /// Visits or mutates a value with the function from the table of this visitor or mutator.
     pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
         let table = self.head().table;
         let go = if in_place {
@@ -204,7 +206,7 @@ impl<'a> Tool<'a> {
         unsafe { self.call(go, value) }
     }
 
-    /// Calls a hook of a type.
+    /// Calls a type's hook with this visitor or mutator and a value.
     pub(crate) fn call_hook(self, hook: &Hook, value: &AnyView<'_>) -> Result<Any> {
         match hook {
             Hook::Function(function) => expected(function.call_views(&[AnyView::from(self.0), *value])?),
@@ -217,7 +219,7 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// Returns the replacement that is recorded for a variable.
+    /// Returns the replacement of a variable that this mutator has recorded.
     pub(crate) fn remap_get(self, variable: &AnyView<'_>) -> Result<Any> {
         // SAFETY: an object's table lives as long as the object.
         let get = unsafe { (*self.head().table).remap_get };
@@ -236,7 +238,7 @@ impl<'a> Tool<'a> {
         expected(unsafe { Any::from_raw(raw) })
     }
 
-    /// Records a replacement for a variable.
+    /// Records the replacement of a variable in this mutator.
     pub(crate) fn remap_set(self, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
         // SAFETY: an object's table lives as long as the object.
         let set = unsafe { (*self.head().table).remap_set };
@@ -247,7 +249,7 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// Converts a result to the form that native functions return.
+/// Converts a result to the return value of a native function: an error becomes an error object.
 pub(crate) fn to_native(result: Result<Any>) -> TVMFFIAny {
     match result {
         Ok(value) => value.into_raw(),
@@ -255,12 +257,12 @@ pub(crate) fn to_native(result: Result<Any>) -> TVMFFIAny {
     }
 }
 
-/// Runs the body of a native function; a panic becomes an error.
+/// Runs the body of a native function. Converts a panic to an error.
 pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
     to_native(anyfn::__private::catch(body))
 }
 
-/// Converts a handle that a native function received to an object reference.
+/// Converts the handle of an object, which the caller still owns, to an object reference.
 ///
 /// # Safety
 /// The handle must belong to an object that is valid for the call.
@@ -270,8 +272,8 @@ pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Calls `body` while the definition region of a visitor or mutator is `region`. Inside a pattern, the region
-/// does not change.
+/// Calls `body` while `tool`, a visitor or mutator, is in the definition region `region`. Has no effect on
+/// the region inside a pattern.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {

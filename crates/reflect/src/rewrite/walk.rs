@@ -1,4 +1,4 @@
-//! Walks, which call callbacks for the values of a graph, one after another.
+//! Walks, which call callbacks for all values of a graph.
 //!
 //! The path from the root is a list of frames, so graphs of any depth can be walked. Only callbacks that continue the
 //! walk themselves, and hooks of types, recurse; the depth of both is limited.
@@ -20,40 +20,42 @@ use super::{Order, Region};
 use crate::guard::Nested;
 use crate::value::same;
 
-/// A value whose children are being walked.
+/// Value whose children are being walked.
 struct Frame {
-    /// The value, which is borrowed if the frame of its parent keeps it alive. This is the case if the parent
-    /// does not change, or if the parent's frame holds a snapshot of the elements.
+    /// Value itself. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
+    /// its frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// Definition region in which the value occurs; `inner` is the region of its children.
+    /// Definition region that the value is in; `inner` is the region of its children.
     region: Region,
     inner: Region,
-    /// True if the callback for the value is called after its children.
+    /// True if the callback is called for the value after its children.
     call: bool,
-    /// True if `seen` contains the value, because the walk is visiting its children.
+    /// True if `Walk::seen` contains the value. Set while its children are being walked, to detect cycles.
     noted: bool,
 }
 
-/// A walk over a graph.
+/// State of a walk over a graph.
 pub(crate) struct Walk<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached again is skipped.
+    /// True if each object is visited only once.
     once: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
-    /// Objects that contain the current value. If `once` is true, all objects that have been visited.
+    /// Ancestors of the current value, to detect cycles. If `once` is true, all objects that have been
+    /// visited.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
     described: Described,
 }
 
-/// Interrupt with which a callback ended the walk early; `None` if no callback ended it.
+/// Interrupt (an `ffi.VisitInterrupt`) with which a callback ended the walk early; `None` if no callback
+/// ended it.
 type Stop = Option<Any>;
 
-/// Next step of a walk after it has entered a value.
+/// Continuation of a walk after it has entered a value.
 enum Entered {
     /// The walk continues with the children of the value.
     Children,
@@ -76,18 +78,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Ends the walk and returns its callbacks.
+    /// Consumes the walk and returns its callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
 
-    /// Walks a graph. Returns the interrupt (an object) with which a callback ended the walk, or `None`.
+    /// Walks the graph of `root`. Returns the interrupt with which a callback ended the walk, or `None`.
     pub(crate) fn run(&self, root: &AnyView<'_>) -> Result<Stop> {
         self.part(root.to_owned(), Region::None, false)
     }
 
-    /// Walks `root` and the part of the graph that is reached from it. If `bypass` is true, the callback for
-    /// `root` itself is not called.
+    /// Walks `root` and all values that are reached from it. If `bypass` is true, the callback for `root`
+    /// itself is not called.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
         let result =
@@ -102,7 +104,7 @@ impl<'a> Walk<'a> {
         result
     }
 
-    /// Removes the frames from index `base` on, after an error or an interrupt.
+    /// Removes all stack frames from index `base` on, after an error or an interrupt.
     #[cold]
     fn unwind(&self, base: usize) {
         loop {
@@ -250,7 +252,7 @@ impl<'a> Walk<'a> {
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that runs in place of the default visit of its value.
+    /// Calls a callback that replaces the default visit of a value and visits the children itself.
     #[cold]
     fn own(&self, link: u32, child: Value, plan: Rc<Plan>, region: Region, base: usize) -> Result<Answer> {
         let value = child.into_owned();
@@ -288,7 +290,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs `body` with a visitor, through which `body` may continue the walk inside the value.
+    /// Runs `body` with a visitor, with which `body` can visit parts of `value`.
     fn nested<R>(
         &self,
         value: &Any,
@@ -315,8 +317,8 @@ impl<'a> Walk<'a> {
         answer_of(self.links.call(link, &value.as_view(), region, None)?)
     }
 
-    /// Adds the location to an error that occurred at `value`: the objects of the frames from index `base` on, and the
-    /// access path.
+    /// Adds to an error the location at which it occurred: `value` and the objects on the path to it, from
+    /// frame `base` on.
     #[cold]
     #[inline(never)]
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
@@ -332,7 +334,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Result of a callback.
+/// Decoded return value of a callback.
 pub(crate) enum Answer {
     Advance,
     Skip,
@@ -368,7 +370,7 @@ fn interrupt_of(answer: Any) -> Result<Answer> {
 
 // ---- Visitors
 
-/// Function table of the visitors of this crate.
+/// Function table of the visitors that this crate creates.
 static TABLE: tool::Table =
     tool::Table { go: visit, go_in_place: visit, remap_get: no_remap, remap_set: no_remap_set };
 
@@ -389,7 +391,7 @@ unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIA
     Any::NONE.into_raw()
 }
 
-/// Continues, with `value`, the walk to which a visitor belongs. Returns None, or the interrupt with which a callback
+/// Visits `value` in the walk that `visitor` belongs to. Returns None, or the interrupt with which a callback
 /// ended the walk. If `default` is true, the callback for the value itself is not called.
 pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
     let tool = Tool::of(visitor, Kind::Visitor)?;
@@ -405,7 +407,7 @@ pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) 
     }
 }
 
-/// Visits the children of a value with a visitor that another library has created.
+/// Visits the children of a value with a visitor that another library created.
 pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;

@@ -34,8 +34,8 @@ pub fn structural_equal(left: &Any, right: &Any, options: Options) -> Result<boo
     Equal::new(options, false).run(left.clone(), right.clone(), ROOT)
 }
 
-/// Returns the paths to the first difference between two values; `None` if they are equal. Both paths are objects of
-/// type `ffi.reflection.AccessPath`.
+/// Returns the paths to the first difference between two values, one path in each; `None` if the values are
+/// equal. Both paths are objects of type `ffi.reflection.AccessPath`.
 ///
 /// # Errors
 /// Returns the errors of [`structural_equal`].
@@ -52,22 +52,22 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
     Ok(Some((paths.0.into_object(), paths.1.into_object())))
 }
 
-/// Reference count of a root value to which no other code refers: one reference of the caller and one of this
-/// operation.
+/// Reference count of a root value to which no other code refers: the caller and this operation hold one
+/// reference each.
 const ROOT: usize = 2;
-/// Reference count of a value that was read from a field or an Array and to which no other code refers: one
-/// reference of the container and one of this operation. A value from the snapshot of a List has one more.
+/// Reference count of a value that was read from a field or an Array and to which no other code refers: its
+/// container and this operation hold one reference each. A value from the snapshot of a List has one more.
 const READ: usize = 2;
 
-/// Result of beginning or continuing a comparison.
+/// Result of one step of a comparison.
 enum Look {
     Equal,
     Unequal,
-    /// The comparison of the contents of the two objects has begun.
+    /// The pair was pushed on the stack, and its children are compared next.
     Opened,
 }
 
-/// The content of two values of the same type, while it is being compared.
+/// Pair of values of the same type whose content is being compared.
 enum Content {
     Arrays { left: Held, right: Held },
     Lists(Box<(Vec<Any>, Vec<Any>)>),
@@ -75,42 +75,43 @@ enum Content {
     Objects { left: Held, right: Held, plan: u32 },
 }
 
-/// Key-value pairs of the left Map or Dict, and the right Map or Dict, in which the keys are looked up.
+/// Key-value pairs of the left Map or Dict, and the right Map or Dict.
 struct Pairs {
     left: Vec<(Any, Any)>,
     right: Mapping,
     same_len: bool,
 }
 
-/// Two values whose content is being compared.
+/// Pair of values whose content is being compared.
 struct Frame {
     content: Content,
-    /// Index of the next element, pair or field.
+    /// Index of the next element, key-value pair or field.
     next: usize,
-    /// Definition region of the two values; `outer` is the region of the values that contain them.
+    /// Definition region of the two values. `outer` is the region to which the operation returns after them.
     region: Region,
     outer: Region,
 }
 
-/// State of a comparison.
+/// State of a structural comparison.
 pub(super) struct Equal {
     stack: Vec<Frame>,
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    /// Pairs of objects, by their addresses, whose comparison has begun. The value is true while the two objects are
-    /// assumed to be equal. The assumption holds unless a difference is found.
+    /// Pairs of objects, by their addresses, whose comparison has begun. The value is true if the comparison
+    /// may rely on the two objects being equal, which holds unless a difference is found.
     met: Table<(usize, usize), bool>,
-    /// Pairs of objects in `met`, in the order in which they were added, kept alive so that addresses are not reused.
+    /// Pairs of objects in `met`, in order of insertion. They are kept alive, so that addresses are not
+    /// reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// Index in `bound` of the pair that contains a variable or shared node of the left value, by the address
-    /// of the variable or node.
+    /// For the address of a variable or DAG node of the left value, the index in `bound` of the pair that
+    /// contains it.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
-    /// True if the path to the difference is requested.
+    /// True if the caller requested the path to the first difference.
     traced: bool,
-    /// Path to the difference, last step first.
+    /// Path to the first difference, last step first.
     reverse: Vec<(Step, Step)>,
 }
 
@@ -141,7 +142,8 @@ impl Equal {
         }
     }
 
-    /// Returns true if two values are equal. A hook may call this while enclosing values are being compared.
+    /// Returns true if two values are structurally equal. A hook may call this function while enclosing
+    /// values are being compared.
     fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
@@ -163,8 +165,8 @@ impl Equal {
         }
     }
 
-    /// Discards the frames from index `base` on. If the path to the difference is requested, records the steps of these
-    /// frames.
+    /// Removes the stack frames from index `base` on. Records their steps if the caller requested the path to
+    /// the difference.
     fn unwind(&mut self, base: usize) {
         while self.stack.len() > base {
             let Some(frame) = self.stack.pop() else { return };
@@ -175,8 +177,8 @@ impl Equal {
         }
     }
 
-    /// Returns the steps, on the left and on the right, from the values of `frame` to the children that were
-    /// compared most recently.
+    /// Returns the access path steps from the two values of `frame` to the children that were compared most
+    /// recently.
     fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
         let at = frame.next.checked_sub(1)?;
         match &frame.content {
@@ -193,7 +195,7 @@ impl Equal {
         }
     }
 
-    /// Begins to compare the content of two values as `open` does, and takes over their references.
+    /// Begins to compare the content of two values as `Equal::open` does, and takes over their references.
     fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
@@ -202,9 +204,9 @@ impl Equal {
         self.open(Held::owned(left), Held::owned(right), own, outer)
     }
 
-    /// Begins to compare the content of two objects of the same type. `own` is the reference count of each
-    /// object if no other code refers to it. `outer` is the definition region to which the operation returns
-    /// when this comparison ends.
+    /// Begins to compare the content of two objects of the same type. `own` is the reference count that each
+    /// object has if no other code refers to it. `outer` is the definition region to which the operation
+    /// returns after the two objects.
     fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         match left.type_index() {
             kTVMFFIArray => {
@@ -228,7 +230,7 @@ impl Equal {
         self.stack.push(Frame { content, next: 0, region: self.region, outer });
     }
 
-    /// Begins to compare two Lists, or two Maps or Dicts, as `open` does.
+    /// Begins to compare two Lists, two Maps or two Dicts as `Equal::open` does.
     #[inline(never)]
     fn open_containers(
         &mut self,
@@ -259,8 +261,8 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Records that the comparison of two objects has begun. Returns true if it had begun before and the two are
-    /// assumed to be equal.
+    /// Records that the comparison of two objects has begun. Returns true if it had begun before, so that the
+    /// two objects are assumed to be equal.
     #[inline]
     fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
         // A value without other references is not encountered again.
@@ -304,8 +306,8 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Returns true if two variables or shared nodes correspond to each other, false if one of them corresponds to
-    /// another object, and `None` if neither has a counterpart yet.
+    /// Returns true if two variables or DAG nodes are bound to each other, false if one of them is bound to
+    /// another object, and `None` if neither is bound.
     fn is_bound(&self, left: &ObjectRef, right: &ObjectRef) -> Option<bool> {
         if let Some(at) = self.left_to_right.get(value::address_of(left)) {
             return Some(self.bound[at as usize].1.ptr_eq(right));
@@ -320,8 +322,8 @@ impl Equal {
         self.bound.push((left.clone(), right.clone()));
     }
 
-    /// Returns the key of the other value that corresponds to `key`: the variable or shared node that is bound to it,
-    /// otherwise `key` itself.
+    /// Returns the key that corresponds to `key` in the Map or Dict on the opposite side: the variable or DAG
+    /// node bound to it, otherwise `key` itself.
     fn counterpart(
         &self,
         key: &Any,
@@ -334,7 +336,7 @@ impl Equal {
         }
     }
 
-    /// Continues the comparison on top of the stack.
+    /// Continues with the next children of the topmost pair on the stack.
     fn advance(&mut self) -> Result<Look> {
         loop {
             let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
@@ -420,7 +422,7 @@ impl Equal {
         }
     }
 
-    /// Ends the comparison on top of the stack, whose values are equal.
+    /// Removes the topmost pair, whose values are equal, from the stack.
     #[inline]
     fn close(&mut self) {
         // Read and dropped in place. The frame was written word by word, and reading it back in larger pieces would
@@ -461,8 +463,8 @@ impl Equal {
         Look::Equal
     }
 
-    /// Completes the comparison of two objects whose fields are equal: binds variables and shared nodes to
-    /// each other. `region` is the definition region of the two objects.
+    /// Completes the comparison of two objects whose fields are equal. Binds the two objects to each other if
+    /// they are variables or DAG nodes. `region` is their definition region.
     fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
             DAG => self.bind(left, right),
@@ -477,8 +479,8 @@ impl Equal {
         Look::Equal
     }
 
-    /// Compares the values of the pair at index `at` of two Maps or Dicts. Returns `None` if they are equal and the
-    /// next pair follows.
+    /// Looks up the left key at index `at` in the right Map or Dict, and compares the two values. Returns
+    /// `None` if they are equal, so that the next key follows.
     fn pair(&mut self, at: usize) -> Result<Option<Look>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(Look::Equal));
@@ -509,7 +511,7 @@ impl Equal {
         })
     }
 
-    /// Returns the steps to a key that exists only in the right Map or Dict.
+    /// Returns the access path steps to a key that exists only in the right Map or Dict.
     fn missing_pair(&self) -> Result<Option<(Step, Step)>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(None);
@@ -541,7 +543,8 @@ impl Equal {
         Ok(self.compared(&left, &right, plan, region))
     }
 
-    /// Callback that the hook receives, with the signature `(left, right, region kind, field name) -> bool`.
+    /// Callback that an `__s_equal__` hook receives, with the signature `(left, right, region kind, field
+    /// name) -> bool`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (left, right) = (args.get::<Any>(0)?, args.get::<Any>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -604,7 +607,7 @@ fn plain_object(skip_content: bool, left: &Any, right: &Any) -> Result<bool> {
     }
 }
 
-/// Calls a hook with two objects and a callback.
+/// Calls an `__s_equal__` hook with two objects and a callback that compares their children.
 pub(crate) fn hook_equal(
     hook: &Hook,
     left: &ObjectRef,

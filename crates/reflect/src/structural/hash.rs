@@ -1,4 +1,4 @@
-//! Structural hash.
+//! Structural hash, which is consistent with structural equality.
 
 use alloc::vec::Vec;
 
@@ -21,8 +21,8 @@ use crate::value::{self, Held, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__s_hash__");
 
-/// Returns a hash that is the same, in every process, for values that are equal according to
-/// [`structural_equal`](super::structural_equal) with the same options.
+/// Returns the structural hash of a value. It is the same in every process, and for all values that
+/// [`structural_equal`](super::structural_equal) with the same options considers equal.
 ///
 /// A variable that the value uses but does not define is hashed by its address, unless `map_free_vars` is set. The hash
 /// of such a value differs between processes.
@@ -35,7 +35,7 @@ pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
     hash.run(value.clone(), 2)
 }
 
-/// State of an object during the computation of a hash.
+/// Progress of hashing an object.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
@@ -45,15 +45,15 @@ enum Known {
     Hash(u64),
 }
 
-/// A value whose content is being hashed.
+/// Value whose content is being hashed.
 struct Frame {
     node: Content,
     next: usize,
     /// Combined hash of the children that have been hashed so far.
     hash: u64,
-    /// Address under which the result is recorded in `Hash::known`, or 0 if it is not recorded.
+    /// Key of the result in `Hash::known`: the address of the object, or 0 if the result is not recorded.
     address: usize,
-    /// Value of `Hash::skipped` when the frame was created.
+    /// Value of `Hash::skipped` at the time at which hashing of the value began.
     skipped: usize,
     region: Region,
     outer: Region,
@@ -68,7 +68,7 @@ enum Content {
     Object(Held, u32),
 }
 
-/// Result of beginning or continuing to hash a value.
+/// Result of one step of a hash computation.
 enum Look {
     Hash(u64),
     Opened,
@@ -80,14 +80,14 @@ struct Hash {
     skip_tensor_content: bool,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that addresses are not reused.
+    /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
     variables: u32,
     nodes: u32,
-    /// Number of keys that were left out because they had no hash when their Map or Dict was encountered. The
-    /// hash of a container with such keys is not recorded, because it may differ later.
+    /// Number of Map and Dict keys that were left out because they had not been hashed yet. The hash of a
+    /// container with such keys is not recorded, because it may differ later.
     skipped: usize,
-    /// Hash of the type key of Arrays, with which the hash of each Array begins; 0 until an Array is encountered.
+    /// Initial value of the hash of an Array, computed from its type key; 0 until an Array is encountered.
     array: u64,
 }
 
@@ -117,7 +117,8 @@ impl Hash {
         }
     }
 
-    /// Returns the hash of a value. A hook may call this while enclosing values are being hashed.
+    /// Returns the structural hash of a value. A hook may call this function while enclosing values are being
+    /// hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let outer = self.region;
@@ -144,7 +145,7 @@ impl Hash {
         }
     }
 
-    /// Begins to hash a value as `open` does, and takes over its reference.
+    /// Begins to hash a value as `Hash::open` does, and takes over its reference.
     fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
         match value.into_object() {
             Some(object) => self.open(Held::owned(object), own, outer),
@@ -152,8 +153,8 @@ impl Hash {
         }
     }
 
-    /// Begins to hash the content of an object. `own` is its reference count if no other code refers to it.
-    /// `outer` is the definition region to which the operation returns when the object has been hashed.
+    /// Begins to hash the content of an object. `own` is the reference count that the object has if no other
+    /// code refers to it. `outer` is the definition region to which the operation returns after the object.
     fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -202,7 +203,7 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// Pushes a frame for content that is hashed in the current definition region.
+    /// Pushes a stack frame for content that is in the current definition region.
     #[inline(always)]
     fn push(&mut self, node: Content, hash: u64, address: usize, outer: Region) {
         let (region, skipped) = (self.region, self.skipped);
@@ -243,8 +244,8 @@ impl Hash {
         Ok(())
     }
 
-    /// Returns a hash of a key that does not depend on the order of the keys; `None` for an object that has not been
-    /// hashed yet.
+    /// Returns a hash of a Map or Dict key that does not depend on the order of the keys; `None` for an
+    /// object that has not been hashed yet.
     fn key(&self, key: &Any) -> Result<Option<u64>> {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;
@@ -260,8 +261,7 @@ impl Hash {
         }
     }
 
-    /// Continues with the value on top of the stack: returns the hash of its next child, or begins to hash
-    /// that child.
+    /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
     fn advance(&mut self) -> Result<Look> {
         let skip = self.skip_tensor_content;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
@@ -336,7 +336,7 @@ impl Hash {
         self.open(object, own, outer)
     }
 
-    /// Completes the value on top of the stack and returns its hash.
+    /// Removes the topmost value from the stack and returns its hash.
     fn close(&mut self) -> Look {
         // Read in place. The frame was written word by word, and reading it back in larger pieces would stall.
         let Some(frame) = self.stack.last() else { return Look::Hash(0) };
@@ -366,8 +366,8 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// Returns the hash of an object, given the combined hash `hash` of its fields. `object` is the address
-    /// of the object, `region` its definition region.
+    /// Returns the hash of an object, given `hash`, the combined hash of its fields. `object` is the address
+    /// of the object, and `region` its definition region.
     #[inline]
     fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
         match self.plans.get(plan).kind {
@@ -400,7 +400,8 @@ impl Hash {
         Ok(self.remember(address, hash))
     }
 
-    /// Callback that the hook receives, with the signature `(value, hash so far, region kind) -> hash`.
+    /// Callback that an `__s_hash__` hook receives, with the signature `(value, hash so far, region kind) ->
+    /// hash`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (value, start) = (args.get::<Any>(0)?, args.get::<i64>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -477,7 +478,7 @@ fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
     }
 }
 
-/// Returns the hash of a shape, which is the same for the structural and the recursive hash.
+/// Returns the hash of a shape. The structural and the recursive hash share it.
 pub(crate) fn shape(value: &Any) -> Result<u64> {
     let start = TypeInfo::from_index(kTVMFFIShape).map_or(0, TypeInfo::key_hash);
     let extents = value::extents(value)?;

@@ -10,7 +10,7 @@ use super::{Options, structural_equal, structural_hash};
 use crate::define::{self, Type};
 use crate::guard::Nested;
 
-/// A value with its structural hash.
+/// Content of an `ffi.StructuralKey`: a value and its structural hash.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.StructuralKey", opaque)]
 #[repr(C)]
@@ -19,8 +19,8 @@ pub(crate) struct Key {
     hash: i64,
 }
 
-/// Wraps a value in an object of type `ffi.StructuralKey`, which Maps, Dicts and other tables hash and compare
-/// structurally. The fields of the object are `key`, the value, and `hash_i64`, its structural hash.
+/// Wraps a value in an object of type `ffi.StructuralKey`. Maps, Dicts and other tables hash and compare such
+/// an object structurally. Its fields are `key`, the value, and `hash_i64`, its structural hash.
 ///
 /// # Errors
 /// Returns the errors of [`structural_hash`].
@@ -55,7 +55,7 @@ fn equal_global(lhs: Any, rhs: Any) -> Result<bool> {
     is_equal(&lhs, &rhs)
 }
 
-/// Converts a result to the form that native hooks return: an error becomes an error object.
+/// Converts a result to the return value of a native hook: an error becomes an error object.
 fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
     result.unwrap_or_else(|error| {
         let object = error.into_object();
@@ -64,7 +64,7 @@ fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
     })
 }
 
-/// Returns an owned copy of a value.
+/// Returns an owned copy of a value that a native hook receives by address.
 ///
 /// # Safety
 /// `value` must point to a valid value.

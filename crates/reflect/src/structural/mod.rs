@@ -1,4 +1,4 @@
-//! Structural equality, the path to the first difference, and the corresponding hash.
+//! Structural equality and the corresponding hash, and the path to the first difference.
 //!
 //! Two values are structurally equal if they have the same form: variables that one value defines correspond to
 //! variables that the other defines at the same position, whatever their names.
@@ -30,21 +30,22 @@ pub(crate) use path::{Path, Step, extend, root as root_path};
 /// Options for comparing and hashing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// True if free variables, which the values use but do not define, may correspond to each other as well.
+    /// True if free variables may correspond to each other as well. A free variable is used in a value but
+    /// not defined there.
     pub map_free_vars: bool,
-    /// True if tensors with equal shapes and data types are equal, regardless of their content.
+    /// True if tensors with equal shapes and data types are considered equal, regardless of their content.
     pub skip_tensor_content: bool,
 }
 
-/// Kind of a definition region, which determines how variables at some point of a value are treated.
+/// Kind of a definition region, which determines whether variables in it are definitions or uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Region {
-    /// Variables that occur here are uses.
+    /// Variables in the region are uses.
     #[default]
     Use,
-    /// Variables that occur here are definitions, and so are variables in the fields of a defined variable.
+    /// Variables in the region are definitions, and so are variables in the fields of a defined variable.
     Pattern,
-    /// Variables that occur here are definitions, but variables in the fields of a defined variable are uses.
+    /// Variables in the region are definitions, but variables in the fields of a defined variable are uses.
     Simple,
 }
 
@@ -53,7 +54,7 @@ impl Region {
         if options.map_free_vars { Region::Pattern } else { Region::Use }
     }
 
-    /// Returns the definition region of the value of `field`, in an object that is in this region.
+    /// Returns the definition region of a field's value, given that the object is in this region.
     #[inline]
     fn of(self, field: Field) -> Region {
         if !field.has(DEF_PATTERN | DEF_SIMPLE) || self == Region::Pattern {
@@ -62,8 +63,8 @@ impl Region {
         if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
     }
 
-    /// Returns the definition region that a hook requests by the number `kind`: 1 for a pattern, 2 for a
-    /// simple definition, 0 for the current region. A pattern extends to all nested values.
+    /// Returns the definition region for `kind`, the number with which a hook requests it: 1 for a pattern, 2
+    /// for a simple definition, 0 for the current region. A pattern extends to all nested values.
     fn asked(self, kind: i64) -> Region {
         match (self, kind) {
             (Region::Pattern, _) | (_, 1) => Region::Pattern,
@@ -72,7 +73,7 @@ impl Region {
         }
     }
 
-    /// Returns the definition region of the fields of a variable that is in this region.
+    /// Returns the definition region of the fields of a variable, given that the variable is in this region.
     fn within_variable(self) -> Region {
         if self == Region::Simple { Region::Use } else { self }
     }
@@ -120,14 +121,13 @@ fn mismatch_global(
     first_mismatch(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
 }
 
-/// Formats an access path, such as `root.body.args[1].name`, where `root` is the name of the root.
+/// Formats an access path, such as `root.body.args[1].name`. `root` is the name that the string begins with.
 #[anyfn::register("anyfn.DescribePath")]
 fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String> {
     describe_path(&path, root)
 }
 
-/// Ensures that the types of access paths and structural keys are registered. They are registered when the registry
-/// starts.
+/// Starts the registry, which registers the types of access paths and structural keys.
 fn ensure_defined() {
     static DEFINED: AtomicBool = AtomicBool::new(false);
     if !DEFINED.load(Ordering::Acquire) {

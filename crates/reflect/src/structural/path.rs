@@ -1,4 +1,5 @@
-//! Access paths (`ffi.reflection.AccessPath`), which lead from a root to a value in its graph.
+//! Access paths (`ffi.reflection.AccessPath`): sequences of fields, indices and keys that lead from a root to
+//! a value in its graph.
 //!
 //! A path is a linked list of steps that begins with the last step, so that paths with a common prefix share
 //! the objects of the prefix.
@@ -13,7 +14,7 @@ use anyfn::{Any, Args, Array, Error, Object, ObjectRef, PackedFunc, Ref, Result,
 
 use crate::define::{self, Type};
 
-/// Kind of a step of a path.
+/// Kind of a step of an access path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum AccessKind {
@@ -40,7 +41,7 @@ pub(crate) struct Step {
     key: Any,
 }
 
-/// An access path: the path to the parent value and the step from there. The path of the root has neither.
+/// Access path: the path to the parent value and the step from there. The path of the root has neither.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]
@@ -75,7 +76,7 @@ impl Step {
         Step::new(AccessKind::MapItemMissing, key)
     }
 
-    /// Formats the step. `show` formats the key of a mapping.
+    /// Formats the step, such as `.name` or `[1]`. `show` formats the key of a mapping.
     fn show(&self, mut show: impl FnMut(&Any) -> Result<String>) -> Result<String> {
         Ok(match self.kind {
             0 => format!(".{}", self.key.get::<&str>()?),
@@ -96,13 +97,13 @@ fn int(value: i64) -> Any {
     Any::new(value).unwrap_or_default()
 }
 
-/// Returns the path of the root, which has no steps.
+/// Returns the access path of the root, which has no steps.
 pub(crate) fn root() -> Ref<Path> {
     super::ensure_defined();
     Ref::new(Path { parent: None, step: None, depth: 0 })
 }
 
-/// Returns a path with an additional step.
+/// Returns an access path with an additional step.
 pub(crate) fn extend(path: &Ref<Path>, step: Step) -> Ref<Path> {
     extend_by(path, Ref::new(step).into_object())
 }
@@ -122,7 +123,7 @@ impl Path {
     }
 }
 
-/// Returns the steps of a path, first step first.
+/// Returns the steps of an access path, beginning at the root.
 pub(crate) fn steps(path: &Ref<Path>) -> Vec<Ref<Step>> {
     let mut steps = Vec::new();
     let mut at = path.clone();
@@ -147,7 +148,7 @@ fn is_prefix(path: &Ref<Path>, of: &Ref<Path>) -> bool {
     path.len() <= of.len() && path.iter().zip(&of).all(|(left, right)| left.is_same(right))
 }
 
-/// Formats an access path, such as `root.body.args[1].name`, where `root` is the name of the root.
+/// Formats an access path, such as `root.body.args[1].name`. `root` is the name that the string begins with.
 ///
 /// # Errors
 /// Returns `TypeError` if `path` is not an access path; the error of printing a key.
@@ -162,13 +163,13 @@ pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Hook `__ffi_repr__` of steps. Its arguments are the step and a callback that formats the key.
+/// Hook `__ffi_repr__` of access path steps. Its arguments are the step and a callback that formats the key.
 fn print_step(args: Args<'_>) -> Result<Any> {
     let (step, callback) = (args.get::<Ref<Step>>(0)?, args.get::<PackedFunc>(1)?);
     Any::new(step.show(|key| callback.call((key,))?.get::<String>())?)
 }
 
-/// Hook `__ffi_repr__` of paths. Its arguments are the path and a callback that formats a step.
+/// Hook `__ffi_repr__` of access paths. Its arguments are the path and a callback that formats a step.
 fn print_path(args: Args<'_>) -> Result<Any> {
     let (path, callback) = (args.get::<Ref<Path>>(0)?, args.get::<PackedFunc>(1)?);
     let mut text = String::from("<root>");
@@ -178,7 +179,7 @@ fn print_path(args: Args<'_>) -> Result<Any> {
     Any::new(text)
 }
 
-/// Registers the fields, methods and hooks of paths and steps in the type table.
+/// Registers the fields, methods and hooks of access paths and their steps in the type table.
 pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
     // SAFETY: the struct has the field at this offset.

@@ -1,4 +1,4 @@
-//! Execution of the calls that the peer makes.
+//! Execution of calls that arrive from the peer.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{self, AssertUnwindSafe};
@@ -8,7 +8,8 @@ use anyfn::abi::TVMFFIEnvRegisterCAPI;
 
 use super::*;
 
-/// Hook of `check_signals` that raises an error if the call which this thread runs for the peer was cancelled.
+/// Callback for `check_signals`. It raises an error if this thread runs a call for the peer that the peer has
+/// cancelled.
 extern "C" fn check_cancelled() -> c_int {
     // A thread that is exiting may still call this.
     let cancelled = CURRENT.try_with(|calls| {
@@ -22,7 +23,7 @@ extern "C" fn check_cancelled() -> c_int {
     -1
 }
 
-/// Registers the hook with `check_signals`, once per process.
+/// Registers [`check_cancelled`] with `check_signals`, once per process.
 pub(super) fn watch_cancelled() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -35,14 +36,14 @@ pub(super) fn watch_cancelled() {
     });
 }
 
-/// Runs `body` and converts a panic to an error, as calls of functions do, so that the caller can remove the call from this
-/// thread's record of running calls.
+/// Runs `body` and converts a panic to an error. The caller can then remove the call from this thread's stack
+/// of running calls.
 fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
     panic::catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(error!("InternalError", "a service of the session panicked")))
 }
 
-/// Length to which each string of an error is shortened if the error is too long for a message, in bytes.
+/// Length in bytes to which each string of an error is truncated if the error does not fit into a message.
 const ERROR_TEXT: usize = 1024;
 
 impl Connection {
@@ -111,8 +112,8 @@ impl Connection {
         writer.out
     }
 
-    /// Queues `result` as the answer to the call `id`. A reading thread uses it, because it must not block on
-    /// sending.
+    /// Queues the reply to the call `id`. A thread that reads from the socket must use this function, because
+    /// it must not block on sending.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
             Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),
@@ -125,14 +126,14 @@ impl Connection {
         self.push_reply(&mut lock(&self.state), (Kind::Error, id, payload));
     }
 
-    /// Sends an error as the answer to a call that will not run.
+    /// Sends an error as the reply to a call that will not run.
     pub(super) fn fail(self: &Arc<Self>, id: u64, error: &Error) {
         lock(&self.state).running.remove(&id);
         self.reply_error(id, error);
         let _ = self.flush_replies();
     }
 
-    /// Marks an error as raised by the peer: appends a line with the peer's name to the error's backtrace.
+    /// Marks an error as raised by the peer: appends a line with the peer's name to its backtrace.
     pub(super) fn as_remote(&self, error: Error) -> Error {
         let trace = error.backtrace();
         error.replace_backtrace(&format!("{trace}  File \"{}\", in <remote>\n", self.peer));

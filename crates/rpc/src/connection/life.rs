@@ -1,4 +1,4 @@
-//! Serving of calls, checks of time limits, and the end of the connection.
+//! Lifetime of a connection: the serving loop, checks of time limits, and the end of the connection.
 
 use super::*;
 
@@ -19,8 +19,9 @@ impl Connection {
         why
     }
 
-    /// Returns true if the connection has ended. If a call takes longer than the policy allows, ends the connection first. The
-    /// session process calls this repeatedly, since code that does not return can only be stopped together with its process.
+    /// Returns true if the connection has ended. First ends it if a call has taken longer than the policy
+    /// allows. The session process polls this function and exits if a call still runs afterwards, because
+    /// code that does not return cannot be stopped otherwise.
     pub(crate) fn is_over(&self) -> bool {
         let limit = self.policy.call_seconds;
         let late = {
@@ -39,8 +40,8 @@ impl Connection {
         self.ended().is_some()
     }
 
-    /// Body of the ticker thread, which runs in addition to the serving thread. It reads while the serving
-    /// thread runs a long call, and checks time limits.
+    /// Main function of the ticker thread, which assists the serving thread: it checks time limits, and reads
+    /// from the socket while the serving thread runs a long call.
     pub(super) fn tick(self: Arc<Self>) {
         // Call of the serving thread at the previous check.
         let mut seen = 0;
@@ -101,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Sends `Bye` and ends the connection.
+    /// Sends a `Bye` message and ends the connection.
     pub(crate) fn close(&self) {
         if self.ended().is_none() {
             self.say_bye(&[]);
@@ -109,8 +110,8 @@ impl Connection {
         }
     }
 
-    /// Sends `Bye` with the reason `why` unless sending would block. Sending blocks if the peer has stopped
-    /// reading, which can be the reason for the end of the session.
+    /// Sends a `Bye` message with the reason `why`, unless sending would block because the peer has stopped
+    /// reading.
     fn say_bye(&self, why: &[u8]) {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
@@ -119,7 +120,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: waiting threads receive the error, and all objects that the peer held are released.
+    /// Ends the connection with the error `why`. Waiting threads receive the error, and all objects that the
+    /// peer held are released.
     pub(crate) fn end(&self, why: Error) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {
@@ -139,9 +141,9 @@ impl Connection {
         drop(held);
     }
 
-    /// Releases a handle of the peer that was received `count` times and whose proxy was dropped. The release
-    /// is sent with a later message. If `at_once` is true or many releases are pending, the release is sent
-    /// immediately unless another thread is writing.
+    /// Releases a handle of the peer after its proxy was dropped. `count` is the number of times that the
+    /// handle was received. The release is sent with the next message. If `at_once` is true or many releases
+    /// are pending, it is sent immediately, unless another thread is writing.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

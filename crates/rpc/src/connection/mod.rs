@@ -1,4 +1,4 @@
-//! Calls in flight, in both directions.
+//! Connections: the calls in progress in both directions, and the threads that wait for them.
 //!
 //! No thread is dedicated to reading. Of the threads that wait for results, one reads at a time and passes
 //! each message to the thread that waits for it. A call therefore costs one write and one read, and wakes no
@@ -37,28 +37,30 @@ use scope::Scope;
 /// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// Time without received bytes after which a waiting client sends a `Ping` to check that the peer is alive.
+/// Time without received bytes after which a waiting client sends a `Ping`, to check that the server is
+/// alive.
 const ASK: Duration = Duration::from_secs(5);
-/// Time after a `Ping` within which some bytes must arrive from the peer; otherwise the connection fails.
+/// Time limit for the peer to send any bytes after a `Ping`. After that, the connection fails.
 const ANSWER: Duration = Duration::from_secs(15);
-/// Time after which the connection to a peer that accepts no bytes fails.
+/// Time after which the connection fails if the peer accepts no bytes.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// Waiter id of the serving thread, which waits for calls of the peer and not for a result.
+/// Waiter id of the serving thread, which waits for incoming calls and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases at which they are sent immediately instead of with the next message.
+/// Number of pending releases of handles that causes them to be sent immediately instead of with the next
+/// message.
 const RELEASES: usize = 64;
 
-/// Target of a call.
+/// Target of a call to the peer.
 pub(crate) enum Target {
-    /// Function of the peer, by its handle.
+    /// Function of the peer, identified by its handle.
     Handle(u64),
-    /// Service of the peer, by its code; see `code`.
+    /// Service of the peer, identified by one of the constants in `code`.
     Service(u16),
 }
 
-/// Call of the peer that has been decoded.
+/// Decoded call from the peer.
 struct Asked {
     id: u64,
     depth: u16,
@@ -66,7 +68,7 @@ struct Asked {
     args: Vec<Any>,
 }
 
-/// Call of the peer that has been accepted and will run.
+/// Accepted call from the peer, which will run.
 struct Incoming {
     asked: Asked,
     state: Arc<Running>,
@@ -77,23 +79,24 @@ enum Callee {
     Service(u16),
 }
 
-/// State of a call that runs at this end.
+/// State of a call from the peer that runs in this process.
 #[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
-    /// Time at which a thread that checks the time limits first saw the call. The clock is not read when a
-    /// call starts, because that would slow down short calls.
+    /// Time at which a check of the time limits first found the call running. The start of a call does not
+    /// read the clock, which would slow down short calls.
     seen: OnceLock<Instant>,
 }
 
-/// Bytes that a call transfers in addition to its arguments and its result.
+/// Bulk data that a call transfers in addition to its arguments and its result.
 #[derive(Default)]
 pub(crate) struct Transfer<'a> {
     /// Bytes to send after the arguments.
     pub(crate) bytes: &'a [u8],
-    /// Buffer for the bytes that are received before the result. They must fill it exactly.
+    /// Buffer for the bytes that the peer sends before the result. The peer must fill it exactly.
     pub(crate) into: Option<&'a mut [u8]>,
-    /// Callback that receives the number of bytes transferred so far and in total. An error that it returns aborts the transfer.
+    /// Callback that receives the number of bytes transferred so far and the total. If it returns an error,
+    /// the transfer is aborted.
     pub(crate) progress: Option<&'a PackedFunc>,
 }
 
@@ -105,30 +108,29 @@ struct Upload {
     total: u64,
 }
 
-/// Operations that one end offers in addition to the functions whose handles it has sent.
+/// Services that this process offers to the peer, in addition to the functions whose handles it has sent.
 pub(crate) trait Service: Send + Sync {
-    /// Calls the operation `code`.
+    /// Runs the service `code` for the call `id` and returns the result.
     fn call(&self, connection: &Arc<Connection>, id: u64, code: u16, args: &[AnyView<'_>]) -> Result<Any>;
-    /// Returns the destination of the bytes that follow the arguments of a call, and the number of these
-    /// bytes; `None` if the operation `code` is not an upload.
+    /// Returns the destination and number of the bytes that follow the arguments of a call; `None` if the
+    /// service `code` is not an upload.
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
-/// Functions that create and recognise the proxies of a connection. Decoding a message creates proxies, which
-/// hold the connection and make calls through it.
+/// Functions that create and recognise proxies, the local objects that represent objects of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Proxies {
-    /// Creates a proxy for a handle that was received from the peer.
+    /// Creates a proxy for the object of the peer that a received handle refers to.
     pub(crate) create: fn(&Arc<Connection>, Given) -> Result<Any>,
-    /// Returns the connection and handle that a proxy represents, or `None` if an object is not a proxy.
+    /// Returns the connection and handle of a proxy, or `None` if the object is not a proxy.
     pub(crate) find: fn(&ObjectRef) -> Option<Proxied>,
 }
 
-/// Connection and handle that a proxy represents.
+/// Connection and handle of a proxy.
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
-/// Memory that a transfer fills. The thread that waits for the transfer has borrowed it mutably, and does not touch it while the
-/// entry of its call is in the table of waiters. [`Entry`] removes that entry before the borrow ends.
+/// Memory that a transfer fills. The waiting thread borrows it mutably but does not access it while the
+/// waiter of its call exists. [`Entry`] removes the waiter before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
@@ -144,17 +146,19 @@ struct Waiter {
     outcome: Option<Result<Any>>,
     incoming: VecDeque<Incoming>,
     into: Option<Destination>,
-    /// Sequence number (from 1) of the incoming call that the thread runs; 0 while it runs none.
+    /// Sequence number, counted from 1, of the incoming call that the waiting thread is running; 0 if it is
+    /// running none.
     busy: u64,
-    /// Sequence number of the incoming call that the thread started most recently.
+    /// Sequence number of the incoming call that the waiting thread started most recently.
     begun: u64,
-    /// Condition variable that wakes the thread; set while it sleeps because another thread reads.
+    /// Condition variable with which another thread wakes the waiting thread. Set only while the waiting
+    /// thread sleeps.
     woken: Option<Arc<Condvar>>,
 }
 
 impl Waiter {
-    /// Wakes the thread, if it sleeps, so that it checks for work. The reading thread checks without being
-    /// woken, which saves a system call.
+    /// Wakes the waiting thread if it sleeps. A waiting thread that reads from the socket does not need to be
+    /// woken.
     fn wake(&self) {
         if let Some(woken) = &self.woken {
             woken.notify_one();
@@ -162,18 +166,18 @@ impl Waiter {
     }
 }
 
-/// Entry of a call in the table of waiters. Dropping it removes it from the table. This only matters if the
-/// thread unwinds: bytes that arrive later would otherwise be written to memory that has another owner by
-/// then. In all other cases, [`Connection::leave`] has already removed the entry.
+/// Guard for the waiter of a call, which is removed when the guard is dropped. This matters only if the
+/// thread unwinds: later bytes of a transfer would otherwise be written to memory that is no longer borrowed.
+/// In all other cases, [`Connection::leave`] has already removed the waiter.
 struct Entry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
-    /// Memory that the entry points to.
+    /// Borrow of the memory that the waiter's transfer fills.
     _into: Option<&'a mut [u8]>,
 }
 
 impl<'a> Entry<'a> {
-    /// Creates the entry and adds it to the table.
+    /// Adds a waiter for the call `id` and returns its guard.
     ///
     /// # Errors
     /// Returns the error that ended the connection.
@@ -189,8 +193,7 @@ impl<'a> Entry<'a> {
         Ok(Entry { connection, id, _into: into })
     }
 
-    /// Consumes the entry without removing it from the table, because [`Connection::leave`] has already
-    /// removed it.
+    /// Defuses the guard, because [`Connection::leave`] has already removed the waiter.
     fn taken_out(self) {
         std::mem::forget(self);
     }
@@ -202,40 +205,41 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// Map with call ids as keys. A peer could choose ids whose hashes collide, which does no harm because the map has few entries.
+/// Map keyed by call id. The peer could choose ids whose hashes collide, which is harmless because the map
+/// has few entries.
 type ById<T> = HashMap<u64, T, FxBuildHasher>;
 
 struct State {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a call that has ended, which the next call reuses. No other reference to it exists.
+    /// State of a completed call that the next call reuses, to avoid an allocation.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
-    /// Handles to be released, each with the number of times that it was received.
+    /// Handles of the peer to be released, each with the number of times that it was received.
     releases: Vec<(u64, u64)>,
-    /// Messages queued by a reading thread, which must not block on sending them.
+    /// Replies that a reading thread has queued, because it must not block on sending.
     replies: VecDeque<(Kind, u64, Vec<u8>)>,
-    /// Error that ended the connection.
+    /// Error that ended the connection; `None` while it is open.
     ended: Option<Error>,
-    /// Number of threads that run calls, not counting the serving thread.
+    /// Number of additional threads that run incoming calls, not counting the serving thread.
     workers: usize,
-    /// Time at which a thread last noticed that bytes had arrived.
+    /// Approximate time of the last received bytes: the time at which a thread last noticed that some had
+    /// arrived.
     heard: Instant,
-    /// Time at which a `Ping` was sent to the peer; `None` if bytes have arrived since.
+    /// Time at which a `Ping` was sent; `None` if bytes have arrived since.
     asked: Option<Instant>,
-    /// Time at which a thread last noticed that a call of the peer had ended.
+    /// Approximate time of the end of the last incoming call: the time at which a thread last noticed it.
     worked: Instant,
-    /// True if a call has ended since the time in `worked`. The next thread that checks the time then updates
-    /// `worked`.
+    /// True if an incoming call has ended since `worked` was last updated.
     has_worked: bool,
 }
 
 struct Out {
     sealer: Sealer,
-    /// Bytes that are held back so that they are sent together with the next message, before it.
+    /// Bytes that are held back, to be sent before the next message and together with it.
     held: Vec<u8>,
-    /// Buffer for encoded bytes.
+    /// Buffer for the encoded (possibly encrypted) form of outgoing bytes.
     sealed: Vec<u8>,
 }
 
@@ -245,52 +249,53 @@ struct Input {
     polling: Polling,
 }
 
-/// One end of a connection.
+/// One end of a session's connection.
 pub struct Connection {
     socket: Socket,
     out: Mutex<Out>,
     input: Mutex<Input>,
     state: Mutex<State>,
     handles: Mutex<Handles>,
-    /// True if bytes have arrived since the time in `State::heard`.
+    /// True if bytes have arrived since `State::heard` was last updated.
     has_heard: AtomicBool,
-    /// True if replies or releases may be pending.
+    /// True if replies or releases may be waiting to be sent.
     has_more: AtomicBool,
     ids: AtomicU64,
     wire: Wire,
     policy: Policy,
     service: Option<Box<dyn Service>>,
     proxies: Proxies,
-    /// Name of the peer in error messages.
+    /// Name of the peer, for error messages.
     pub(crate) peer: String,
-    /// True while the ticker thread must be notified when a call starts.
+    /// True while the ticker thread sleeps for a long time and must be woken when a call starts.
     dozing: AtomicBool,
     awake: Condvar,
 }
 
-/// State of the thread that reads for all waiting threads. The thread may have to stop waiting while it
-/// decodes a message for another call.
+/// State of the waiting thread that currently reads from the socket on behalf of all waiting threads.
 struct Reading {
-    /// Id of the call whose result the thread waits for.
+    /// Id of the call whose result this thread waits for.
     id: u64,
     deadline: Option<Instant>,
-    /// Error with which the thread stops waiting.
+    /// Error with which this thread will stop waiting. It is recorded while the thread decodes a message for
+    /// another call.
     given_up: Cell<Option<Error>>,
 }
 
-/// Message that is being decoded.
+/// State of decoding one message.
 pub(crate) struct Decoding<'a> {
-    /// State of the thread that reads; `None` for the ticker thread, which neither a deadline nor a signal interrupts.
+    /// State of the reading thread; `None` for the ticker thread, which has no deadline and handles no
+    /// signals.
     reading: Option<&'a Reading>,
-    /// Id of the call, made by this end, to which the message belongs; `None` while it is unknown.
+    /// Id of this end's call that the message belongs to; `None` while it is unknown.
     call: Cell<Option<u64>>,
-    /// True if the message is the result of the call `call`.
+    /// True if the message is the result of `call`.
     is_result: bool,
 }
 
-/// Entry of `CURRENT`: a call of the peer that a thread runs.
+/// Call from a peer that this thread is running, as an element of `CURRENT`.
 struct Serving {
-    /// Memory address of the [`Connection`], which identifies it.
+    /// Address of the [`Connection`] over which the call arrived.
     connection: usize,
     id: u64,
     depth: u16,
@@ -298,21 +303,21 @@ struct Serving {
 }
 
 thread_local! {
-    /// Calls of peers that this thread runs, the innermost last.
+    /// Stack of the calls from peers that this thread is running, innermost last.
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
-    /// Time limit of the remote calls that this thread makes; `None` for no limit.
+    /// Time limit of each remote call that this thread makes; `None` for no limit.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
-    /// Buffer for the next message that this thread writes.
+    /// Buffer that the next message of this thread reuses.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Takes the buffer of this thread for a message; see [`give_back`].
+/// Returns the message buffer of this thread, or an empty one. It should be returned with [`give_back`].
 fn spare() -> Vec<u8> {
     // A thread that is exiting may still make calls.
     SPARE.try_with(Cell::take).unwrap_or_default()
 }
 
-/// Stores a buffer for reuse by the next message of this thread.
+/// Stores a message buffer for reuse by this thread.
 fn give_back(mut message: Vec<u8>) {
     const KEPT_MAX: usize = 4096;
     if message.capacity() <= KEPT_MAX {
@@ -321,8 +326,7 @@ fn give_back(mut message: Vec<u8>) {
     }
 }
 
-/// Runs `body` with a time limit for each remote call that `body` makes on this thread. `None` means no
-/// limit.
+/// Runs `body` with a time limit for each remote call that `body` makes on this thread; `None` for no limit.
 pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T) -> T {
     let before = DEADLINE.replace(limit);
     let result = body();
@@ -330,7 +334,7 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
     result
 }
 
-/// Returns true if the call that this thread runs for the peer was cancelled.
+/// Returns true if this thread is running a call for the peer that the peer has cancelled.
 pub fn is_cancelled() -> bool {
     CURRENT.with_borrow(|calls| calls.last().is_some_and(|call| call.state.cancelled.load(Ordering::Relaxed)))
 }
@@ -341,7 +345,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
-    /// Creates one end of an established connection. `frames` contains the bytes that have already arrived.
+    /// Creates one end of a connection after the handshake. `frames` contains the bytes that have already
+    /// arrived.
     pub(crate) fn new(
         socket: Socket,
         (sealer, opener, frames): (Sealer, Opener, Frames),
@@ -389,7 +394,7 @@ impl Connection {
         self.service.is_some()
     }
 
-    /// Returns the local object that a handle refers to.
+    /// Returns the local object that a handle of the peer refers to.
     pub(crate) fn named(&self, handle: u64) -> Result<Named> {
         lock(&self.handles).get(handle)
     }
@@ -399,14 +404,12 @@ impl Connection {
         lock(&self.state).ended.clone()
     }
 
-    /// Calls a function or service of the peer without an additional transfer of bytes, and waits for the
-    /// result.
+    /// Calls a function or service of the peer without transferring bulk data, and waits for the result.
     pub(crate) fn call(self: &Arc<Self>, target: &Target, args: &[AnyView<'_>]) -> Result<Any> {
         self.transfer(target, args, Transfer::default())
     }
 
-    /// Calls a function or service of the peer with an additional transfer of bytes, and waits for the
-    /// result.
+    /// Calls a function or service of the peer while transferring bulk data, and waits for the result.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         target: &Target,
@@ -458,8 +461,8 @@ impl Connection {
         result
     }
 
-    /// Returns the id of the peer's call that this thread runs (0 if it runs none), and the nesting depth of
-    /// the next call that the thread makes.
+    /// Returns the id of the peer's call that this thread is running (0 if none), and the nesting depth for
+    /// the next call to the peer.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {
@@ -471,7 +474,8 @@ impl Connection {
         })
     }
 
-    /// Waits for the result of the call `id`. If `id` is [`ROOT`], runs calls of the peer until the connection ends.
+    /// Waits for the result of the call `id`. If `id` is [`ROOT`], runs incoming calls until the connection
+    /// ends.
     fn wait(
         self: &Arc<Self>,
         id: u64,
@@ -567,8 +571,8 @@ impl Connection {
         }
     }
 
-    /// Ends the wait for the call `id`: removes its waiter, refuses the calls that have arrived for it, and wakes another thread
-    /// to read.
+    /// Ends the wait for the call `id`: removes its waiter, refuses the incoming calls that were queued for
+    /// its thread, and wakes another thread to read.
     fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
         // The waiter is removed as a whole and dropped after unlocking: an unclaimed result may hold handles, whose release locks
         // the state.
@@ -604,7 +608,7 @@ fn text_of(error: &io::Error) -> String {
     }
 }
 
-/// Returns an error if a waiting thread must stop, because its deadline has passed or a signal is pending.
+/// Returns an error if a waiting thread must stop: its deadline has passed, or a signal is pending.
 #[cold]
 fn given_up(deadline: Option<Instant>) -> Option<Error> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

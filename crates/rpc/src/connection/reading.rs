@@ -1,10 +1,10 @@
-//! Reading and dispatching messages.
+//! Reading from the socket and dispatching of received messages.
 
 use super::*;
 
 impl Connection {
-    /// Reads once from the socket and dispatches all complete messages. Returns false if nothing arrived. The caller must have
-    /// set `State::reading`.
+    /// Reads from the socket once and dispatches all complete messages. Returns false if nothing has arrived.
+    /// The caller must have set `State::reading`.
     pub(super) fn read(self: &Arc<Self>, reading: Option<&Reading>) -> Result<bool> {
         let mut input = lock(&self.input);
         if let Some(deadline) = reading.and_then(|reading| reading.deadline) {
@@ -49,8 +49,7 @@ impl Connection {
         })
     }
 
-    /// Returns the time at which a thread last noticed that bytes had arrived. Only new bytes show that the
-    /// peer is alive, not buffered bytes of an incomplete frame.
+    /// Updates and returns the approximate time of the last received bytes.
     pub(super) fn heard(&self, state: &mut State) -> Instant {
         if self.has_heard.swap(false, Ordering::Relaxed) {
             (state.heard, state.asked) = (Instant::now(), None);
@@ -58,7 +57,7 @@ impl Connection {
         state.heard
     }
 
-    /// Dispatches the complete messages in the buffer. Returns true if there were any.
+    /// Dispatches all complete messages in the receive buffer. Returns true if there was at least one.
     pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input, reading: Option<&Reading>) -> Result<bool> {
         let mut any = false;
         loop {
@@ -73,8 +72,8 @@ impl Connection {
         }
     }
 
-    /// Sends queued replies when no bytes have arrived for a while. A client also checks that the peer is
-    /// alive.
+    /// Sends queued replies after a period without received bytes. A client also checks with a `Ping` that
+    /// the server is alive.
     pub(super) fn look_around(&self) -> Result<()> {
         // A client reads only while it waits for a result, so its silence means nothing. Dead clients are detected by the limit
         // on idle sessions and by the keep-alive probes of the operating system.
@@ -98,7 +97,8 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Handles one message. An error ends the connection; a failure of a single call is sent as the answer to that call.
+    /// Handles one received message. A returned error ends the connection; the failure of a single call is
+    /// instead sent as the reply to that call.
     pub(super) fn dispatch(
         self: &Arc<Self>,
         kind: Kind,
@@ -190,7 +190,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns an error if the decoding of a message must be aborted. It is called at intervals while a long message is decoded.
+    /// Returns an error if decoding of a message must be aborted. It is called at intervals while a long
+    /// message is decoded.
     pub(crate) fn look(&self, decoding: &Decoding<'_>) -> Result<()> {
         let state = lock(&self.state);
         if let Some(error) = &state.ended {
@@ -215,13 +216,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Releases the handles in the values that were not decoded because decoding was aborted.
+    /// Releases the handles in the part of a message that was not decoded because decoding was aborted.
     fn give_back_unread(&self, reader: Reader<'_>) {
         reader.unread_handles().into_iter().for_each(|handle| self.release(handle, 1, false));
     }
 
-    /// Handles a `Data` message: copies its bytes to the buffer of the call `id` that waits for them, or passes them to the
-    /// upload `id`.
+    /// Handles a `Data` message: copies its bytes to the buffer of the waiting call `id`, or passes them to
+    /// the upload `id`.
     pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
         let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
             bail!("ConnectionError", "{}: received part of a transfer without its offset", self.peer);
@@ -264,8 +265,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes a call. Returns the id of the call during which the peer made it (0 if there was no such
-    /// call), and the decoded call. The latter is `None` for an upload, which needs no thread.
+    /// Decodes a call from the peer. Returns the id of this end's call during which the peer made it (0 if
+    /// none), and the decoded call, or `None` for an upload, which needs no thread.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,
@@ -315,7 +316,7 @@ impl Connection {
         Ok((parent, Some(Asked { id, depth, target, args })))
     }
 
-    /// Returns true if the number of calls in progress has reached the maximum.
+    /// Returns true if the number of calls in progress has reached the limit of the policy.
     fn has_enough(&self, state: &State) -> bool {
         state.running.len() + state.uploads.len() >= self.policy.calls as usize
     }
@@ -326,8 +327,9 @@ impl Connection {
         error!("PermissionError", "{limit} calls are in progress, which is the limit (`calls`)")
     }
 
-    /// Passes a call to the thread that will run it: the thread that waits for the call `parent`, the serving
-    /// thread, or a new thread. Returns false if the call was refused because too many calls are in progress.
+    /// Passes an incoming call to the thread that will run it: the thread that waits for the call `parent`,
+    /// the serving thread, or a new thread. Refuses the call and returns false if too many calls are in
+    /// progress.
     pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {
@@ -362,7 +364,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Aborts the uploads to a handle that is no longer valid.
+    /// Aborts uploads to the tensor with a handle that is no longer valid.
     pub(crate) fn end_uploads_to(self: &Arc<Self>, handle: u64) {
         let mut state = lock(&self.state);
         let ids: Vec<u64> =
@@ -376,7 +378,7 @@ impl Connection {
         }
     }
 
-    /// Runs a call on a new thread, which the caller has already counted in `State::workers`.
+    /// Runs an incoming call on a new thread. The caller has already incremented `State::workers`.
     pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
         let (this, id) = (self.clone(), call.asked.id);
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {

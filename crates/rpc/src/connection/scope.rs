@@ -1,4 +1,4 @@
-//! Handles in one message while the message is written or read.
+//! Handles that one message sends or receives.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,32 +9,33 @@ use super::{Connection, Decoding};
 use crate::loan;
 use crate::value::{Class, Given, Names};
 
-/// Handle scope of one message. Dropping it invalidates the handles of tensors that the message passes only
-/// for the duration of a call.
+/// Scope of the handles in one message. Dropping it invalidates the handles of tensors that the message
+/// passes only for the duration of a call.
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,
-    /// Handles of local objects that the message being written sends to the peer.
+    /// Handles of local objects that the outgoing message contains.
     given: RefCell<Vec<u64>>,
-    /// State of decoding a message that is read; `None` for a message that is written.
+    /// State of decoding; `None` for an outgoing message.
     decoding: Option<&'a Decoding<'a>>,
 }
 
 impl<'a> Scope<'a> {
-    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping the
-    /// scope releases the handles that the message would have sent to the peer.
+    /// Creates the scope of an outgoing message. Dropping the scope releases the handles in the message,
+    /// unless [`Scope::is_written`] is called first.
     pub(crate) fn new(connection: &'a Arc<Connection>) -> Scope<'a> {
         Scope { connection, loans: RefCell::default(), given: RefCell::default(), decoding: None }
     }
 
-    /// Creates the scope of a message to be read.
+    /// Creates the scope of a received message.
     pub(crate) fn of_read(connection: &'a Arc<Connection>, decoding: &'a Decoding<'a>) -> Scope<'a> {
         let mut scope = Scope::new(connection);
         scope.decoding = Some(decoding);
         scope
     }
 
-    /// Records that the message is complete and will be sent, so that dropping the scope does not release its handles.
+    /// Records that the outgoing message will be sent, so that dropping the scope does not release its
+    /// handles.
     pub(crate) fn is_written(&self) {
         self.given.take();
     }

@@ -1,4 +1,4 @@
-//! Tests of connections, which also count the reads and writes of a call.
+//! Tests of connections, which also count the read and write system calls of a remote call.
 
 use super::*;
 use crate::establish::{self, Arrival};
@@ -6,7 +6,8 @@ use crate::keys::Key;
 use anyfn::{IntoArgs, registry};
 use anyfn_loader as _;
 
-/// Returns both ends of a session in this process; the second one serves.
+/// Returns the client's end and the server's end of a session within this process. The server's end is being
+/// served.
 fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
     let (here, there) = Socket::pair().unwrap();
     std::thread::scope(|scope| {
@@ -21,7 +22,7 @@ fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
     })
 }
 
-/// Returns the numbers of successful reads and of writes of both sockets.
+/// Returns the numbers of successful reads and of writes on the sockets of both ends.
 fn counts(sides: &(Arc<Connection>, Arc<Connection>)) -> [u64; 4] {
     let [a, b] =
         [&sides.0, &sides.1].map(|side| side.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
@@ -78,7 +79,8 @@ fn a_result_that_nobody_takes_is_given_back() {
     served.join().unwrap();
 }
 
-/// Returns both ends of a session, and a reader for the first one that waits for the call `id`. No thread reads its socket.
+/// Returns both ends of a session, and the state of a thread that reads at the first end and waits for the
+/// call `id`. No such thread actually runs.
 fn reading(id: u64) -> (Arc<Connection>, Arc<Connection>, Reading) {
     let (client, server) = session(None);
     (client, server, Reading { id, deadline: None, given_up: Cell::new(None) })
@@ -103,7 +105,8 @@ fn bytes_for_a_call_that_unwound_are_thrown_away() {
     assert!(lock(&client.state).waiters.is_empty());
 }
 
-/// Returns the serialised result of a call: an array with `count` functions of the peer, each after a thousand small values.
+/// Returns the serialised result of a call: an array of `count` functions of the peer, with a thousand small
+/// values before each.
 fn functions(count: u64) -> Vec<u8> {
     let key = b"ffi.Function";
     let mut out = [&[10][..], &(1001 * count as u32).to_le_bytes()].concat();
@@ -118,7 +121,7 @@ fn functions(count: u64) -> Vec<u8> {
     out
 }
 
-/// Returns the outcome of the call `id`, if it has one, and the handles that the client releases.
+/// Returns the outcome of the call `id`, if available, and the handles that the client has released.
 fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>) {
     let mut state = lock(&client.state);
     let outcome = state.waiters.get_mut(&id).and_then(|waiter| waiter.outcome.take());

@@ -1,11 +1,12 @@
-//! Writing, without blocking on a peer that itself waits until this end reads.
+//! Writing to the socket. It never deadlocks with a peer that also blocks on writing.
 
 use super::*;
 
-/// Maximum number of bytes that are copied into the buffer of pending bytes, so that one system call sends all of them.
+/// Maximum number of bytes that are copied to a buffer, so that one system call sends them together with
+/// other bytes.
 const FEW: usize = 8 << 10;
 
-/// Returns the frame header and the offset that precede the bytes of a transfer in a `Data` message.
+/// Returns the beginning of a `Data` message: frame header, and offset of its bytes in the transfer.
 fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
     let mut head = [0; HEADER + 8];
     head[..HEADER].copy_from_slice(&frame::header(Kind::Data, false, id, length + 8));
@@ -14,7 +15,7 @@ fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
 }
 
 impl Connection {
-    /// Sends a message.
+    /// Sends one message.
     pub(crate) fn send(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
@@ -23,16 +24,16 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Holds a message back to send it together with the next message, which the caller must send
-    /// immediately.
+    /// Holds a message back, to be sent together with the next message. The caller must send that one
+    /// immediately afterwards.
     pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
     }
 
-    /// Sends the bytes that the call `id` transfers to its caller. The result must be sent next. If there are
-    /// only a few bytes, they are held back and sent together with the result.
+    /// Sends the bulk data that precedes the result of the call `id`. The caller must send the result next. A
+    /// small amount of data is held back and sent together with the result.
     pub(crate) fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
         if bytes.len() > FEW {
             return self.send_data(id, bytes, None);
@@ -41,8 +42,8 @@ impl Connection {
         self.hold(&mut out, &data_head(id, 0, bytes.len()), bytes)
     }
 
-    /// Sends the bytes of a transfer in parts. `progress` is called after each part with the number of bytes sent so far and in
-    /// total.
+    /// Sends the bulk data of a transfer in parts. `progress` is called after each part with the number of
+    /// bytes sent so far and the total.
     pub(super) fn send_data(&self, id: u64, bytes: &[u8], progress: Option<&PackedFunc>) -> Result<()> {
         const PART: usize = frame::PAYLOAD_MAX - 8;
         let mut at = 0_u64;
@@ -62,13 +63,13 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Sends the replies that this thread has queued. Each thread sends its own replies in this way, unless
-    /// another thread that writes has already sent them.
+    /// Sends the replies that this thread has queued, unless another thread that writes has already sent
+    /// them.
     pub(super) fn send_own_replies(&self) -> Result<()> {
         if self.has_more.load(Ordering::Relaxed) { self.flush_replies() } else { Ok(()) }
     }
 
-    /// Sends queued replies. Does nothing if another thread holds `out`, since that thread sends them.
+    /// Sends queued replies. Does nothing if another thread is writing, because that thread sends them.
     pub(super) fn flush_replies(&self) -> Result<()> {
         loop {
             if lock(&self.state).replies.is_empty() {
@@ -79,13 +80,13 @@ impl Connection {
         }
     }
 
-    /// Queues a reply, which the next thread that writes will send.
+    /// Queues a reply. The next thread that writes sends it.
     pub(super) fn push_reply(&self, state: &mut State, reply: (Kind, u64, Vec<u8>)) {
         state.replies.push_back(reply);
         self.has_more.store(true, Ordering::Relaxed);
     }
 
-    /// Sends queued replies and releases. Replies and releases that are queued meanwhile are sent by
+    /// Sends queued replies and releases. Those queued in the meantime are sent by
     /// [`Connection::flush_replies`] or with the next message.
     pub(super) fn put_replies(&self, out: &mut Out) -> Result<()> {
         if !self.has_more.load(Ordering::Relaxed) {
@@ -113,7 +114,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Holds `head` and `part` back for the next [`Connection::put`]. If they are too long for that, sends them immediately.
+    /// Holds a frame (`head` and `part`) back until the next [`Connection::put`], or sends it immediately if
+    /// it is too long for that.
     fn hold(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         if out.held.len() + part.len() > 2 * FEW {
             return self.put(out, head, part);
@@ -123,7 +125,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the bytes that were held back, then `head`, then `part`.
+    /// Sends a frame (`head` and `part`), preceded by the bytes that were held back.
     pub(super) fn put(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         let Out { sealer, held, sealed } = out;
         held.extend_from_slice(head);
@@ -180,8 +182,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits briefly for a peer that accepts no bytes. Reads while it waits, since the peer may be waiting
-    /// for this end to read. `full` is the time at which the peer stopped accepting bytes.
+    /// Waits briefly until the peer accepts bytes, and reads from the socket in the meantime, since the peer
+    /// may be blocked until this end reads. `full` is the time at which the peer stopped accepting bytes.
     pub(super) fn make_room(&self, full: Instant) -> Result<()> {
         if let Some(error) = self.ended() {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Access control of a server, which looks up the keys of clients.
+//! Access control of a server: looks up the key of each client.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,30 +10,32 @@ use super::control::Refusal;
 use crate::keys::{Grant, Keys, Limits, Secret};
 use crate::policy::Policy;
 
-/// Rule that determines which clients may use a server.
+/// Clients that may use a server.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// All clients that can connect, with this grant; only on a loopback address.
+    /// All clients that can connect, with the given permissions and limits. The server must listen on a
+    /// loopback address.
     Open(Policy, Limits),
     /// Clients that have one of these keys.
     Keys(Keys),
-    /// Clients that have one of the keys in this file, which is read again when it changes. The policy and the limits are the
-    /// defaults for entries that a key lacks; see [`Keys::read`].
+    /// Clients that have one of the keys in a key file, which is read again when it changes. The policy and
+    /// the limits are defaults for the keys in the file; see [`Keys::read`].
     File(PathBuf, Policy, Limits),
 }
 
-/// Answer to a client that has sent the name of its key, or that has no key.
+/// Decision about a client that has sent the name of its key, or that has no key.
 pub(crate) enum Answer {
-    /// Grant of the key. The client must prove that it knows the secret of the grant, if the grant has one.
+    /// The client has these permissions and limits, provided that it proves its knowledge of the secret. If
+    /// there is no secret, the client need not prove anything.
     Grant(Grant),
-    /// Key that does not exist. The client must prove that it knows this random secret, which is impossible,
-    /// so a client cannot distinguish a wrong name from a wrong secret.
+    /// The key does not exist. The client must prove that it knows this random secret, which is impossible.
+    /// It therefore cannot distinguish a wrong name from a wrong secret.
     Unknown(Secret),
-    /// Refusal of the client.
+    /// The client is refused for this reason.
     Refuse(Refusal),
 }
 
-/// The keys of a running server.
+/// Current keys of a running server.
 pub(crate) struct Keyring {
     kind: Kind,
 }
@@ -44,11 +46,12 @@ enum Kind {
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
 }
 
-/// Identity, modification time and size of a file. They differ if the file was replaced or changed after it was read.
+/// Fingerprint of a file: its identity, modification time and size. It shows that the file was replaced or
+/// changed.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Keyring {
-    /// Reads the keys of a server.
+    /// Creates the key ring of a server, and reads the key file if there is one.
     ///
     /// # Errors
     /// Returns the error of [`Keys::read`].
@@ -67,7 +70,7 @@ impl Keyring {
         Ok(Keyring { kind })
     }
 
-    /// Reads the file of keys again if it has changed. Returns true if it has changed. If the new content is
+    /// Reads the key file again if it has changed, and returns true in that case. If the new content is
     /// invalid, the old keys stay in use.
     ///
     /// # Errors
@@ -83,12 +86,12 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Returns true if the keys come from a file, so that they may change.
+    /// Returns true if the keys come from a key file, so that they may change.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File { .. })
     }
 
-    /// Returns the answer to a client that claims to have the key `key`, or to a client without a key.
+    /// Decides about a client that claims to have the key `key`, or that has no key.
     ///
     /// # Errors
     /// Returns `OSError` if no random bytes can be read.
@@ -104,7 +107,8 @@ impl Keyring {
         }
     }
 
-    /// Returns true if the key called `key` still exists with this secret, so that a session that began with it may continue.
+    /// Returns true if the key called `key` still exists with the same secret, so that a session with this
+    /// key may continue.
     pub(crate) fn still_grants(&self, key: Option<&str>, secret: Option<&Secret>) -> bool {
         match (&self.kind, key) {
             (Kind::Keys(keys) | Kind::File { keys, .. }, Some(key)) => {
@@ -114,7 +118,7 @@ impl Keyring {
         }
     }
 
-    /// Returns true if any client may upload libraries, and can therefore run any code.
+    /// Returns true if any client may upload libraries, so that it can run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
             Kind::Open(grant) => grant.policy.upload,
@@ -122,8 +126,8 @@ impl Keyring {
         }
     }
 
-    /// Returns, for each resource limit of a process, the highest value among all keys. These limits apply to a session process
-    /// until its client has named its key.
+    /// Returns, for each resource limit of a process, the maximum over all keys. A session process has these
+    /// limits until its client has named its key.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {
             Kind::Open(grant) => grant.limits.clone(),

@@ -1,4 +1,4 @@
-//! Log of a server: one JSON object per line, with time, session and event.
+//! Audit log of a server: one JSON object per line, with time, session and event.
 //!
 //! Secrets are never logged. Strings from sessions and clients are written as JSON with everything but printable ASCII escaped,
 //! so that they can neither end a line nor affect a terminal.
@@ -11,22 +11,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-/// Destination of the log.
+/// Destination of a server's audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Log {
-    /// No log at all.
+    /// Nothing is logged.
     #[default]
     None,
-    /// Standard error output.
+    /// The log is written to standard error.
     Stderr,
-    /// File to which the log is appended. If it does not exist, it is created accessible to its owner only.
+    /// The log is appended to this file. If the file does not exist, it is created so that only its owner can
+    /// access it.
     File(PathBuf),
 }
 
-/// Log of a running server.
+/// Audit log of a running server.
 pub(crate) struct Audit {
     file: Option<Box<dyn Write + Send>>,
-    /// Number of lines that could not be written.
+    /// Number of lines that could not be written since the last successful write.
     lost: u64,
 }
 
@@ -42,7 +43,7 @@ impl Audit {
         Ok(Audit { file, lost: 0 })
     }
 
-    /// Writes a line. A log that cannot be written does not end the server: the next line that can be written
+    /// Writes a line to the log. If that fails, the server continues, and the next line that can be written
     /// states the number of lost lines.
     pub(crate) fn write(&mut self, event: &str, session: Option<u64>, detail: Map<String, Value>) {
         let Some(file) = &mut self.file else { return };
@@ -67,7 +68,7 @@ impl Audit {
     }
 }
 
-/// Escapes all characters in JSON that are not printable ASCII.
+/// Escapes all characters of a JSON document that are not printable ASCII.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for unit in json.encode_utf16() {
@@ -79,7 +80,7 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// Formats a time as `2026-01-31T12:00:00.000Z`.
+/// Formats a time in UTC, as `2026-01-31T12:00:00.000Z`.
 fn time_text(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -89,7 +90,7 @@ fn time_text(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// Returns year, month and day of a number of days after 1 January 1970.
+/// Converts a number of days since 1 January 1970 to year, month and day.
 fn date(days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     // Whole periods of 400 years are skipped, so that the loop is short for any time.

@@ -1,4 +1,4 @@
-//! Session process's end of the channel to the listener.
+//! Channel of a session process to its listener.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,55 +15,56 @@ use super::sys::{self, Polled};
 use crate::keys::Secret;
 use crate::policy::Policy;
 
-/// Interval at which the process reports to the listener that it is alive.
+/// Interval at which a session process reports to its listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Number of ticks for which a process continues after the end of its session.
+/// Number of ticks after the end of the session after which the process exits even if a call still runs.
 const GRACE: u32 = 2;
 
-/// Interval at which a waiting process checks that its client is still connected.
+/// Interval at which a process that waits for admission checks that its client is still connected.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Decision of the listener about a key.
+/// Decision of the listener about a client and its key.
 #[derive(Debug)]
 pub enum Admission {
-    /// Permissions that the client has once it has proved that it knows the secret. If there is no secret,
-    /// the client does not have to prove anything.
+    /// The client has these permissions once it has proved that it knows the secret. If there is no secret,
+    /// the client need not prove anything.
     Granted(Policy, Option<Secret>),
-    /// Refusal of the client.
+    /// The client is refused for this reason.
     Refused(Refusal),
 }
 
-/// Result of waiting for admission.
+/// Result of waiting for admission to the server's sessions.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Admission of the client, which begins the session.
+    /// The client is admitted, and its session begins.
     Go,
-    /// Refusal of the client.
+    /// The client is refused for this reason.
     Refused(Refusal),
-    /// Client that has disconnected.
+    /// The client has disconnected.
     Gone,
 }
 
-/// The channel to the listener.
+/// Session process's end of the channel to its listener.
 #[derive(Debug)]
 pub struct Control {
     channel: OwnedFd,
 }
 
 impl Control {
-    /// Creates the channel from the descriptor that the listener passed; see [`CONTROL_FD`](super::CONTROL_FD).
+    /// Creates the channel from the inherited descriptor; see [`CONTROL_FD`](super::CONTROL_FD).
     pub fn new(channel: OwnedFd) -> Control {
         Control { channel }
     }
 
     /// Returns true if the listener has started this process only as a trial, without a client. In this case,
-    /// also reports to the listener that the process is able to serve; the process can then end.
+    /// also reports to the listener that the process is able to serve. The process should then exit.
     pub fn is_trial(&self) -> bool {
         std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }
 
-    /// Sends the name of the client's key to the listener, and returns the listener's decision.
+    /// Sends the name of the client's key to the listener, and returns the listener's decision about the
+    /// client.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended.
@@ -80,9 +81,9 @@ impl Control {
         }
     }
 
-    /// Reports that the client has proved its key, and waits until it is admitted. `queued` is called with the client's position
-    /// in the queue whenever it changes; position 1 is the front. `is_gone` is called at intervals and returns true if the client
-    /// has disconnected.
+    /// Reports to the listener that the client has proved its key, and waits until the client is admitted.
+    /// `queued` is called with the client's position in the queue whenever it changes; position 1 is the
+    /// front. `is_gone` is called at intervals and returns true if the client has disconnected.
     ///
     /// # Errors
     /// Returns `OSError` if the listener has ended, and the error of `queued`.
@@ -112,13 +113,13 @@ impl Control {
         }
     }
 
-    /// Sends an event to the log. Does nothing if the listener is busy or has ended.
+    /// Sends an event for the audit log to the listener. Does nothing if the listener is busy or has ended.
     pub fn audit(&self, event: &str, detail: Map<String, Value>) {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts the thread that reports to the listener at intervals that this process is alive. The thread ends the process when
-    /// the listener has ended, and when `is_over` has returned true for a while although a call still runs.
+    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread exits
+    /// the process if the listener has ended, or if `is_over` keeps returning true because a call still runs.
     ///
     /// # Errors
     /// Returns `OSError` if the thread cannot be started.

@@ -1,4 +1,4 @@
-//! Configuration of a server.
+//! Configuration of an RPC server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,51 +9,52 @@ use super::sandbox::Isolation;
 use crate::keys::Limits;
 use crate::policy::Policy;
 
-/// Configuration of a server.
+/// Configuration of an RPC server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Host name or address to listen on.
+    /// Host name or IP address to listen on.
     pub host: String,
-    /// Port to listen on; 0 for any free port.
+    /// Port to listen on; 0 selects any free port.
     pub port: u16,
-    /// Rule that determines which clients may use the server.
+    /// Clients that may use the server.
     pub access: Access,
-    /// Command line of a session process: a program and its arguments. The program must call
-    /// [`session_main`](super::session_main) before anything else.
+    /// Command line with which session processes are started: a program and its arguments. The program must
+    /// call [`session_main`](super::session_main) before anything else.
     pub worker: Vec<String>,
-    /// Environment variables of session processes, in addition to the few that they inherit.
+    /// Environment variables of session processes, in addition to those that they inherit, such as `PATH`.
     pub environment: Vec<(String, String)>,
-    /// True if session processes write to the error output of the server; otherwise their output is
+    /// True if session processes write to the standard error of the server. Otherwise their output is
     /// discarded.
     pub show_output: bool,
-    /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Further sessions wait in a
-    /// queue.
+    /// Maximum number of sessions that are served simultaneously; 1 for a device that cannot be shared.
+    /// Further sessions wait in a queue.
     pub sessions: usize,
-    /// Maximum number of sessions in the queue.
+    /// Maximum number of sessions that wait in the queue.
     pub queue: usize,
     /// Time limit for a client to prove its key.
     pub handshake: Duration,
-    /// Maximum number of clients at one time that have a session process and have not proved their key. A
-    /// further client replaces a client that has had at least half a second to prove its key, or waits.
+    /// Maximum number of clients that have a session process but have not proved their key. At the limit, a
+    /// further client waits, or replaces a client that has had at least half a second to prove its key.
     pub half_open: usize,
-    /// Time after which a session process is ended if the listener has received no message from it.
+    /// Time without messages from a session process after which the listener kills it.
     pub hung: Duration,
-    /// Folder in which the folders of sessions are created; by default the system's folder for temporary files.
+    /// Folder in which the server creates a folder for each session; by default the system's folder for
+    /// temporary files.
     pub folder: PathBuf,
-    /// Destination of the log.
+    /// Destination of the server's audit log.
     pub log: Log,
-    /// Degree to which the kernel isolates session processes from the listener, from the paths in
-    /// `protected`, from the log and from each other.
+    /// Degree to which the kernel isolates session processes from the listener, the paths in `protected`, the
+    /// log, and each other.
     pub isolation: Isolation,
-    /// Paths that session processes can neither read nor change, such as the file of keys.
+    /// Paths that session processes can neither read nor change, such as the key file.
     pub protected: Vec<PathBuf>,
-    /// Folders that session processes may write to in addition to their own. Without an entry here, session processes may write
-    /// only to their own folders if any key grants uploads.
+    /// Folders that session processes may write to, in addition to their own folders. If this list is empty
+    /// and any key permits uploads, session processes may write only to their own folders.
     pub writable: Vec<PathBuf>,
 }
 
 impl ServerConfig {
-    /// Creates the configuration of a server that listens on a free port of the loopback address and grants
+    /// Creates a default configuration: the server listens on a free port of the loopback address and permits
     /// nothing. `worker` is the command line of its session processes.
     pub fn new(worker: Vec<String>) -> ServerConfig {
         ServerConfig {

@@ -1,4 +1,4 @@
-//! Channel between the listener and a session process: messages in JSON, one per packet.
+//! Channel between the listener and a session process. Each packet contains one JSON message.
 //!
 //! A session names the key of its client, reports that the client has proved it, and then reports at
 //! intervals that it is alive and which events occur. The listener answers with the permissions of the key,
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{Secret, base64_decode, is_name};
 
-/// Maximum length of a message, in bytes.
+/// Maximum length of a message on the channel, in bytes.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
 /// Maximum length of an event's name, in bytes.
@@ -20,18 +20,19 @@ const EVENT_MAX: usize = 64;
 /// Maximum length of the details of an event as JSON, in bytes.
 const DETAIL_MAX: usize = 4096;
 
-/// Message of a session process.
+/// Message from a session process to the listener.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromSession {
-    /// Name of the client's key, or `None`. A name that no key can have is replaced by an empty one.
+    /// Name of the client's key; `None` for a client without a key. An invalid name is replaced by the empty
+    /// string.
     Hello(Option<String>),
-    /// Report that the client has proved its key.
+    /// The client has proved its key.
     Ready,
-    /// Report that the process is alive.
+    /// The process is alive.
     Alive,
-    /// Report of a process started as a trial that it is able to serve.
+    /// The process, which was started only as a trial, is able to serve.
     Tried,
-    /// Event for the log, with details.
+    /// Event for the audit log: its name and details.
     Audit(String, Map<String, Value>),
 }
 
@@ -75,12 +76,12 @@ impl FromSession {
     }
 }
 
-/// Reason for refusing a client.
+/// Reason why a server refuses a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Client without a key, at a server that requires one.
+    /// The client has no key, but the server requires one.
     NoKey,
-    /// Client with a key, at a server without keys.
+    /// The client has a key, but the server has none.
     KeyNotTaken,
     /// Any other reason, as a message for the client.
     Because(String),
@@ -115,17 +116,17 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Message of the listener.
+/// Message from the listener to a session process.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ToSession {
-    /// Permissions that the client has once it has proved that it knows the secret. If there is no secret,
-    /// the client does not have to prove anything.
+    /// The client has these permissions once it has proved that it knows the secret. If there is no secret,
+    /// the client need not prove anything.
     Policy(Value, Option<Secret>),
-    /// Refusal of the client.
+    /// The client is refused for this reason.
     Refuse(Refusal),
-    /// Position of the client in the queue; position 1 is the front.
+    /// The client has this position in the queue. Position 1 is the front.
     Queued(usize),
-    /// Admission of the client, which begins the session.
+    /// The client is admitted, and its session begins.
     Go,
 }
 

@@ -1,4 +1,4 @@
-//! Folders of session processes, and their complete removal.
+//! Folders of session processes: their creation, and their complete removal.
 //!
 //! A server has one folder, with a name that cannot be guessed, accessible to no other user, and locked while the server lives.
 //! Each of its sessions has a folder in it. When a server starts, it removes the folders of killed servers, which it recognises
@@ -22,27 +22,27 @@ use libc::c_int;
 use super::sys::check;
 use crate::keys::Secret;
 
-/// Prefix of the names of server folders.
+/// Prefix of the name of each server's folder.
 const PREFIX: &str = "anyfn-server-";
 
-/// Maximum number of entries that are removed from one folder, and the maximum time that this takes, before
-/// another folder has its turn.
+/// Budget for one attempt to remove a folder: maximum number of removed entries, and maximum time. After
+/// that, the next folder has its turn.
 const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 
-/// Maximum time by which the start of a server is delayed to remove the folders of earlier servers.
+/// Maximum time that a starting server spends on removing the folders of earlier servers.
 const AT_START: Duration = Duration::from_secs(2);
 
 /// Maximum time that dropping a [`Folder`] takes if [`Folder::finish`] was not called before.
 const AT_DROP: Duration = Duration::from_secs(10);
 
-/// Minimum and maximum pause before another attempt to remove a folder.
+/// Minimum and maximum pause between two attempts to remove a folder.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Folder of a server, which contains a folder for each session.
+/// Folder of a server, which contains one folder for each session.
 pub(crate) struct Folder {
     parent: PathBuf,
     path: PathBuf,
-    /// Descriptor of the folder, on which the lock is held.
+    /// Descriptor of the folder. It holds a lock, which shows other servers that this folder is in use.
     lock: File,
     remover: Option<Remover>,
 }
@@ -50,14 +50,14 @@ pub(crate) struct Folder {
 /// Report on a folder that could not be removed immediately.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
-    /// Folder whose removal has failed and is tried again later, with the reason of the failure.
+    /// The removal of this folder has failed for this reason and will be tried again.
     PutAside(PathBuf, String),
-    /// Folder that has been removed after [`Report::PutAside`] was sent for it.
+    /// This folder, for which [`Report::PutAside`] was sent, has been removed.
     Removed(PathBuf),
 }
 
 impl Folder {
-    /// Creates the folder of a server below `parent`, and removes the folders of servers that no longer run.
+    /// Creates the folder of a server in `parent`, and removes the folders of servers that no longer run.
     pub(crate) fn create(parent: &Path) -> io::Result<Folder> {
         let left = remove_left_over(parent);
         let (path, lock) = make_locked(parent)?;
@@ -68,13 +68,13 @@ impl Folder {
         Ok(Folder { parent: parent.into(), path, lock, remover: Some(remover) })
     }
 
-    /// Returns the path of the folder.
+    /// Returns the path of the server's folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Creates the folder of the session `number`. If the folder of the server has been removed or replaced, first creates a new
-    /// one.
+    /// Creates the folder of the session `number`. If the server's folder has been removed or replaced,
+    /// creates a new one first.
     pub(crate) fn session(&mut self, number: u64) -> io::Result<PathBuf> {
         if !self.is_there()? {
             (self.path, self.lock) = make_locked(&self.parent)?;
@@ -84,7 +84,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Returns true if the folder that was created still exists under its path.
+    /// Returns true if the server's folder still exists at its path and has not been replaced.
     fn is_there(&self) -> io::Result<bool> {
         let made = self.lock.metadata()?;
         match std::fs::symlink_metadata(&self.path) {
@@ -101,18 +101,18 @@ impl Folder {
         }
     }
 
-    /// Returns true if folders are still to be removed, so that reports may be pending.
+    /// Returns true if folders are waiting to be removed, so that reports may follow.
     pub(crate) fn is_busy(&self) -> bool {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
 
-    /// Returns the pending reports.
+    /// Returns the reports that have arrived since the last call.
     pub(crate) fn news(&self) -> Vec<Report> {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
 
-    /// Removes the remaining folders of sessions and the folder of the server, until the deadline. Returns the paths that could
-    /// not be removed by then.
+    /// Removes the remaining folders of sessions, and then the server's folder. Returns the paths that could
+    /// not be removed before the deadline `until`.
     pub(crate) fn finish(&mut self, until: Instant) -> Vec<PathBuf> {
         let Some(remover) = self.remover.take() else { return Vec::new() };
         remover.stops.store(true, Ordering::Relaxed);
@@ -135,16 +135,16 @@ impl Drop for Folder {
     }
 }
 
-/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget,
-/// so that a folder that is filled as fast as it is emptied does not delay the removal of other folders.
+/// Background thread that removes folders. Each attempt has a budget, so that a folder that is filled as fast
+/// as it is emptied does not block the removal of other folders.
 struct Remover {
     orders: mpsc::Sender<Order>,
     reports: mpsc::Receiver<Report>,
-    /// Number of folders that are not removed yet.
+    /// Number of folders that have not been removed yet.
     pending: Arc<AtomicUsize>,
-    /// True once an order to stop has been sent. The thread then postpones earlier orders, so that they do not delay it.
+    /// True once an order to stop has been sent. The thread then postpones the orders before it.
     stops: Arc<AtomicBool>,
-    /// Handle of the thread, which returns the folders that it has not removed.
+    /// Handle of the thread. The thread returns the folders that it could not remove.
     thread: JoinHandle<Vec<PathBuf>>,
 }
 
@@ -155,9 +155,9 @@ enum Order {
 
 struct Job {
     path: PathBuf,
-    /// Lock of a folder that belonged to an earlier server; `None` for the folder of a session.
+    /// Lock on the folder of an earlier server; `None` for the folder of a session.
     _lock: Option<File>,
-    /// Pause before the next attempt.
+    /// Pause before the next attempt to remove the folder.
     pause: Duration,
     at: Instant,
     told: bool,
@@ -191,7 +191,8 @@ impl Remover {
     }
 }
 
-/// Executes orders until an order to stop arrives. Returns the folders that could not be removed.
+/// Main function of the remover thread: processes orders until it is ordered to stop. Returns the folders
+/// that could not be removed.
 fn run(
     orders: &mpsc::Receiver<Order>,
     reports: &mpsc::Sender<Report>,
@@ -243,7 +244,7 @@ fn run(
     jobs.into_iter().map(|job| job.path).collect()
 }
 
-/// Tries to remove a folder before the deadline `until`. Returns true if the folder is removed; otherwise sets the time of the
+/// Tries to remove a folder before the deadline `until`. Returns true on success; otherwise schedules the
 /// next attempt.
 fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pending: &AtomicUsize) -> bool {
     let mut budget = Budget { entries: SLICE.0, until };
@@ -266,8 +267,7 @@ fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pendin
     false
 }
 
-/// Number of entries that may still be removed from a folder, and the deadline for that, before other folders
-/// have their turn.
+/// Remaining budget of one attempt to remove a folder: number of entries, and deadline.
 struct Budget {
     entries: u64,
     until: Instant,
@@ -286,7 +286,7 @@ impl Budget {
     }
 }
 
-/// Creates and locks a folder with a name that cannot be guessed.
+/// Creates a folder with an unpredictable name and locks it.
 fn make_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
     let unique = Secret::random().map_err(|error| io::Error::other(error.message().to_owned()))?.to_text();
     let path = parent.join(format!("{PREFIX}{}", unique.get(..22).unwrap_or(&unique)));
@@ -304,14 +304,14 @@ fn open_folder(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
-/// Locks a folder, unless another process has locked it.
+/// Locks a folder without blocking. Fails if another process holds the lock.
 fn lock_now(folder: &File) -> io::Result<()> {
     // SAFETY: `flock` takes two integers; `folder` keeps its descriptor open.
     check(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
-/// Removes the folders of this user's servers that no longer run. Returns the folders that could not be removed within
-/// [`AT_START`], with their locks.
+/// Removes the folders that this user's earlier servers have left behind. Returns the folders that could not
+/// be removed within [`AT_START`], with their locks.
 fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     // SAFETY: `geteuid` takes no pointers and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -333,11 +333,10 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     left
 }
 
-/// Maximum number of names that are read from a folder at a time, before the entries with these names are
-/// removed, so that a large folder does not take much memory.
+/// Maximum number of names that are read from a folder at a time. It bounds the memory for a large folder.
 const NAMES: usize = 4096;
 
-/// Removes a folder and its content, regardless of its depth and permissions. Links are not followed.
+/// Removes a folder and its content, of any depth and with any permissions. Symbolic links are not followed.
 ///
 /// Before a subfolder is removed, the folders in it are moved up into the folder itself, so that stack use, lengths of paths and
 /// number of descriptors do not grow with the depth.
@@ -371,7 +370,8 @@ fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
     }
 }
 
-/// Removes an entry of the folder `top`. Folders inside the entry are moved to `top`.
+/// Removes the entry `name` of the folder `top`. If the entry is a folder, its subfolders are moved to `top`
+/// first.
 fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> {
     if unlink(top, name)? {
         return Ok(());
@@ -401,7 +401,7 @@ fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> 
     }
 }
 
-/// Removes the entry called `name` unless it is a folder. Returns false if it is a folder.
+/// Removes the entry `name` of a folder. If the entry is itself a folder, does nothing and returns false.
 fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
     match check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
@@ -411,7 +411,7 @@ fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// Returns a name that no entry of the folder has.
+/// Returns a name that does not occur in a folder.
 fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
     // No name is tried twice, so that later attempts do not repeat the names of earlier ones.
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -427,15 +427,15 @@ fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
     }
 }
 
-/// Returns the names of at most [`NAMES`] entries of a folder. They are read before anything is removed: a listing is not
-/// reliable while the folder changes.
+/// Returns the names of up to [`NAMES`] entries of a folder. The caller removes entries only afterwards,
+/// because a listing is not reliable while the folder changes.
 fn names(folder: &File) -> io::Result<Vec<CString>> {
     let here = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     let entries = std::fs::read_dir(here)?.take(NAMES);
     entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
-/// Opens the subfolder called `name`, and sets its permissions so that the owner may do everything.
+/// Opens the subfolder `name` and gives its owner full access.
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {

@@ -1,4 +1,5 @@
-//! Registered functions with which programs in all languages start a server or act as a session process.
+//! Registered functions for servers, which programs in all languages use to start a server or to act as a
+//! session process.
 
 use anyfn::{Array, Map, Object, Ref, Result, String as Text, bail, methods, register};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Main loop of the listener: one thread, which waits for connections, for messages of session processes, for session processes
-//! that end, and for deadlines.
+//! Main loop of the listener. A single thread handles connections, messages of session processes, ended
+//! processes, and deadlines.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -27,43 +27,44 @@ use super::sys::{self, Polled};
 use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
 
-/// Maximum number of connections that have no session process yet. If a further connection arrives, an old
-/// one is closed; see `Listener::drop_silent`.
+/// Maximum number of connections without a session process. At the limit, a further connection replaces an
+/// old one; see `Listener::drop_silent`.
 const SILENT_MAX: usize = 256;
 
-/// Maximum number of connections that are accepted, or of messages of one session that are read, before other events are handled.
+/// Maximum number of connections that are accepted, or of messages from one session that are read, before the
+/// listener handles other events.
 const AT_ONCE: usize = 64;
 
-/// Minimum time that a client has to prove its key, even if other clients are waiting.
+/// Minimum time that every client has to prove its key, even if other clients are waiting.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Time for which no connection is accepted and no process is started after the system had too few descriptors, processes or
-/// memory.
+/// Pause after the system has run out of descriptors, processes or memory. During the pause, no connection is
+/// accepted and no process is started.
 const REST: Duration = Duration::from_millis(100);
 
-/// Interval at which the file of keys is checked.
+/// Interval at which the listener checks the key file for changes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Time limit for the trial, in which the listener starts a session process without a client to check that
+/// Time limit for the trial at the start of a server: a session process without a client, which shows that
 /// sessions work.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// Interval at which reports on the removal of folders are read while folders are being removed.
+/// Interval at which the listener reads reports while folders are being removed.
 const NEWS: Duration = Duration::from_millis(500);
 
-/// Interval between searches for processes that have left their sessions. After a search that has found such
-/// processes, the interval is [`ORPHANS_SOON`].
+/// Interval between searches for orphans, that is, processes that a session has left behind. After a search
+/// that has found orphans, the interval is [`ORPHANS_SOON`].
 const ORPHANS: Duration = Duration::from_secs(1);
 const ORPHANS_SOON: Duration = Duration::from_millis(10);
 
-/// Maximum number of rounds in a search for processes that have left their sessions. Each round ends the processes that were
-/// found; their children are found in the next round.
+/// Maximum number of rounds of one search for orphans. Each round kills the orphans that it finds; the
+/// children of these processes are found in the next round.
 const ORPHANS_AT_ONCE: usize = 16;
 
-/// Maximum time that a stopping server waits for processes that have been killed.
+/// Maximum time that a stopping server waits for killed processes to end.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// Accepted connection without a session process: its client has sent nothing, or is waiting for a process.
+/// Accepted connection without a session process. Its client has sent nothing, or is waiting for a process.
 struct Silent {
     stream: TcpStream,
     peer: SocketAddr,
@@ -84,28 +85,30 @@ pub(crate) struct Listener {
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
     silent: VecDeque<Silent>,
-    /// True if the next process serves the newest connection, false if it serves the oldest.
+    /// True if the next process is for the newest waiting connection, false if it is for the oldest.
     takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
-    /// Time before which no connection is accepted and no process is started; `None` for no restriction.
+    /// Time until which no connection is accepted and no process is started; `None` outside of such a pause.
     rests_until: Option<Instant>,
-    /// Time at which the listener began to stop; `None` before that.
+    /// Time at which the listener began to stop; `None` while it runs.
     stops: Option<Instant>,
-    /// True if all children of this process are session processes or were left behind by session processes.
+    /// True if this process has no children except session processes and processes that sessions have left
+    /// behind.
     alone: bool,
-    /// Time of the next search for processes that sessions have left behind; `None` if no search is needed.
+    /// Time of the next search for orphans, processes that sessions have left behind; `None` if no search is
+    /// needed.
     adopts: Option<Instant>,
     buffer: Vec<u8>,
 }
 
-/// Source of an event that `poll` reports.
+/// Source of an event that the main loop handles.
 enum Source {
     Stop,
     Socket,
-    /// Connection whose client has sent something.
+    /// Client without a session process that has sent its first bytes, by index of its connection.
     Spoken(usize),
-    /// Connection that was closed.
+    /// Client without a session process that has disconnected, by index of its connection.
     Gone(usize),
     Control(u64),
     Output(u64),
@@ -165,7 +168,7 @@ impl Listener {
         })
     }
 
-    /// Serves until the stop event is signalled. Then ends all sessions and removes their folders.
+    /// Serves clients until the stop event is signalled. Then ends all sessions and removes their folders.
     pub(crate) fn run(mut self) {
         sys::block_signals();
         loop {
@@ -217,8 +220,8 @@ impl Listener {
         shown.extend(self.sessions.values().map(Session::info));
     }
 
-    /// Waits for events and returns their sources. Connections are in descending order of index, so that removing one leaves the
-    /// other indices valid.
+    /// Waits for events and returns their sources. Sources that are connections come in descending order of
+    /// index, so that the caller can remove one without invalidating the others.
     fn wait(&self, timeout: Option<Duration>) -> Vec<Source> {
         let mut polled = Vec::new();
         let mut sources = Vec::new();
@@ -323,8 +326,8 @@ impl Listener {
         }
     }
 
-    /// Closes one connection that has no session process: the oldest one among those from the address with
-    /// the most such connections. Returns true if there was such a connection.
+    /// Closes one connection without a session process: the oldest connection from the address with the most
+    /// such connections. Returns true if there was one.
     fn drop_silent(&mut self) -> bool {
         let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
         place.and_then(|place| self.silent.remove(place)).is_some()
@@ -335,7 +338,8 @@ impl Listener {
         self.rests_until = Some(Instant::now() + REST);
     }
 
-    /// Starts processes for clients that have sent something, within the limit on clients that have not proved their key.
+    /// Starts session processes for clients that have sent their first bytes, as far as the limit on clients
+    /// that have not proved their key permits.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
             let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
@@ -361,8 +365,8 @@ impl Listener {
         }
     }
 
-    /// Ends one session whose client has had [`GRACE`] to prove its key and has not: the oldest one among
-    /// those from the address with the most such sessions. Returns true if there was such a session.
+    /// Ends one session whose client has not proved its key within [`GRACE`]: the oldest such session from
+    /// the address with the most of them. Returns true if there was one.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -398,8 +402,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Starts a session process. Returns its process id, its process descriptor, and the pipe with its error output, or `None`
-    /// instead of the pipe if error output is shown.
+    /// Starts a session process. Returns its process id, its process descriptor, and the pipe with its
+    /// standard error, which is `None` if standard error is shown.
     fn start_process(
         &self,
         folder: &Path,
@@ -424,8 +428,8 @@ impl Listener {
         }
     }
 
-    /// Starts a session process without a client as a trial of its program. A mistake such as a library that cannot be loaded is
-    /// thus reported when the server starts, and not for each client.
+    /// Starts a session process without a client, as a trial. A mistake such as a library that cannot be
+    /// loaded is thus reported when the server starts, and not to each client.
     pub(crate) fn try_worker(&mut self) -> Result<()> {
         let os = |why: std::io::Error| error!("OSError", "cannot start a session process: {why}");
         let folder = self.folder.session(0).map_err(os)?;
@@ -479,8 +483,8 @@ impl Listener {
         }
     }
 
-    /// Ends the processes that have left their session and have become children of this process, because
-    /// their parents have ended. Processes that still belong to a live session are ended together with it.
+    /// Kills orphans: processes that sessions have left behind and that have become children of this process.
+    /// A process that still belongs to a live session is ended together with that session.
     fn end_orphans(&mut self, now: Instant) {
         if self.adopts.is_none_or(|at| at > now) {
             return;
@@ -545,7 +549,8 @@ impl Listener {
         }
     }
 
-    /// Handles a message of a session process. Returns `None` if the process must not send it in its current state.
+    /// Handles a message from a session process. Returns `None` if the process may not send this message in
+    /// its current state.
     fn obey(&mut self, number: u64, message: FromSession) -> Option<()> {
         let session = self.sessions.get_mut(&number)?;
         let is_audit = matches!(message, FromSession::Audit(..));
@@ -588,7 +593,7 @@ impl Listener {
         }
     }
 
-    /// Handles the message with the name of the client's key, or `None` for a client without a key. Returns `None` if the answer
+    /// Handles the name of a client's key, or `None` for a client without a key. Returns `None` if the reply
     /// cannot be sent.
     fn greet(&mut self, number: u64, key: Option<String>) -> Option<()> {
         self.refresh_keys_now();
@@ -626,7 +631,7 @@ impl Listener {
         session.tell(&message).then_some(())
     }
 
-    /// Refuses a client that has proved its key. `why` is the message that the client receives.
+    /// Refuses a client that has proved its key. `why` is sent to the client as the reason.
     fn refuse(&mut self, number: u64, why: &str) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.refused = true;
@@ -635,7 +640,7 @@ impl Listener {
         }
     }
 
-    /// Admits the sessions whose turn it is, and notifies the other sessions of their positions in the queue.
+    /// Admits the sessions at the front of the queue, and notifies the others of their positions.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -657,7 +662,7 @@ impl Listener {
         }
     }
 
-    /// Cleans up after a process that has ended: removes its session, its folder and its remaining child
+    /// Cleans up after a session process has ended: removes its session, its folder and its remaining child
     /// processes.
     fn finish(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
@@ -727,7 +732,7 @@ impl Listener {
         }
     }
 
-    /// Reads the keys again if their file has changed, and ends the sessions whose keys have been withdrawn.
+    /// Reads the key file again if it has changed, and ends the sessions whose keys no longer exist.
     fn refresh_keys_now(&mut self) {
         self.refreshed = Instant::now();
         match self.keyring.refresh() {
@@ -748,7 +753,7 @@ impl Listener {
     }
 }
 
-/// Refuses a client for which no process can be started although it has sent its first message.
+/// Refuses a client that has sent its first message, because no session process can be started for it.
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log states the reason".into());
     if let Some(answer) = Server::default().refusal(&why) {
@@ -765,11 +770,11 @@ fn refuse_unheard(mut stream: &TcpStream) {
     }
 }
 
-/// Returns the index of the connection that gets the next process. It comes from an address with the fewest
-/// clients in `half_open`. Among the connections from these addresses, the newest and the oldest take turns:
-/// the newest, so that a client need not wait for all clients that filled the queue before it, and the
-/// oldest, so that a stream of new clients does not keep an old one waiting indefinitely. `waiting` contains
-/// the address of each connection, or `None` for a connection that has sent nothing.
+/// Selects the connection that gets the next session process, and returns its index. Candidates are the
+/// connections from the addresses with the fewest clients in `half_open`. Of these, the newest and the oldest
+/// are selected in turn: the newest, so that a client need not wait for all clients that filled the queue
+/// before it, and the oldest, so that a stream of new clients does not keep an old one waiting indefinitely.
+/// `waiting` contains the address of each connection, or `None` for a connection that has sent nothing.
 fn next_of(
     waiting: impl Iterator<Item = Option<IpAddr>>,
     half_open: &[IpAddr],
@@ -784,7 +789,7 @@ fn next_of(
     place.map(|(_, at)| at)
 }
 
-/// Finds the addresses that occur most often, and returns the index of the first occurrence of any of them.
+/// Returns the index of the first address that occurs as often as the most frequent one.
 fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for address in addresses.clone() {

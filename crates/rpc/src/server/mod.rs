@@ -1,4 +1,4 @@
-//! The server: a listener that starts one isolated process for each client.
+//! RPC server: a listener that starts one isolated session process for each client.
 //!
 //! The listener reads no byte of any client. It accepts connections, starts a process for each client that has sent something,
 //! sends that process the grant of the client's key, and ends it when its session is over, too old, idle, hung or too large. In
@@ -42,7 +42,7 @@ pub use sandbox::Isolation;
 pub use session::{SessionInfo, State};
 pub use spawn::{CLIENT_FD, CONTROL_FD};
 
-/// A running server. Dropping this value stops the server.
+/// Running server, which stops when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -62,8 +62,8 @@ impl Server {
         Server::start_as(config, false)
     }
 
-    /// Starts a server. `alone` is true if this process has no children except session processes, so that every orphaned process
-    /// that it adopts was left behind by a session.
+    /// Starts a server. `alone` is true if the session processes are the only children of this process. Every
+    /// other child process is then an orphan that a session has left behind.
     fn start_as(config: ServerConfig, alone: bool) -> Result<Server> {
         if config.sessions == 0 || config.half_open == 0 {
             bail!("ValueError", "`sessions` and `half_open`: expected at least 1, got 0");
@@ -100,8 +100,8 @@ impl Server {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all sessions and the server. Returns when their processes have ended and their folders have been removed. Repeated
-    /// calls have no effect.
+    /// Ends all sessions and the server. Returns after their processes have ended and their folders have been
+    /// removed. Repeated calls have no effect.
     pub fn stop(&self) {
         sys::signal_event(self.stop.as_fd());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -116,7 +116,8 @@ impl Drop for Server {
     }
 }
 
-/// Maximum time that stopping takes: ten seconds for processes, ten for folders, and a margin for a slow system.
+/// Maximum time for stopping a server: ten seconds for processes, ten for folders, and a margin for a slow
+/// system.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// Runs a server until the process receives a termination signal (SIGTERM, SIGINT, SIGHUP), then stops the
@@ -152,8 +153,8 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     Ok(())
 }
 
-/// Kills all children of this process if `adopts` is true. In this case, all of them belong to sessions. The
-/// children of a killed process become children of this process and are killed as well.
+/// Kills all children of this process if `adopts` is true, which means that all of them belong to sessions.
+/// The children of a killed process become children of this process and are killed as well.
 fn end_children(adopts: bool) {
     let until = std::time::Instant::now() + Duration::from_secs(1);
     while adopts && std::time::Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Conversion of named options to a server configuration, for the command line and for all languages.
+//! Conversion of named options to a server configuration. The command line and all language bindings use it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::keys::{Key, Keys, Limits, set_grant};
 use crate::policy::Policy;
 
 impl ServerConfig {
-    /// Reads a configuration from a JSON object. `worker` is the command line of session processes: a program and its arguments.
+    /// Creates a configuration from a JSON object with options. `worker` is the command line of session
+    /// processes: a program and its arguments.
     ///
     /// | entry | meaning |
     /// |---|---|

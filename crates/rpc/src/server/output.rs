@@ -1,4 +1,4 @@
-//! Error output that a session process writes before its session begins. The last lines show why a process
+//! Capture of a session process's standard error until its session begins. Its last lines show why a process
 //! cannot serve.
 
 use std::io::ErrorKind;
@@ -6,16 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
 
-/// Maximum number of bytes of output that are stored. Older bytes are dropped.
+/// Maximum number of captured bytes. Older bytes are discarded.
 const KEPT: usize = 4096;
 
 /// Maximum length of the line that [`Output::last_line`] returns, in bytes.
 const LINE: usize = 512;
 
-/// Most recent error output of a process.
+/// End of the captured standard error of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// Pipe that the process writes to; `None` after the end of the output.
+    /// Pipe that the process writes to; `None` once it has been closed.
     pipe: Option<OwnedFd>,
     end: Vec<u8>,
 }
@@ -25,12 +25,12 @@ impl Output {
         Output { pipe, end: Vec::new() }
     }
 
-    /// Returns the pipe, which becomes readable when the process writes.
+    /// Returns the pipe, which becomes readable when the process has written to it.
     pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads the available output, at most the size of `buffer`; the rest is read later.
+    /// Reads output that is available in the pipe, up to the size of `buffer`.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match sys::read(pipe.as_fd(), buffer) {
@@ -45,7 +45,7 @@ impl Output {
         }
     }
 
-    /// Returns the last line that is not empty, without control characters.
+    /// Returns the last captured line that is not empty, without control characters.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.end);
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;

@@ -15,11 +15,12 @@ use crate::given;
 use crate::handshake::Refused;
 use crate::keys::Key;
 
-/// Time limit for a client to prove its key. The listener, which knows the configured limit, ends the process earlier.
+/// Fallback time limit for a client to prove its key. The listener, which knows the configured limit, ends
+/// the process earlier.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
-/// Serves the client that a listener has passed to this process. The program of a session process must call this once, before
-/// anything else. Returns when the session is over.
+/// Serves the client that a listener has passed to this process, and returns when the session is over. The
+/// program of a session process must call this function once, before anything else.
 ///
 /// # Errors
 /// Returns `RuntimeError` if no listener has started this process, or if it already serves, and an error if the client cannot
@@ -67,11 +68,11 @@ pub fn session_main() -> Result<()> {
     Ok(())
 }
 
-/// Maximum length of a client's string in the log, in bytes.
+/// Maximum length in the log of a string that comes from a client, in bytes.
 const ABOUT_MAX: usize = 512;
 
-/// Returns the details of a log event about `what`, a string from a client. The string is shortened, since it may be far longer
-/// than a message to the listener.
+/// Returns the details of a log event about `what`, a string that comes from a client. The string is
+/// truncated, since it may be longer than a message to the listener can be.
 fn about(what: &str) -> Map<String, Value> {
     let what = &what[..what.floor_char_boundary(ABOUT_MAX)];
     Map::from_iter([("what".into(), what.into())])

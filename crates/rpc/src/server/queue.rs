@@ -1,31 +1,31 @@
-//! Admission of sessions: a list of the sessions that are served, and a queue of waiting sessions. This
-//! module does no I/O; the listener carries out its decisions.
+//! Admission of sessions: decides which sessions are served and which wait in a queue. This module does no
+//! I/O; the listener carries out its decisions.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Session whose client has proved its identity.
+/// Session whose client has proved its key, or needs none.
 #[derive(Debug)]
 struct Entry {
     session: u64,
     key: Option<String>,
-    /// Maximum number of sessions of this key at one time.
+    /// Maximum number of simultaneous sessions with the session's key.
     key_max: usize,
 }
 
-/// Result of adding a session to the queue.
+/// Result of trying to add a session to the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// Session that was added to the queue. It may be admitted immediately.
+    /// The session was added. It may be admitted immediately.
     In,
-    /// Session that was added in place of the session with this number, which was the newest waiting session
-    /// of the key with the most waiting sessions.
+    /// The session was added in place of the session with this number: the newest waiting session of the key
+    /// with the most waiting sessions.
     InsteadOf(u64),
-    /// Session that was not added, because the queue is full.
+    /// The session was not added, because the queue is full.
     Full,
 }
 
-/// Sessions that are served, and a queue of waiting sessions: first come, first served, except that other
-/// sessions overtake a session whose key has reached its limit.
+/// Served sessions and waiting sessions. Sessions are admitted in order of arrival, but overtake sessions
+/// whose key has reached its limit.
 #[derive(Debug)]
 pub(crate) struct Queue {
     active_max: usize,
@@ -39,8 +39,9 @@ impl Queue {
         Queue { active_max, waiting_max, active: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// Appends a session to the queue. If the queue is full, the session is refused, or it replaces a session of the key with the
-    /// most waiting sessions. It replaces one only if that key has at least two more waiting sessions than `key`.
+    /// Adds a session to the end of the queue. If the queue is full, the session replaces a session of the
+    /// key with the most waiting sessions, provided that this key has at least two more waiting sessions than
+    /// `key`. Otherwise the session is refused.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
         let of_key =
             |entries: &mut dyn Iterator<Item = &Entry>| entries.filter(|entry| entry.key == key).count();
@@ -62,7 +63,8 @@ impl Queue {
         entered
     }
 
-    /// Finds the key with the most waiting sessions. Returns the index of the newest of these sessions, and their number.
+    /// Finds the key with the most waiting sessions. Returns the index of its newest waiting session, and
+    /// their number.
     fn last_of_greediest(&self) -> Option<(usize, usize)> {
         let mut counts: HashMap<&Option<String>, (usize, usize)> = HashMap::new();
         for (at, entry) in self.waiting.iter().enumerate() {
@@ -72,13 +74,13 @@ impl Queue {
         counts.into_values().max_by_key(|(last, count)| (*count, *last))
     }
 
-    /// Removes a session, which may be served or waiting.
+    /// Removes a session, whether it is served or waiting.
     pub(crate) fn leave(&mut self, session: u64) {
         self.active.retain(|entry| entry.session != session);
         self.waiting.retain(|entry| entry.session != session);
     }
 
-    /// Returns the next session that can be admitted, and counts it as served from now on.
+    /// Returns the next session that can be admitted, and marks it as served.
     pub(crate) fn admit(&mut self) -> Option<u64> {
         if self.active.len() >= self.active_max {
             return None;
@@ -91,7 +93,7 @@ impl Queue {
         Some(session)
     }
 
-    /// Returns the waiting sessions, the next one first.
+    /// Returns the numbers of the waiting sessions in order, the next one first.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
         self.waiting.iter().map(|entry| entry.session)
     }

@@ -1,4 +1,5 @@
-//! Restriction of session processes by Landlock, which requires no privilege and grants none.
+//! Sandbox for session processes, based on Landlock, a Linux mechanism with which a process without
+//! privileges restricts its own access to files.
 //!
 //! A session process runs as the user of the server, so file permissions do not protect the files of that user from it. In its
 //! Landlock domain it cannot read or change the file of keys, the log and the folders of other sessions. It cannot trace
@@ -24,36 +25,36 @@ use super::sys;
 /// Degree to which the kernel isolates session processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Isolation as far as the kernel supports it. The log states the extent.
+    /// Isolate as far as the kernel supports it, and state the extent in the log.
     #[default]
     Auto,
-    /// Full isolation; a kernel without support is an error.
+    /// Isolate completely, and return an error if the kernel does not support it.
     Required,
-    /// No isolation at all.
+    /// Do not isolate session processes.
     Off,
 }
 
-/// Version of the Landlock interface that is requested. An older kernel enforces the part of it that it supports.
+/// Requested version of the Landlock interface. An older kernel enforces the subset that it supports.
 const WANTED: ABI = ABI::V6;
 
-/// Maximum number of entries that are granted in a folder on the way to a protected path. Sessions have no access to further
-/// entries.
+/// Maximum number of entries to which sessions get access in a folder that leads to a protected path. Further
+/// entries are inaccessible to them.
 const ENTRIES_MAX: usize = 4096;
 
-/// Rules for the processes of a server.
+/// Sandbox settings of a server's session processes.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     is_on: bool,
-    /// Paths that no session may read or write.
+    /// Paths that session processes may neither read nor write.
     protected: Vec<PathBuf>,
-    /// Paths that all sessions may write, in addition to their own folders.
+    /// Paths that all session processes may write, in addition to their own folders.
     writable: Vec<PathBuf>,
     /// Description of the isolation for the log.
     pub(crate) about: String,
 }
 
 impl Sandbox {
-    /// Creates the rules, after querying the isolation that the kernel supports.
+    /// Creates the sandbox settings, after querying the isolation that the kernel supports.
     ///
     /// # Errors
     /// Returns `RuntimeError` if isolation is required and the kernel does not support it.
@@ -75,9 +76,10 @@ impl Sandbox {
         })
     }
 
-    /// Returns the rules that the process of a session applies to itself, or `None` without isolation. The folder of the session,
-    /// `own`, lies in the folder of the server, `server`. If `confined` is true, the session can write files only in `own`, in
-    /// the writable paths, and in `/dev` and `/proc`, as far as their permissions allow.
+    /// Creates the Landlock rules that a session process applies to itself; `None` if isolation is off.
+    /// `server` is the server's folder, and `own` the session's folder in it. If `confined` is true, the
+    /// session can write files only in `own`, in the writable paths, and in `/dev` and `/proc`, as far as
+    /// their permissions allow.
     ///
     /// # Errors
     /// Returns an error if there are no descriptors or no memory left.
@@ -120,12 +122,13 @@ impl Sandbox {
     }
 }
 
-/// Returns the kinds of access that the rules control: reading and changing files, but not listing folders and running programs.
+/// Returns the kinds of file access that the sandbox restricts. These include reading and changing files, but
+/// not listing folders and running programs.
 fn all() -> BitFlags<AccessFs> {
     AccessFs::from_all(WANTED) & !(AccessFs::ReadDir | AccessFs::Execute | AccessFs::IoctlDev)
 }
 
-/// Adds a rule that grants `access` to `path`. Does nothing if the path does not exist or cannot be opened.
+/// Adds a rule that permits `access` to `path`. Does nothing if the path does not exist or cannot be opened.
 fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let place = match PathFd::new(path).map_err(|error| of_system(&error)) {
         Ok(place) => place,
@@ -136,7 +139,7 @@ fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::
     rules.add_rule(PathBeneath::new(place, access)).map_err(|error| of_system(&error))
 }
 
-/// Returns the error of the operating system that caused `error`, so that callers can check its code.
+/// Finds the operating system error among the causes of `error`, so that the caller can check its code.
 fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -148,8 +151,8 @@ fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Appends to `granted` the paths in a folder that are neither protected nor lead to a protected path. Folders that lead to a
-/// protected path are searched in the same way.
+/// Appends to `granted` all paths in a folder except protected paths and their ancestors. Searches folders
+/// that contain a protected path recursively.
 fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX) {
         let path = entry.path();
@@ -165,7 +168,7 @@ fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns a description of the Landlock version of the kernel, or the reason why Landlock cannot be used.
+/// Returns the kernel's Landlock version as a string, or the reason why Landlock cannot be used.
 fn available() -> std::result::Result<String, String> {
     match sys::landlock_version() {
         Ok(version) => Ok(format!("landlock {version}")),

@@ -1,4 +1,5 @@
-//! The listener's record of a session: a process, the channel to it, and the progress of its client.
+//! Sessions as the listener sees them: the session process, the channel to it, and the progress of its
+//! client.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,13 +14,13 @@ use super::spawn::CANNOT_START;
 use super::sys::{self, Ended};
 use crate::keys::{Limits, Secret};
 
-/// Maximum number of log lines that a session may write at once, and per second.
+/// Maximum number of log lines that a session may write in a burst, and per second on average.
 const LINES: f64 = 100.0;
 
-/// Time for which a process may continue after it has closed its channel.
+/// Time that a process has to exit after it has closed its channel.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Description of one session of a server.
+/// Description of one session of a server, for display.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// Number of the session, unique within the server.
@@ -28,7 +29,7 @@ pub struct SessionInfo {
     pub pid: i32,
     /// Address of the client.
     pub peer: SocketAddr,
-    /// Name of the client's key; `None` if the client has no key, or has not named it yet.
+    /// Name of the client's key; `None` if the client has no key, or has not sent its name yet.
     pub key: Option<String>,
     /// Progress of the session.
     pub state: State,
@@ -37,13 +38,13 @@ pub struct SessionInfo {
 /// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Session whose process is starting, or whose client has not named its key.
+    /// The session process is starting, or the client has not sent the name of its key.
     Greeting,
-    /// Session whose client has named its key but has not proved that it has the key.
+    /// The client has sent the name of its key but has not proved that it has the key.
     Proving,
-    /// Session that waits in the queue while other sessions are served.
+    /// The session waits in the queue while other sessions are served.
     Waiting,
-    /// Session that is being served.
+    /// The session is being served.
     Active,
 }
 
@@ -51,27 +52,27 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) pid: pid_t,
     pub(crate) peer: SocketAddr,
-    /// Descriptor that becomes readable when the process ends.
+    /// Process descriptor, which becomes readable when the process ends.
     pub(crate) process: OwnedFd,
     /// Channel to the process; `None` once the process has closed it.
     pub(crate) control: Option<OwnedFd>,
-    /// Error output of the process before its session begins.
+    /// Captured standard error of the process until its session begins.
     pub(crate) output: Output,
     pub(crate) folder: PathBuf,
     pub(crate) state: State,
     pub(crate) key: Option<String>,
     pub(crate) secret: Option<Secret>,
-    /// True if the client has been refused, or will fail to prove its key because the key does not exist.
+    /// True if the client has been refused, or cannot prove its key because the key does not exist.
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
     /// Time at which the session entered its current state.
     pub(crate) since: Instant,
-    /// Time of the last message of the process.
+    /// Time of the last message from the session process.
     pub(crate) heard: Instant,
-    /// Index in the queue of which the client was most recently notified.
+    /// Index in the queue that was last reported to the client; `None` if none was.
     pub(crate) told: Option<usize>,
-    /// Reason for which the session was ended, if it was.
+    /// Reason why the listener ended the session; `None` if the session was not ended by the listener.
     pub(crate) ending: Option<&'static str>,
     closed: Option<Instant>,
     lines: f64,
@@ -136,24 +137,24 @@ impl Session {
         self.ending.is_none() && matches!(self.state, State::Greeting | State::Proving)
     }
 
-    /// Sends a message to the process. Returns false if the channel is closed or full.
+    /// Sends a message to the session process. Returns false if the channel is closed or full.
     pub(crate) fn tell(&self, message: &ToSession) -> bool {
         self.control.as_ref().is_some_and(|control| sys::send(control.as_fd(), &message.write()).is_ok())
     }
 
-    /// Records that the process has closed its channel.
+    /// Records that the session process has closed its channel.
     pub(crate) fn close_control(&mut self) {
         self.control = None;
         self.closed = Some(Instant::now());
     }
 
-    /// Kills the process and its process group. The reason is reported when the process has ended.
+    /// Kills the session process and its process group. `why` is logged after the process has ended.
     pub(crate) fn end(&mut self, why: &'static str) {
         self.ending.get_or_insert(why);
         sys::kill_group(self.pid, libc::SIGKILL);
     }
 
-    /// Returns true if this session may write one more line to the log.
+    /// Returns true if the session's rate limit permits one more log line.
     pub(crate) fn may_log(&mut self) -> bool {
         let now = Instant::now();
         self.lines = (self.lines + now.duration_since(self.lines_at).as_secs_f64() * LINES).min(LINES);
@@ -166,7 +167,7 @@ impl Session {
         true
     }
 
-    /// Returns the time at which the session must be ended unless an event occurs before, and the reason.
+    /// Returns the time at which the session will be ended if nothing happens until then, and the reason.
     pub(crate) fn deadline(&self, handshake: Duration, hung: Duration) -> Option<(Instant, &'static str)> {
         if self.ending.is_some() {
             return None;
@@ -187,7 +188,7 @@ impl Session {
         [closed, by_state, by_age].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Returns the reason for which the session ended, as a message for the log.
+    /// Returns the reason why the session ended, as a message for the log.
     pub(crate) fn reason(&self, ended: &Ended) -> String {
         if let Some(why) = self.ending {
             return why.into();

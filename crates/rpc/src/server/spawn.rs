@@ -1,4 +1,4 @@
-//! Starting a session process.
+//! Start of session processes.
 //!
 //! Between `fork` and `exec` in a program that may have threads, only functions that are safe in a signal handler may be called:
 //! no memory is allocated, and no lock taken. Everything is therefore prepared before `fork`.
@@ -16,29 +16,30 @@ use super::sys::{self, Resource};
 use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::Limits;
 
-/// Descriptor of the client's connection in a session process.
+/// Descriptor number of the client's connection in a session process.
 pub const CLIENT_FD: c_int = 3;
 
-/// Descriptor of the channel to the listener in a session process.
+/// Descriptor number of the channel to the listener in a session process.
 pub const CONTROL_FD: c_int = 4;
 
-/// Environment variables that a session process inherits from the listener, in addition to those of the configuration.
+/// Names of the environment variables that a session process inherits from the listener, in addition to the
+/// configured ones.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"];
 
-/// Name of the environment variable that is set in a process that is started only as a trial.
+/// Environment variable that is set in a process started only as a trial, without a client.
 pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 
-/// Name of the environment variable that is set in a process whose error output is sent to the listener until
-/// its session begins.
+/// Environment variable that is set in a process whose standard error the listener captures until the session
+/// begins.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
-/// Exit status of a session process whose program cannot be started.
+/// Exit status of a session process if its program cannot be executed.
 pub(crate) const CANNOT_START: c_int = 126;
 
-/// Highest signal number, which belongs to a real-time signal.
+/// Highest signal number, including real-time signals.
 const SIGNALS: c_int = 64;
 
-/// Command line, environment and standard streams that all session processes of a server have in common.
+/// Command line, environment and standard streams of a server's session processes.
 pub(crate) struct Program {
     words: Vec<CString>,
     variables: Vec<OsString>,
@@ -52,16 +53,17 @@ pub(crate) struct Start<'a> {
     pub(crate) client: BorrowedFd<'a>,
     pub(crate) control: &'a OwnedFd,
     pub(crate) limits: &'a Limits,
-    /// Pipe for the error output; `None` if error output is shown.
+    /// Pipe that captures standard error; `None` if standard error is shown.
     pub(crate) output: Option<&'a OwnedFd>,
-    /// Descriptor of the Landlock rules by which the kernel restricts the process.
+    /// Descriptor of the Landlock rules that restrict the process; `None` without isolation.
     pub(crate) rules: Option<&'a OwnedFd>,
     /// True if the process is started only as a trial and has no client.
     pub(crate) is_trial: bool,
 }
 
 impl Program {
-    /// Prepares the start of a program. `words` are its path and its arguments; `variables` are added to its environment.
+    /// Prepares a program for execution. `words` are its path and arguments; `variables` are added to its
+    /// environment.
     pub(crate) fn new(
         words: &[String],
         variables: &[(String, String)],
@@ -82,8 +84,8 @@ impl Program {
         })
     }
 
-    /// Starts the process and returns its id. The process leads its own POSIX session and process group. The kernel kills it when
-    /// the calling thread ends.
+    /// Starts a session process and returns its id. The process leads its own POSIX session and process
+    /// group, and the kernel kills it when the calling thread ends.
     ///
     /// If the program cannot be executed, the process ends with the exit status [`CANNOT_START`].
     pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<pid_t> {
@@ -141,7 +143,8 @@ impl Program {
     }
 }
 
-/// Child process between `fork` and `exec`. It only makes system calls, with arguments that were prepared before.
+/// Child process between `fork` and `exec`. It only makes system calls, with arguments that were prepared
+/// before `fork`.
 struct Child<'a> {
     parent: pid_t,
     folder: &'a CString,
@@ -157,7 +160,7 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Prepares the process and executes the program. Returns only if something fails.
+    /// Sets up the child process and executes the program. Returns only on failure.
     fn run(&self) -> Option<()> {
         let done = |result: c_int| (result >= 0).then_some(result);
         // SAFETY: `setsid` takes no arguments, and may be called between `fork` and `exec`.
@@ -195,7 +198,8 @@ impl Child<'_> {
         None
     }
 
-    /// Resets the signal mask and all signal actions: the mask and ignored signals would survive `exec`.
+    /// Resets the signal mask and all signal actions, because the mask and ignored signals would survive
+    /// `exec`.
     fn reset_signals(&self) -> Option<()> {
         for signal in 1..=SIGNALS {
             // SAFETY: the default is a valid action. Signals whose action cannot be set are left unchanged.
@@ -210,9 +214,9 @@ impl Child<'_> {
             .then_some(())
     }
 
-    /// Moves the client's connection, the channel to the listener and the standard streams to the descriptors at which the
-    /// program expects them. Makes `exec` close all other descriptors of the parent. Returns the new descriptor of the rules, if
-    /// there are any, or `None` on failure.
+    /// Moves the client's connection, the channel to the listener and the standard streams to the descriptor
+    /// numbers that the program expects. Marks all other descriptors close-on-exec. Returns the new
+    /// descriptor of the Landlock rules, if any, or `None` on failure.
     fn place_descriptors(&self) -> Option<Option<c_int>> {
         // All are moved out of the way first, since any of them may have the number of another's destination.
         let mut moved =
@@ -262,13 +266,14 @@ fn joined(name: &OsStr, value: &OsStr) -> OsString {
     text
 }
 
-/// Returns a list in the form that `exec` takes: addresses of strings, then NULL. It is valid as long as the strings are.
+/// Returns a null-terminated array of pointers to strings, as `exec` takes it. It is valid as long as the
+/// strings are.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Stops passing the error output of this process to the listener, because from now on it belongs to the session. Does nothing if
-/// the listener does not receive it.
+/// Redirects standard error to `/dev/null`, so that the listener no longer captures it once the session has
+/// begun. Does nothing if the listener does not capture it.
 pub(crate) fn forget_output() {
     if std::env::var_os(HEARD).is_none() {
         return;
@@ -280,7 +285,8 @@ pub(crate) fn forget_output() {
     }
 }
 
-/// Applies the limits of a key to a process that was started with the highest limits of all keys.
+/// Lowers the resource limits of a running process from the maximum over all keys to those of its client's
+/// key.
 pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
     sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;
@@ -288,7 +294,7 @@ pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit_with_grace(pid, libc::RLIMIT_CPU, limits.cpu_seconds.max(1), 1)
 }
 
-/// Checks that a program can be executed, so that a mistake is reported when a server starts and not at its
+/// Checks that a program is executable, so that a mistake is reported when the server starts and not to its
 /// first client.
 pub(crate) fn check_program(program: &str) -> io::Result<()> {
     let path = CString::new(program)?;

@@ -1,4 +1,4 @@
-//! Safe wrappers of the system calls that the server uses.
+//! Safe wrappers of system calls for the server.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Takes ownership of a descriptor that a system call returned.
+/// Takes ownership of the descriptor that a system call has returned.
 ///
 /// # Safety
 /// `result` must be -1, or a descriptor that the call has created and that no other code knows.
@@ -22,7 +22,7 @@ unsafe fn owned(result: c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes ownership of two descriptors that a system call created.
+/// Takes ownership of the two descriptors that a system call has created.
 ///
 /// # Safety
 /// The call must have created both, and no other code may know them.
@@ -34,7 +34,7 @@ unsafe fn owned_pair(fds: [c_int; 2]) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((first?, second?))
 }
 
-/// Creates the two ends of a channel that preserves message boundaries; both are closed by `exec`.
+/// Creates a pair of connected sockets that preserve message boundaries and are closed by `exec`.
 pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: `socketpair` writes two descriptors, for which the array has room.
@@ -45,7 +45,7 @@ pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     unsafe { owned_pair(fds) }
 }
 
-/// Creates an event, a descriptor that becomes readable once it is signalled.
+/// Creates an event descriptor, which becomes readable once the event is signalled.
 pub(crate) fn event() -> io::Result<OwnedFd> {
     // SAFETY: `eventfd` takes two integers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -53,7 +53,7 @@ pub(crate) fn event() -> io::Result<OwnedFd> {
     unsafe { owned(fd) }
 }
 
-/// Signals an event, which makes it permanently readable.
+/// Signals an event. Its descriptor then stays readable.
 pub(crate) fn signal_event(event: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: `one` is on this stack and has the eight bytes that are read. The only possible failure is a full counter, which is
@@ -61,7 +61,7 @@ pub(crate) fn signal_event(event: BorrowedFd<'_>) {
     unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
-/// Returns a descriptor that becomes readable when the process ends.
+/// Creates a process descriptor, which becomes readable when the process ends.
 pub(crate) fn process(pid: pid_t) -> io::Result<OwnedFd> {
     // SAFETY: `pidfd_open` takes two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -69,13 +69,13 @@ pub(crate) fn process(pid: pid_t) -> io::Result<OwnedFd> {
     unsafe { owned(fd as c_int) }
 }
 
-/// Sends a signal to a process that has not been waited for.
+/// Sends a signal to a process, which must not have been reaped yet.
 pub(crate) fn kill(pid: pid_t, signal: c_int) {
     // SAFETY: `kill` takes two integers. If the process has already ended, nothing has to be done.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Sends a signal to a process and to its process group. The process must not have been waited for.
+/// Sends a signal to a process and its process group. The process must not have been reaped yet.
 pub(crate) fn kill_group(pid: pid_t, signal: c_int) {
     // A process that has not reached `setsid` yet leads no group.
     kill(pid, signal);
@@ -83,7 +83,7 @@ pub(crate) fn kill_group(pid: pid_t, signal: c_int) {
     unsafe { libc::killpg(pid, signal) };
 }
 
-/// Kills a child process that no other code waits for, and waits for it.
+/// Kills a child process and collects its exit status.
 pub(crate) fn kill_now(pid: pid_t) {
     kill(pid, libc::SIGKILL);
     // SAFETY: with a null pointer `waitpid` does not return the status.
@@ -93,16 +93,16 @@ pub(crate) fn kill_now(pid: pid_t) {
 /// Exit status of a process, and the resources that it used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ended {
-    /// Status as `wait` returns it; `None` if other code has already waited for the process.
+    /// Exit status in the format of `wait`; `None` if other code has already collected it.
     pub(crate) status: Option<c_int>,
-    /// Processor time of the process and of the child processes that it waited for.
+    /// CPU time of the process, including the child processes whose exit status it has collected.
     pub(crate) cpu: Duration,
     /// Maximum resident set size of the process, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
-/// Returns true if a child process has ended and can be waited for. Returns an error if the process is not a child of this
-/// process, or other code has already waited for it.
+/// Returns true if a child process has ended. Does not collect its exit status. Returns an error if the
+/// process is not a child of this process, or other code has already collected its exit status.
 pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
     // SAFETY: `siginfo_t` consists of integers and unions of integers and pointers, which may all be zero.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -114,7 +114,7 @@ pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
     Ok(unsafe { info.si_pid() } == pid)
 }
 
-/// Waits for a process that has ended, and returns its status and resource use. Never blocks.
+/// Collects the exit status and resource use of a process that has ended. Never blocks.
 pub(crate) fn take_end(pid: pid_t) -> Ended {
     let mut status = 0;
     // SAFETY: `rusage` consists of integers, which may be zero.
@@ -132,7 +132,7 @@ pub(crate) fn take_end(pid: pid_t) -> Ended {
     }
 }
 
-/// Returns the version of the Landlock interface of the kernel.
+/// Returns the Landlock interface version that the kernel supports.
 pub(crate) fn landlock_version() -> io::Result<c_int> {
     const VERSION: c_int = 1;
     // SAFETY: with this flag the call takes no rules, but a null pointer and the size 0.
@@ -141,26 +141,27 @@ pub(crate) fn landlock_version() -> io::Result<c_int> {
     check(version as c_int)
 }
 
-/// Prevents other processes of the same user from tracing this process and from reading its memory and its
-/// entries below `/proc`. The process writes no core file either, which would contain secrets.
+/// Prevents other processes of the same user from tracing this process and from reading its memory or its
+/// entries in `/proc`. Also prevents core dumps, which would contain secrets.
 pub(crate) fn keep_others_out() {
     // SAFETY: `PR_SET_DUMPABLE` takes an integer. It cannot fail with 0.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
 }
 
-/// Ends this process immediately, without running destructors or exit handlers.
+/// Exits this process immediately, without running destructors or exit handlers.
 pub(crate) fn exit_now(status: c_int) -> ! {
     // SAFETY: `_exit` may be called at any time, on any thread.
     unsafe { libc::_exit(status) }
 }
 
-/// Makes this process the parent of processes that its descendants leave behind. Returns true if that succeeded.
+/// Makes this process the parent of processes that its descendants leave behind (a child subreaper). Returns
+/// true on success.
 pub(crate) fn adopt_orphans() -> bool {
     // SAFETY: `PR_SET_CHILD_SUBREAPER` takes an integer.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) == 0 }
 }
 
-/// Returns the ids of all child processes of this process, regardless of which thread started them.
+/// Returns the ids of all child processes of this process, whichever thread started them.
 pub(crate) fn children() -> Vec<pid_t> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -175,7 +176,7 @@ pub(crate) fn session_of(pid: pid_t) -> pid_t {
     unsafe { libc::getsid(pid) }
 }
 
-/// Creates a pipe whose reading end does not block; both ends are closed by `exec`.
+/// Creates a pipe whose read end does not block. Both ends are closed by `exec`.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: `pipe2` writes two descriptors, for which the array has room.
@@ -187,26 +188,26 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Reads what a pipe contains. Returns 0 at its end.
+/// Reads bytes that a pipe contains. Returns 0 at its end.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `read` writes at most `len` bytes to the slice, which is borrowed mutably; `fd` is borrowed, so it is open.
     let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// Returns true if an error reports that there are currently too few descriptors, processes or memory.
+/// Returns true if an error means that the system has run out of descriptors, processes or memory.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     let codes = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN];
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Descriptor in a call of [`poll`], with the requested events and the events that occurred.
+/// Entry of a [`poll`] call: a descriptor, the requested events, and the events that have occurred.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Polled(libc::pollfd);
 
 impl Polled {
-    /// Creates an entry that waits until bytes can be read.
+    /// Creates an entry that waits until the descriptor is readable.
     pub(crate) fn read(fd: BorrowedFd<'_>) -> Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 })
     }
@@ -216,7 +217,7 @@ impl Polled {
         Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 })
     }
 
-    /// Returns true if a read would not block. This includes the end of the stream.
+    /// Returns true if reading from the descriptor would not block, which includes the end of the stream.
     pub(crate) fn is_readable(&self) -> bool {
         self.0.revents != 0
     }
@@ -227,7 +228,8 @@ impl Polled {
     }
 }
 
-/// Waits until an event occurs on one of the descriptors, or `timeout` has passed; without a timeout, indefinitely.
+/// Waits until an event occurs on a descriptor or `timeout` has passed. Without a timeout, waits
+/// indefinitely.
 pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<()> {
     // Rounded up: a deadline must have passed when the call returns, or the caller would loop.
     let milliseconds = match timeout {
@@ -248,7 +250,7 @@ pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<
     }
 }
 
-/// Sends a message without blocking.
+/// Sends a message over a channel without blocking.
 pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `send` reads `len` bytes of the slice; `fd` is borrowed, so it is open.
@@ -256,8 +258,8 @@ pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a message. Returns its size, which is 0 at the end of the channel and exceeds the buffer if the message did not fit.
-/// If `wait` is false and no message has arrived, returns `WouldBlock`.
+/// Receives a message from a channel. Returns its size, which is 0 at the end of the channel and exceeds the
+/// buffer if the message did not fit. If `wait` is false and no message has arrived, returns `WouldBlock`.
 pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
     let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
     loop {
@@ -276,20 +278,21 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::
     }
 }
 
-/// Type of the constants that identify resource limits, such as `RLIMIT_AS`. It differs between C libraries.
+/// Type of the constants for resource limits, such as `RLIMIT_AS`, which differs between C libraries.
 #[cfg(target_env = "gnu")]
 pub(crate) type Resource = libc::__rlimit_resource_t;
-/// Type of the constants that identify resource limits, such as `RLIMIT_AS`. It differs between C libraries.
+/// Type of the constants for resource limits, such as `RLIMIT_AS`, which differs between C libraries.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) type Resource = c_int;
 
-/// Sets a resource limit of a child process to `most`, or to its current hard limit if that is lower.
+/// Sets a resource limit of a process to `most`, but at most to its current hard limit.
 pub(crate) fn limit(pid: pid_t, resource: Resource, most: u64) -> io::Result<()> {
     limit_with_grace(pid, resource, most, 0)
 }
 
-/// Sets a limit like [`limit`], with a hard limit that is higher by `grace`: at the soft limit the process receives a signal that
-/// shows which limit it has reached.
+/// Sets the soft limit of a resource to `most`, and its hard limit to `most` plus `grace`, but both at most
+/// to the current hard limit. At the soft limit, the process receives a signal that shows which limit it has
+/// reached.
 pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: with a null pointer for the new limits none are set; the old ones are written to `now`, which is on this stack.
@@ -300,13 +303,14 @@ pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace:
     check(unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) }).map(drop)
 }
 
-/// Returns soft and hard limits of `most`, or of the hard limit in `now` if that is lower.
+/// Returns soft and hard limits equal to `most`, but at most to the hard limit in `now`.
 pub(crate) fn capped(now: libc::rlimit, most: u64) -> libc::rlimit {
     let most = libc::rlim_t::try_from(most).unwrap_or(libc::RLIM_INFINITY).min(now.rlim_max);
     libc::rlimit { rlim_cur: most, rlim_max: most }
 }
 
-/// Makes the kernel detect dead peers: within half a minute while data is in transit, within a minute otherwise.
+/// Configures keep-alive, so that the kernel detects a dead peer: within half a minute while data is in
+/// transit, otherwise within a minute.
 pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     let set = |level: c_int, name: c_int, value: c_int| {
         let size = size_of::<c_int>() as libc::socklen_t;
@@ -321,7 +325,7 @@ pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
-/// Blocks all signals on this thread, so that other threads of the program handle its signals.
+/// Blocks all signals on this thread, so that they are handled on other threads of the program.
 pub(crate) fn block_signals() {
     // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -331,7 +335,7 @@ pub(crate) fn block_signals() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
-/// Waits for a termination signal and returns its number. Termination signals must be blocked on all threads.
+/// Waits for a termination signal and returns its number. All threads must have blocked these signals.
 pub(crate) fn wait_for_end() -> c_int {
     let set = end_signals();
     loop {
@@ -343,7 +347,8 @@ pub(crate) fn wait_for_end() -> c_int {
     }
 }
 
-/// Blocks the termination signals on this thread and on the threads that it starts, for [`wait_for_end`].
+/// Blocks termination signals on this thread and the threads that it starts later, so that [`wait_for_end`]
+/// receives them.
 pub(crate) fn block_end_signals() {
     let set = end_signals();
     // SAFETY: `set` is on this stack and only read; with a null pointer the old set is not returned.

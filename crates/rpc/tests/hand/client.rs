@@ -1,5 +1,5 @@
-//! A client that encodes each message itself, as `docs/rpc.md` specifies, and shares no code with the crate.
-//! Tests of other crates use it, too.
+//! Test client that encodes each message itself, as `docs/rpc.md` specifies, and shares no code with the
+//! crate. Tests of other crates use it as well.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -42,14 +42,15 @@ pub(crate) const ATTRIBUTE: u16 = 18;
 pub(crate) const NAMES: u16 = 19;
 pub(crate) const REGISTER: u16 = 20;
 
-/// Key with the name `alice`, whose secret is 32 times the byte 7.
+/// Key called `alice`, whose secret consists of 32 bytes with the value 7.
 pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
 
-/// First bytes that a client without a key sends. [`ACCEPTED`] is the server's answer.
+/// First bytes that a client without a key sends. The server replies with [`ACCEPTED`].
 pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
 pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
 
-/// First bytes that a client sends in version 2 of the protocol. [`ACCEPTED_2`] is the server's answer.
+/// First bytes that a client without a key sends in version 2 of the protocol. The server replies with
+/// [`ACCEPTED_2`].
 pub(crate) const PREFACE_2: &[u8] = b"anyfnRPC\x02\x02\x00";
 pub(crate) const ACCEPTED_2: &[u8] = b"anyfnRPC\x02\x00\x00\x00";
 
@@ -101,7 +102,8 @@ pub(crate) fn kept(value: &[u8]) -> Vec<u8> {
     [&[18][..], value].concat()
 }
 
-/// Encodes a reference to the earlier value number `number` that [`kept`] has encoded.
+/// Encodes a reference to an earlier value of the message. `number` is the index of that value among those
+/// encoded by [`kept`].
 pub(crate) fn again(number: u32) -> Vec<u8> {
     [&[19][..], &number.to_le_bytes()].concat()
 }
@@ -110,7 +112,7 @@ pub(crate) fn graph(json: &str) -> Vec<u8> {
     [&[15][..], &sized(json.as_bytes())].concat()
 }
 
-/// Encodes a handle of a local object that is not a tensor.
+/// Encodes a handle of the client's own object, which is not a tensor.
 pub(crate) fn mine(handle: u64, class: u8, key: &str) -> Vec<u8> {
     [&[16][..], &handle.to_le_bytes(), &[class], &sized(key.as_bytes())].concat()
 }
@@ -128,13 +130,13 @@ fn call_payload(parent: u64, depth: u16, target: &[u8], args: &[Vec<u8>]) -> Vec
     [&parent.to_le_bytes()[..], &depth.to_le_bytes(), target, &count, &args.concat()].concat()
 }
 
-/// Encodes a call of a service.
+/// Encodes a call of the service `code`.
 pub(crate) fn ask(id: u64, code: u16, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[1][..], &code.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(0, 0, &target, args))
 }
 
-/// Encodes a call of the function that has the handle `handle` at the remote end.
+/// Encodes a call of the server's function with the handle `handle`.
 pub(crate) fn call(id: u64, parent: u64, depth: u16, handle: u64, args: &[Vec<u8>]) -> Vec<u8> {
     let target = [&[0][..], &handle.to_le_bytes()].concat();
     frame(CALL, 0, id, &call_payload(parent, depth, &target, args))
@@ -148,7 +150,7 @@ pub(crate) fn release(handle: u64, count: u64) -> Vec<u8> {
     frame(RELEASE, 0, 0, &[handle.to_le_bytes(), count.to_le_bytes()].concat())
 }
 
-/// Returns the initiator of the key exchange. `prologue` contains the bytes that were sent before.
+/// Creates the client's side of the key exchange. `prologue` contains all bytes exchanged before.
 pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
     Builder::new("Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s".parse().unwrap())
         .prologue(prologue)
@@ -164,12 +166,12 @@ pub(crate) fn preface_of(name: &str) -> Vec<u8> {
     [&b"anyfnRPC\x01\x01"[..], &[name.len() as u8], name.as_bytes()].concat()
 }
 
-/// Encodes `u16 length | bytes`.
+/// Encodes bytes with a length prefix, as `u16 length | bytes`.
 pub(crate) fn short(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
 }
 
-/// Returns the bytes that a client with a key sends after its preface was accepted.
+/// Returns the bytes of the key exchange that a client sends after the server has accepted its first bytes.
 pub(crate) fn exchange(noise: &mut HandshakeState) -> Vec<u8> {
     let mut message = [0; 256];
     let size = noise.write_message(&[], &mut message).unwrap();
@@ -182,13 +184,13 @@ pub(crate) struct Line {
     pub(crate) stream: UnixStream,
     noise: Option<(StatelessTransportState, u64, u64)>,
     plain: Vec<u8>,
-    /// Number of results that have arrived.
+    /// Number of call results that have arrived.
     pub(crate) returns: usize,
-    /// Positions in the queue that the server reported before the welcome.
+    /// Positions in the queue that the server has reported before its `Welcome` message.
     pub(crate) places: Vec<u32>,
     /// True if the session uses version 2 of the protocol.
     pub(crate) is_version_2: bool,
-    /// Payload of the welcome.
+    /// Payload of the server's `Welcome` message.
     pub(crate) welcome: Vec<u8>,
 }
 
@@ -196,14 +198,14 @@ pub(crate) struct Line {
 pub(crate) type Frame = (u8, u8, u64, Vec<u8>);
 
 impl Line {
-    /// Performs the handshake and the greeting without a key.
+    /// Performs handshake and greeting without a key.
     pub(crate) fn greet(stream: UnixStream) -> Line {
         let mut line = Line::open(stream);
         line.hello();
         line
     }
 
-    /// Performs the handshake and the greeting without a key, in version 2 of the protocol.
+    /// Performs handshake and greeting without a key, in version 2 of the protocol.
     pub(crate) fn greet_2(mut stream: UnixStream) -> Line {
         stream.write_all(PREFACE_2).unwrap();
         let mut answer = [0; 12];
@@ -215,14 +217,14 @@ impl Line {
         line
     }
 
-    /// Performs the handshake and the greeting with the key [`ALICE`].
+    /// Performs handshake and greeting with the key [`ALICE`].
     pub(crate) fn greet_with_key(stream: UnixStream) -> Line {
         let mut line = Line::open_with_key(stream);
         line.hello();
         line
     }
 
-    /// Performs the handshake and the greeting with the key [`ALICE`], in version 2 of the protocol.
+    /// Performs handshake and greeting with the key [`ALICE`], in version 2 of the protocol.
     pub(crate) fn greet_2_with_key(stream: UnixStream) -> Line {
         let mut line = Line::key_exchange(stream, 2, ACCEPTED_2);
         line.is_version_2 = true;
@@ -230,7 +232,7 @@ impl Line {
         line
     }
 
-    /// Performs the handshake without a key, up to the greeting.
+    /// Performs the handshake without a key, but not the greeting.
     pub(crate) fn open(mut stream: UnixStream) -> Line {
         stream.write_all(PREFACE).unwrap();
         let mut answer = [0; 12];
@@ -239,7 +241,7 @@ impl Line {
         Line::plain(stream)
     }
 
-    /// Returns a client after a handshake without a key.
+    /// Creates a client for a connection whose handshake without a key is complete.
     pub(crate) fn plain(stream: UnixStream) -> Line {
         Line {
             stream,
@@ -252,7 +254,7 @@ impl Line {
         }
     }
 
-    /// Performs the handshake with the key [`ALICE`], up to the greeting.
+    /// Performs the handshake with the key [`ALICE`], but not the greeting.
     pub(crate) fn open_with_key(stream: UnixStream) -> Line {
         Line::key_exchange(stream, 1, ACCEPTED)
     }
@@ -269,7 +271,7 @@ impl Line {
         Line::sealed(stream, noise)
     }
 
-    /// Reads the server's message of the key exchange, after the client has sent its own.
+    /// Completes the handshake with a key: reads the server's message of the key exchange.
     pub(crate) fn sealed(mut stream: UnixStream, mut noise: HandshakeState) -> Line {
         let mut size = [0; 2];
         stream.read_exact(&mut size).unwrap();
@@ -289,8 +291,8 @@ impl Line {
         }
     }
 
-    /// Sends the greeting and waits for the welcome. Before the welcome, the server may report this client's
-    /// position in its queue.
+    /// Sends a `Hello` message and waits for `Welcome`. Records the positions in the queue that the server
+    /// reports before it.
     pub(crate) fn hello(&mut self) {
         self.send(&frame(HELLO, 0, 0, b"by hand"));
         loop {
@@ -321,7 +323,8 @@ impl Line {
         Ok(())
     }
 
-    /// Returns the encoding of `bytes` for sending. With a key, this is the next record.
+    /// Encodes `bytes` for sending: as the next encrypted record if the session has a key, otherwise
+    /// unchanged.
     pub(crate) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let Some((noise, next, _)) = &mut self.noise else { return bytes.to_vec() };
         let mut out = vec![0; bytes.len() + 16];
@@ -363,7 +366,8 @@ impl Line {
         Some(self.plain.drain(..count).collect())
     }
 
-    /// Returns the answer to a call: the value, or kind and message of the error. Releases and pings may come before it.
+    /// Waits for the reply to a call and returns the value, or kind and message of the error. Skips
+    /// `Release`, `Ping` and `Pong` messages.
     pub(crate) fn answer(&mut self, id: u64) -> Result<Vec<u8>, (String, String)> {
         loop {
             let (kind, flags, of, payload) = self.receive().expect("an answer, but the other side has closed");
@@ -377,7 +381,7 @@ impl Line {
         }
     }
 
-    /// Looks up a global function and returns its handle.
+    /// Looks up a global function of the server and returns its handle.
     pub(crate) fn global(&mut self, id: u64, name: &str) -> u64 {
         self.send(&ask(id, GLOBAL, &[text(name)]));
         let answer = self.answer(id).unwrap();
@@ -385,7 +389,7 @@ impl Line {
         u64::from_le_bytes(answer[6..14].try_into().unwrap())
     }
 
-    /// Creates a tensor of `count` zero bytes and returns its handle.
+    /// Creates a tensor of `count` zero bytes at the server and returns its handle.
     pub(crate) fn empty(&mut self, id: u64, count: i64) -> u64 {
         self.send(&ask(id, EMPTY, &[shape(&[count]), dtype(1, 8, 1), device(1, 0)]));
         let answer = self.answer(id).unwrap();
@@ -393,7 +397,7 @@ impl Line {
         u64::from_le_bytes(answer[1..9].try_into().unwrap())
     }
 
-    /// Returns true if the session still answers.
+    /// Returns true if the server still replies in this session.
     pub(crate) fn serves(&mut self, id: u64) -> bool {
         if self.try_send(&frame(PING, 0, id, b"")).is_err() {
             return false;
@@ -422,7 +426,7 @@ pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Returns kind and message of an error, after a check for control characters and addresses.
+/// Decodes an error message to kind and message, and checks them for control characters and addresses.
 pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     let mut rest = payload;
     let mut next = || {
@@ -436,7 +440,7 @@ pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
     (kind, message)
 }
 
-/// Checks that a string for another process contains no control characters and no addresses of this process.
+/// Checks that a string from the server contains no control characters and no addresses of this process.
 pub(crate) fn check_text(text: &str) {
     assert!(!text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
     // The number after `handle` is one that the other process has sent.

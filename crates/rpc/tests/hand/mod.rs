@@ -1,4 +1,4 @@
-//! A client that encodes each message itself, and a server for it within this process.
+//! Test client that encodes each message itself, and a server for it within this process.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(unused_imports, reason = "as above")]
@@ -17,15 +17,15 @@ use anyfn_rpc::{Arrival, Key, Refused};
 
 pub(crate) use client::*;
 
-/// Thread that serves one client and returns the reason why the session ended.
+/// Thread that serves one client. It returns the reason why the session ended.
 pub(crate) type Server = JoinHandle<String>;
 
-/// Starts a server for one client with a policy, and with a key if one is given.
+/// Starts a server for one client under `policy`. The client needs the key `key` unless it is `None`.
 pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
     serve_within(policy, key, Duration::from_secs(30))
 }
 
-/// Starts a server for one client, which has the time `wait` for its handshake.
+/// Starts a server for one client. The handshake must finish within `wait`.
 pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) -> (UnixStream, Server) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (here, there) = UnixStream::pair().unwrap();
@@ -43,27 +43,28 @@ pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) ->
     (here, server)
 }
 
-/// Name of the environment variable that makes the clients of all tests of a program use a key.
+/// Environment variable that makes all test clients of this program use a key.
 const WITH_KEY: &str = "ANYFN_RPC_WITH_KEY";
 
 fn key() -> Option<&'static str> {
     std::env::var_os(WITH_KEY).map(|_| ALICE)
 }
 
-/// Starts a server and returns a client that has performed the handshake and the greeting.
+/// Starts a server and returns a client that has performed handshake and greeting.
 pub(crate) fn greeted(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_with_key(stream) } else { Line::greet(stream) }, server)
 }
 
-/// Starts a server and returns a client that has performed the handshake and the greeting in version 2 of the
+/// Starts a server and returns a client that has performed handshake and greeting in version 2 of the
 /// protocol.
 pub(crate) fn greeted_2(policy: Policy) -> (Line, Server) {
     let (stream, server) = serve(policy, key());
     (if key().is_some() { Line::greet_2_with_key(stream) } else { Line::greet_2(stream) }, server)
 }
 
-/// Runs all tests of this program except `but` a second time, with a key. At least `least` tests must run.
+/// Runs all tests of this program except the test `but` a second time, with clients that use a key. At least
+/// `least` tests must run.
 pub(crate) fn again_with_a_key(but: &str, least: usize) {
     assert_eq!(key(), None, "the second run leaves this test out");
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());

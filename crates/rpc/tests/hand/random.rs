@@ -1,14 +1,14 @@
-//! Pseudo-random frames that are valid or nearly valid.
+//! Random frames for fuzz tests, either valid or slightly damaged.
 
 use anyfn_random::Random;
 
 use crate::hand::*;
 
-/// Names of three functions that the client looks up: a function that calls its argument, one that returns
-/// its argument, and any other function.
+/// Names of three server functions: one that calls its argument, one that returns its argument, and any other
+/// function.
 pub(crate) type Functions = [&'static str; 3];
 
-/// Returns an encoded random value, which is usually small.
+/// Returns the encoding of a random value, which is usually small.
 fn random_value(random: &mut Random, depth: usize) -> Vec<u8> {
     let any =
         |random: &mut Random| (0..random.below(4)).map(|_| random_value(random, depth + 1)).collect::<Vec<_>>();
@@ -37,7 +37,7 @@ fn random_value(random: &mut Random, depth: usize) -> Vec<u8> {
     }
 }
 
-/// Returns a frame that is valid or nearly valid, and true if its header is undamaged.
+/// Returns a random frame, either valid or slightly damaged, and true if its header is undamaged.
 fn random_frame(random: &mut Random, functions: &Functions) -> (Vec<u8>, bool) {
     let (id, small) = (random.below(12) as u64, random.below(6) as u64);
     let args: Vec<Vec<u8>> = (0..random.below(4)).map(|_| random_value(random, 0)).collect();
@@ -70,7 +70,7 @@ fn random_frame(random: &mut Random, functions: &Functions) -> (Vec<u8>, bool) {
     (out, whole)
 }
 
-/// Looks up functions, creates a tensor, and sends up to a hundred frames. Returns the number of frames.
+/// Looks up the functions, creates a tensor, and sends up to a hundred random frames. Returns their number.
 pub(crate) fn send_frames(random: &mut Random, line: &mut Line, functions: &Functions) -> usize {
     for (id, name) in (1..).zip(functions) {
         line.global(id, name);
@@ -90,7 +90,7 @@ pub(crate) fn send_frames(random: &mut Random, line: &mut Line, functions: &Func
     100
 }
 
-/// Applies one to three changes, each of which replaces a byte, adds bytes or truncates them.
+/// Damages bytes by one to three changes, each of which replaces a byte, inserts bytes or truncates the end.
 pub(crate) fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(3) {
         let at = random.below(bytes.len().max(1));

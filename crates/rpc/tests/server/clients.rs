@@ -1,4 +1,4 @@
-//! Tests that the next client is always served after clients have misbehaved in several ways.
+//! Tests that clients which misbehave do not prevent the next client from being served.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -156,7 +156,7 @@ fn connect(socket: &TcpStream, port: u16) {
     assert_eq!(result, 0);
 }
 
-/// Sets the maximum number of descriptors of this process and returns the previous one.
+/// Sets the limit on open descriptors of this process and returns the previous limit.
 fn limit_descriptors(most: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `getrlimit` writes to `limit`, which is on this stack.

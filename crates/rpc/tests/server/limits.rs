@@ -1,4 +1,4 @@
-//! Tests that sessions which exceed their limits, hang, crash or send false messages do not end other
+//! Tests that a session which exceeds its limits, hangs, crashes or sends false messages does not end other
 //! sessions.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyfn_rpc::server::Access;
 
 use crate::rig::{Rig, wait_for};
 
-/// Starts a server whose sessions have the given limits.
+/// Starts a test server whose sessions have the given limits.
 fn limited(limits: Limits) -> Rig {
     Rig::new(|config, _| {
         config.hung = Duration::from_secs(4);
@@ -94,7 +94,7 @@ fn killed() {
     rig.finish();
 }
 
-/// Returns true if a process has ended. This includes a zombie for which its parent has not waited.
+/// Returns true if a process has ended, even if its parent has not collected its exit status yet (a zombie).
 fn is_over(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.is_empty() || status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))

@@ -1,6 +1,6 @@
-//! Tests the server with real processes and sockets. The session processes are this program itself (`worker`), which uses
-//! its own protocol: a line with the key, then one command per line. The tests check the listener, and that no process, file
-//! or descriptor is left behind.
+//! Tests the server with real processes and sockets. This program also acts as the session processes
+//! (`worker`), with a simple protocol: a line with the key, then one command per line. The tests check the
+//! listener, and that no process, file or descriptor is left behind.
 
 #![cfg(target_os = "linux")]
 

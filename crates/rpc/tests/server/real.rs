@@ -1,4 +1,4 @@
-//! Tests with real clients, and with session processes that use the real protocol.
+//! Tests the server with real clients and with session processes that use the actual protocol.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn connect(rig: &Rig, key: Option<&Key>, timeout: f64) -> Result<Ref<Session>> {
     connect.call(("127.0.0.1", rig.server.port(), key.as_deref(), timeout))?.get::<Ref<Session>>()
 }
 
-/// Returns the error of a client that is not admitted.
+/// Connects a client that must not be admitted, and returns its error.
 fn kept_out(rig: &Rig, key: Option<&Key>, timeout: f64) -> Error {
     connect(rig, key, timeout).map(drop).unwrap_err()
 }

@@ -1,5 +1,5 @@
-//! Test server in a separate folder, with its clients, and with checks that nothing is left when it has
-//! stopped.
+//! Test fixture: a server in a folder of its own, clients, and checks that nothing is left behind after it
+//! has stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,29 +14,30 @@ use anyfn_rpc::policy::Policy;
 use anyfn_rpc::server::{Access, Log, Server, ServerConfig};
 use serde_json::Value;
 
-/// Time limit for events that should happen soon. It is much longer than they take.
+/// Time limit for events that should occur soon. It is much longer than they normally take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Lock with which tests run one at a time, because they count descriptors and change limits of this process.
+/// Lock that makes the tests run one at a time, because they count descriptors and change limits of this
+/// process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Folder of a test, which is removed at the end.
+/// Folder of a test, which is removed when this value is dropped.
 struct Root(PathBuf);
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
     root: Root,
     descriptors: usize,
-    /// Ids of processes that must have ended when the test ends.
+    /// Ids of processes that must have ended by the end of the test.
     pids: Mutex<Vec<u32>>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Returns a configuration whose session processes run this program.
+/// Returns a server configuration whose session processes run this test program.
 pub(crate) fn config() -> ServerConfig {
     let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     let words = [me.as_str(), "worker::worker", "--exact", "--ignored", "--nocapture"];
@@ -66,7 +67,7 @@ impl Rig {
         &self.root.0
     }
 
-    /// Connects a client that has sent nothing yet.
+    /// Connects a client, which sends nothing.
     pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.server.address()).unwrap())
     }
@@ -79,7 +80,7 @@ impl Rig {
         client
     }
 
-    /// Checks that a new client is served. Every test ends with this.
+    /// Checks that a new client is served. Every test ends with this check.
     pub(crate) fn serves(&self) {
         let mut client = self.client();
         assert_eq!(client.ask("echo hello"), "hello");
@@ -94,18 +95,19 @@ impl Rig {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits for a line in the log and returns it.
+    /// Waits until the log contains a line with the event `event` for which `is_it` returns true, and returns
+    /// the line.
     pub(crate) fn logged(&self, event: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let find = || self.log().into_iter().find(|line| line["event"] == event && is_it(&line["detail"]));
         wait_for(find, || format!("no `{event}` in {:#?}", self.log()))
     }
 
-    /// Waits until a session has ended for a reason.
+    /// Waits until a session has ended for the given reason, and returns the line in the log.
     pub(crate) fn ended(&self, reason: &str) -> Value {
         self.logged("end", |detail| detail["reason"].as_str().unwrap().contains(reason))
     }
 
-    /// Stops the server and checks that nothing is left.
+    /// Stops the server and checks that no process, file or descriptor is left behind.
     pub(crate) fn finish(self) {
         self.serves();
         self.server.stop();
@@ -145,7 +147,7 @@ pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// Number of clients that a test has not closed yet, each of which has a descriptor.
+/// Number of open clients, each of which has a descriptor.
 static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for Client {
@@ -165,7 +167,7 @@ impl Client {
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Returns the next line that the session process sends, or None at the end.
+    /// Returns the next line from the session process, or None at the end of the connection.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
@@ -182,7 +184,7 @@ impl Client {
     }
 }
 
-/// Waits until `find` returns a value.
+/// Calls `find` repeatedly until it returns a value, and returns that value.
 pub(crate) fn wait_for<T>(mut find: impl FnMut() -> Option<T>, why: impl Fn() -> String) -> T {
     let start = Instant::now();
     loop {

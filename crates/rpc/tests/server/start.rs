@@ -1,4 +1,4 @@
-//! Tests of the configuration, start and end of a server.
+//! Tests of the configuration, the start and the end of a server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! The session processes of these tests.
+//! Session processes of the server tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -131,11 +131,11 @@ unsafe impl Driver for Cpu {
     }
 }
 
-/// Alignment in bytes that is requested from the allocator for every block.
+/// Alignment in bytes with which every block is allocated.
 const BASE: usize = 16;
 
-/// Returns the layout of the allocator's block for a request, and the number of bytes of the block that are reserved
-/// for alignment.
+/// Returns the layout of the block to allocate for a request, and the number of bytes of the block that are
+/// reserved for alignment.
 ///
 /// For an alignment that is greater than its own, the allocator writes zeroed memory byte by byte, whereas large blocks
 /// otherwise come from the system as zero pages. Therefore every block is only aligned to [`BASE`]. For a greater
@@ -173,7 +173,7 @@ fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "cannot allocate {} bytes of main memory", request.bytes)
 }
 
-/// Time of an event that has not been recorded, as a value that no recorded event has.
+/// Value that denotes the time of an event that has not been recorded.
 const NEVER: u64 = u64::MAX;
 
 /// Returns the time at which an event was recorded, in nanoseconds, or [`NEVER`].

@@ -116,7 +116,7 @@ impl Memory {
         Ok(Memory { driver, device, data, request })
     }
 
-    /// Sets all bytes to zero.
+    /// Sets all bytes of the memory to zero.
     fn clear(&mut self) -> Result<()> {
         const AT_ONCE: usize = 1 << 20;
         let zeros = buffer(self.len().min(AT_ONCE))?;
@@ -175,7 +175,7 @@ impl Memory {
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Fills `bytes`, which is in main memory, with the bytes of this memory from the byte offset `offset` on.
+    /// Copies from this memory to `bytes`, which is in main memory, beginning at the byte offset `offset`.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory, or the error of the device.
@@ -228,7 +228,8 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     )
 }
 
-/// Returns the driver's request for `bytes` bytes, after checking size and alignment. A size of zero becomes one byte.
+/// Returns a request to the driver for `bytes` bytes, after checking size and alignment. A size of zero
+/// becomes one byte.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
         bail!(

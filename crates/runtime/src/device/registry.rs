@@ -10,12 +10,12 @@ use anyfn::{Device, Error, Result};
 use super::cpu::Cpu;
 use super::{Driver, MemoryKind};
 
-/// Exclusive upper bound of device types. DLPack uses numbers up to 18.
+/// Exclusive upper bound of the device type numbers. DLPack uses numbers up to 18.
 const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
 
-/// Drivers of crates that are linked with this one. Each crate adds its own driver.
+/// Drivers that linked crates provide. Each crate adds its own driver to this list.
 ///
 /// ```
 /// use anyfn_runtime::device::{Driver, LINKED_DRIVERS, null::Null};

@@ -290,9 +290,9 @@ impl Known {
         Ok(())
     }
 
-    /// Makes the stream current as [`Known::make_current`] does. The result contains the handle of the previous current
-    /// stream, and the stream that this thread kept alive. These are two streams if a library set the current stream
-    /// through the C API.
+    /// Makes the stream current as [`Known::make_current`] does. Returns the handle of the previous current
+    /// stream, with the stream that this thread kept alive. These are two different streams if a library set
+    /// the current stream through the C API.
     pub(super) fn replace_current(self, device: Device) -> Result<Known> {
         let stream = keep_current(device, self.stream)?;
         match set_current(device, self.handle) {
@@ -320,8 +320,8 @@ fn set_current(device: Device, stream: Handle) -> Result<Handle> {
 struct Current {
     /// Streams that became current through [`Known`], at most one for each device.
     now: RefCell<Vec<Arc<Stream>>>,
-    /// Streams that were current when a library replaced them through the C API. The library may make them current
-    /// again.
+    /// Streams that were current when a library replaced them through the C API. The library may make them
+    /// current again later.
     covered: RefCell<Vec<Arc<Stream>>>,
 }
 

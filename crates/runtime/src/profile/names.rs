@@ -16,7 +16,7 @@ pub(super) struct Texts {
 
 /// Maximum number of distinct strings. Any further string is replaced by [`OTHERS`].
 const TEXTS_MAX: usize = 1 << 16;
-/// String that represents all strings beyond the maximum.
+/// String that replaces all strings beyond the maximum number.
 const OTHERS: &str = "<others>";
 
 impl Default for Texts {
@@ -48,8 +48,9 @@ impl Texts {
     }
 }
 
-/// Names of the functions that one thread has called, by the functions' addresses. The table refers to each function
-/// weakly. This keeps an address from being reused by another function, but keeps no function alive.
+/// Names of the functions that one thread has called, keyed by address. The table holds a weak reference to
+/// each function. The reference prevents another function from reusing the address, but does not keep the
+/// function alive.
 #[derive(Default)]
 pub(super) struct KnownNames(BTreeMap<usize, (u32, Option<WeakRef>)>);
 

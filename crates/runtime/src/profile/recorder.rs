@@ -1,4 +1,4 @@
-//! Recording of calls.
+//! Recording of function calls for the profiler.
 //!
 //! Each thread has a log of its calls. The logs are distributed over shards, each of which has a lock, so that two
 //! threads rarely contend for one. The shards own the logs, so a log is not lost when its thread ends. A forked process
@@ -20,7 +20,7 @@ use super::names::{self, KnownNames, Texts};
 use super::recorded::{Event, Sum, Thread};
 use super::report::Profile;
 
-/// Options of a recording.
+/// Options of the profiler for one recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls only count
@@ -37,7 +37,7 @@ impl Default for Options {
     }
 }
 
-/// A call in progress.
+/// A recorded call that is in progress.
 struct Frame {
     function: *mut c_void,
     args: *const TVMFFIAny,
@@ -48,13 +48,13 @@ struct Frame {
     sum: usize,
     described: u32,
     door: u32,
-    /// True if the callee has reported this call too, in addition to the caller.
+    /// True if both the caller and the callee have reported this call.
     claimed: bool,
     /// True if this call is within a call of the same function.
     nested: bool,
 }
 
-/// Log of the calls of one thread.
+/// Log of the recorded calls of one thread.
 struct Log {
     calls: Thread,
     by_name: BTreeMap<u32, usize>,
@@ -66,7 +66,7 @@ struct Log {
 unsafe impl Send for Log {}
 
 const SHARDS: usize = 32;
-/// Maximum number of recorded threads, over all shards.
+/// Maximum number of threads whose calls are recorded.
 const THREADS_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -137,7 +137,7 @@ fn state() -> &'static State {
     unsafe { &*current }
 }
 
-/// Returns the nanoseconds since the first recording of the process.
+/// Returns the time in nanoseconds since the first recording of the process.
 fn now() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64

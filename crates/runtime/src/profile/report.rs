@@ -1,4 +1,4 @@
-//! Results of a recording.
+//! Results of a profiler recording: statistics of functions, and the timeline of calls.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -18,7 +18,7 @@ pub struct Function {
     pub name: String,
     /// Number of finished calls.
     pub calls: u64,
-    /// Number of finished calls that raised an error.
+    /// Number of finished calls that raised errors.
     pub errors: u64,
     /// Total time of all calls. A call within a call of the same function does not count again.
     pub total: f64,

@@ -21,7 +21,7 @@ use crate::device::{
     stream_number, stream_of, synchronize, take_event, take_stream,
 };
 
-/// Tests that a driver is known not to pass, with reasons.
+/// Tests that a driver is known to fail, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
     /// Tests of features that the devices do not have, as pairs of test name and reason. They must raise

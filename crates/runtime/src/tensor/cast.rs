@@ -8,7 +8,8 @@ use super::layout::{byte_count, element_bits, element_count, show};
 use super::make;
 use crate::device::{DEFAULT_STREAM, buffer};
 
-/// The scalars of compact elements. Their codes have equal width and are packed without gaps, lowest bits first.
+/// Packed scalars of compact elements, read by index. Their codes have equal width and are stored without
+/// gaps, lowest bits first.
 pub(super) struct Codes<'a> {
     bytes: &'a [u8],
     bits: usize,
@@ -36,7 +37,8 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// Writes the code of a scalar at the index at which [`Codes::get`] reads it. The bits there must be zero before.
+/// Stores the code of the scalar at `index` in the packed form that [`Codes::get`] reads. The bits at that
+/// index must be zero before.
 #[inline]
 fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     if bits.is_multiple_of(8) {

@@ -123,7 +123,7 @@ pub unsafe fn to_bytes(from: &TensorView<'_>) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Description of main memory as a compact tensor.
+/// A range of main memory, described as a compact tensor.
 pub(crate) struct Compact {
     tensor: DLTensor,
     whole: bool,
@@ -172,10 +172,10 @@ impl Compact {
     }
 }
 
-/// The source or target of a copy of individual elements, which are in main memory.
+/// The source or target of a copy of individual elements in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
-    /// Address of the first element, which may differ from the first byte that the elements span.
+    /// Address of the first element. With negative strides, the elements span bytes before this address.
     start: *mut u8,
     /// Copy of all bytes that the elements span; empty if the elements are accessed in place.
     held: Vec<u8>,
@@ -320,7 +320,7 @@ unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
     typed!(1 => u8, 2 => u16, 4 => u32, 8 => u64, 16 => u128);
 }
 
-/// Copies one element of `bits` bits, which need not begin at a byte.
+/// Copies one element of `bits` bits, which need not begin at a byte boundary.
 ///
 /// # Safety
 /// `from` and `to` must be offsets of valid elements, counted in elements from `source` and `target`.

@@ -164,7 +164,7 @@ impl Float {
         if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
     }
 
-    /// Encodes `value` in a format that only has powers of two, whose code of NaN is `nan`.
+    /// Encodes `value` in a format that can represent only powers of two. `nan` is the format's code for NaN.
     fn encode_power(&self, value: f64, nan: u64) -> u64 {
         if value < 0.0 || value == f64::INFINITY {
             return nan;
@@ -266,8 +266,8 @@ impl Scalar {
         }
     }
 
-    /// Appends the number with the code `code` to `out`, as text. Floats have the fewest digits that are decoded to the
-    /// same code. Numbers of formats with less than 7 mantissa bits are written exactly.
+    /// Appends the number with the code `code` to `out`, as text. Floats are written with the fewest digits
+    /// that decode to the same code. Numbers of formats with less than 7 mantissa bits are written exactly.
     pub(crate) fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
         // Writing to a string cannot fail.

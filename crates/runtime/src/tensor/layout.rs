@@ -80,7 +80,8 @@ pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
     }
 }
 
-/// Description of a tensor that has been checked, for reading or writing its elements. It always has explicit strides.
+/// Description of a tensor whose metadata has been checked, for reading or writing its elements. The
+/// description always contains explicit strides.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,

@@ -31,7 +31,7 @@ pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -
     own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
 }
 
-/// Allocates a tensor whose elements the caller must write.
+/// Allocates a tensor with uninitialised elements, all of which the caller must write.
 ///
 /// # Errors
 /// Returns the errors of [`empty`].
@@ -88,7 +88,7 @@ pub fn empty_for_caller(shape: &[i64], dtype: DType, device: Device) -> Result<T
     }
 }
 
-/// Beginning of the error message of `TVMFFIEnvTensorAlloc` if no allocator is set.
+/// Beginning of the error message with which `TVMFFIEnvTensorAlloc` reports that no allocator is set.
 const NO_ALLOCATOR: &str = "TVMFFIEnvTensorAlloc: allocator is nullptr";
 
 fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {

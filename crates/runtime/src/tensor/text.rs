@@ -12,9 +12,11 @@ use super::layout::{Layout, byte_count};
 const EDGE: usize = 3;
 /// Maximum width of a line in characters.
 const WIDTH: usize = 100;
-/// Maximum size in bytes up to which all elements of a tensor are shown.
+/// Maximum size in bytes of a tensor that is formatted with all its elements. A larger tensor is formatted
+/// without elements, unless it is truncated.
 const FETCHED_MAX: usize = 1 << 24;
-/// Maximum number of elements that are shown of a truncated tensor. A tensor with many dimensions has many edges.
+/// Maximum number of elements in a truncated output. A tensor that would show more is formatted without
+/// elements.
 const EDGES_MAX: usize = 1 << 16;
 
 /// Formats a tensor and its elements as text. If there are more than `limit` elements, only those at the edges of each
@@ -217,8 +219,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes a part of the tensor: dimension `dim` and those after it. `first` is the index of its first element in
-    /// `words`.
+    /// Writes a part of the tensor: the dimension `dim` and the dimensions after it. `first` is the index of
+    /// the part's first element in `words`.
     fn write(&self, dim: usize, first: usize, indent: usize, out: &mut String) {
         let Some(extent) = self.shape.get(dim) else {
             out.push_str(self.words.first().map_or("", |_| &self.words[first]));

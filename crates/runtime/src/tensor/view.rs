@@ -20,8 +20,9 @@ pub struct Window<'a> {
     pub bit_offset: i128,
 }
 
-/// Returns a tensor that shares the memory spanned by the elements of `source`, as `window` describes, and keeps
-/// `source` alive. A view of a read-only tensor is read-only.
+/// Returns a view of `source` with the extents, strides and type that `window` describes. The view keeps
+/// `source` alive, and may use only the memory that the elements of `source` span. A view of a read-only
+/// tensor is read-only.
 ///
 /// # Errors
 /// Returns `ValueError` if the shape is invalid, if the number of strides differs from the number of extents, if an

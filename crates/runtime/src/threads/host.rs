@@ -10,17 +10,17 @@ use super::sync::{Condvar, Mutex, Ordering, lock};
 use super::waiting::waiting;
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
-/// True if a launcher is set. It is read first, so that launches without a launcher take no lock.
+/// True if a launcher is set. Launches read this flag first, so that they take no lock if no launcher is set.
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that launches tasks; `None` removes it. Returns the previous function.
+/// Sets the function that runs the tasks of launches; `None` removes it. Returns the previous function.
 pub(super) fn set(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     let mut place = LAUNCHER.write().unwrap_or_else(PoisonError::into_inner);
     IS_SET.store(launcher.is_some(), Ordering::Release);
     core::mem::replace(&mut *place, launcher)
 }
 
-/// Returns the function that launches tasks, if the host has set one.
+/// Returns the function that runs the tasks of launches, if the host program has set one.
 pub(super) fn get() -> Option<PackedFunc> {
     if !IS_SET.load(Ordering::Acquire) {
         return None;

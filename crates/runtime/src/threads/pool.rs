@@ -32,11 +32,11 @@ struct State {
     workers: usize,
     /// Workers that sleep until they are woken, the longest sleeping first.
     asleep: Vec<Sleeper>,
-    /// Number of workers that look for a job and need not be woken.
+    /// Number of workers that are awake and looking for a job.
     looking: usize,
 }
 
-/// Abandons the pool of the parent process in the child of a fork, which creates its own worker threads.
+/// Abandons the parent's pool in the child of a fork. The child then creates its own worker threads.
 extern "C" fn forget() {
     POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
@@ -79,7 +79,7 @@ pub(super) fn asleep() -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).asleep.len())
 }
 
-/// Wakes the sleeping workers, so that those that exceed the number of threads end.
+/// Wakes the sleeping workers, so that workers beyond the configured number of threads end.
 pub(super) fn resized() {
     let pool = POOL.load(Ordering::Acquire);
     // SAFETY: NULL or a pool, which is never freed.
@@ -108,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Wakes the sleeping workers, so that those that exceed the number of threads end.
+    /// Wakes the sleeping workers, so that workers beyond the configured number of threads end.
     fn resized(&self) {
         let _state = lock(&self.state);
         self.work.notify_all();
@@ -124,7 +124,7 @@ impl Pool {
         job.finish()
     }
 
-    /// Publishes the job to the workers, after creating missing workers. Wakes as many workers as needed.
+    /// Publishes the job to the workers. Creates workers if there are too few, and wakes as many as needed.
     fn open(&'static self, job: &Job, wanted: usize) {
         let mut state = lock(&self.state);
         while state.workers < wanted {
@@ -200,7 +200,7 @@ impl Pool {
 }
 
 impl State {
-    /// Returns a job with tasks that have not begun, to which the caller has been added as a helper thread.
+    /// Returns a job with tasks that have not begun, and counts the caller as a helper thread of that job.
     /// Returns `None` if no such job exists.
     fn job(&self) -> Option<Shared> {
         // SAFETY: jobs live as long as they are listed, and the caller holds the lock of the list.

@@ -10,7 +10,7 @@ pub(super) const THREADS_MAX: usize = 1 << 12;
 
 /// Number of threads that [`super::set_num_threads`] has set; 0 if the number is determined automatically.
 static SET: AtomicUsize = AtomicUsize::new(0);
-/// Number of threads that was determined automatically; 0 before that.
+/// Automatically determined number of threads; 0 if it has not been determined yet.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets the number of threads. If `threads` is 0, the number is determined automatically again.
@@ -41,7 +41,8 @@ pub(super) fn get() -> usize {
     }
 }
 
-/// Parses the value of `ANYFN_NUM_THREADS`. Returns `None` unless it is a number from 1 to [`THREADS_MAX`].
+/// Parses the value of the environment variable `ANYFN_NUM_THREADS`. Returns `None` unless it is a number
+/// from 1 to [`THREADS_MAX`].
 fn number(asked: &str) -> Option<usize> {
     asked.trim().parse().ok().filter(|number| (1..=THREADS_MAX).contains(number))
 }
@@ -57,8 +58,9 @@ fn warn(asked: &str) {
     });
 }
 
-/// Returns the number of threads that this process should use. Arguments: number of processors in its affinity mask,
-/// and its share of processor time as a number of processors, which is rounded up. The result is the smaller number.
+/// Returns the number of threads that this process should use. `processors` is the number of processors in
+/// its affinity mask; `quota` is its CPU quota as a number of processors, which is rounded up. The result is
+/// the smaller number.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)

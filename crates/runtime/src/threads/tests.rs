@@ -161,7 +161,7 @@ fn workers_leave_when_there_are_too_many() {
     parallel(2, |_, _| Ok(())).unwrap();
 }
 
-/// Launches `body` through the C functions. The body receives the group of tasks and the index of the task.
+/// Launches `body` through the C API. The body receives the group of tasks and the index of the task.
 fn launch_c(
     tasks: c_int,
     body: &mut (dyn Fn(*mut TVMParallelGroupEnv, c_int) -> c_int + Sync),

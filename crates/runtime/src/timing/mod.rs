@@ -35,7 +35,8 @@ pub use timer::{Timer, register_timer, timer};
 pub struct TimeEvaluator {
     /// Device whose work is measured.
     pub device: Device,
-    /// Number of calls in one measurement, whose result is the mean time of these calls. At least 1.
+    /// Number of calls in one measurement, at least 1. The result of the measurement is the mean time of
+    /// these calls.
     pub number: u64,
     /// Number of measurements. At least 1.
     pub repeat: u64,
@@ -84,13 +85,13 @@ pub struct Timing {
     pub mean: f64,
     /// Median of the results.
     pub median: f64,
-    /// Minimum of the results, which is the least disturbed measurement.
+    /// Minimum of the results: the result of the least disturbed measurement.
     pub min: f64,
     /// Maximum of the results.
     pub max: f64,
     /// Population standard deviation of the results.
     pub std: f64,
-    /// Time of a direct call of an empty function, which is an estimate of the call overhead in each result.
+    /// Time of a direct call of an empty function, as an estimate of the call overhead in each result.
     pub overhead: f64,
     /// Device whose work was measured.
     pub device: Device,
@@ -275,7 +276,7 @@ fn rest(time: Duration) -> Result<()> {
     }
 }
 
-/// Returns the time of a call of an empty function in seconds, which is measured once in the process.
+/// Returns the time in seconds of a call of an empty function. The time is measured once in the process.
 fn empty_call() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -301,7 +302,7 @@ fn empty_call() -> f64 {
     })
 }
 
-/// Calls a function directly through its safe call, so that the profiler does not record the call.
+/// Calls a function directly through its C function, so that the profiler does not record the call.
 fn call_unseen(function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Any> {
     let handle = function.as_object().as_handle();
     // SAFETY: the cell of a function object follows its header.

@@ -1,4 +1,4 @@
-//! Timers of devices.
+//! Timers that measure the work of devices.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyfn::{Any, Args, PackedFunc, Result, register};
 
 // [my_add.begin]
-/// Adds two numbers. Arguments are converted to the requested types, and the result to a value.
+/// Adds two numbers. The arguments are converted to the requested types, and the sum to a value.
 fn my_add(args: Args<'_>) -> Result<Any> {
     let a = args.get::<i32>(0)?;
     let b = args.get::<i32>(1)?;

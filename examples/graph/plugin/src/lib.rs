@@ -1,11 +1,11 @@
-//! Node types in Rust, and calls from Rust to the global functions for graphs, whose nodes may come from any
+//! Node types in Rust, and calls from Rust to the global functions that operate on graphs of nodes from any
 //! language.
 
 use anyfn::{Any, Array, DType, Object, ObjectRef, Ref, Result, String, register, registry};
 
 anyfn::export!();
 
-/// A node whose value is that of its input, multiplied by a factor.
+/// A node whose value is the value of its input multiplied by a factor.
 #[derive(Object, Debug)]
 #[object(key = "graph.Scale", structural = "tree")]
 struct Scale {

@@ -1,4 +1,5 @@
-//! The plugin in Rust, which every host loads. `plugin.c` and `plugin.cc` are its counterparts in C and C++.
+//! The plugin in Rust, which every host program loads. `plugin.c` and `plugin.cc` are its counterparts in C
+//! and C++.
 
 use anyfn::{
     Any, Array, Map, Object, PackedFunc, Ref, Result, String, Tensor, TypedPackedFunc, bail, register,

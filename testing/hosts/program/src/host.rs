@@ -1,5 +1,5 @@
-//! The host in Rust: loads a plugin, uses all of its functions, and drops the module before the values that
-//! the plugin created.
+//! Host program in Rust, which loads a plugin, calls all of its functions, and drops the module before the
+//! values that the plugin created.
 //!
 //! Usage: `host PLUGIN`. Prints one line for each action, the same lines as `host.c` and `host.py`.
 
@@ -11,8 +11,8 @@ use anyfn::{
     registry,
 };
 
-/// Values from the plugin that are used after the module is dropped. A value is `None` if the plugin does not
-/// provide it.
+/// Values from the plugin that are used after the module is dropped; `None` for a value that the plugin does
+/// not provide.
 struct Kept {
     adder: Option<PackedFunc>,
     tensor: Option<anyfn::Tensor>,
@@ -156,7 +156,7 @@ fn run(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the host with the arguments of the process.
+/// Runs the host program with the arguments of the process.
 pub(crate) fn main() {
     let path = std::env::args_os().nth(1).expect("usage: host PLUGIN");
     let path = std::fs::canonicalize(path).expect("the plugin is a file");

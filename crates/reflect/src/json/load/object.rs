@@ -1,4 +1,4 @@
-//! Loading of objects by their fields.
+//! Loading of objects whose nodes list their fields by name.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -14,7 +14,7 @@ use super::super::tape::{At, Kind};
 use super::{LoadedField, Loader, Node, Other, Part, Places};
 
 impl Loader<'_> {
-    /// Finds the value of each field of an object in the data of its node and records its token in `places`.
+    /// Finds the fields of an object in the data of its node and records the token of each value in `places`.
     pub(super) fn match_fields(&mut self, node: Node) -> Result<()> {
         let tape = self.tape;
         let data = self.data(node, Kind::Object, "Map<Any, Any>")?;
@@ -56,8 +56,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Resolves a field name in a file that is not the name of any field of the type: it is a former name of
-    /// a field, or the name of an unknown field.
+    /// Resolves a field name that the type does not have: it is a former name of a field, or the name of an
+    /// unknown field.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -75,8 +75,8 @@ impl Loader<'_> {
         Ok(other)
     }
 
-    /// Handles a field in a file that the type does not have. Depending on the options and the type, records
-    /// it in `places`, discards it, or returns an error.
+    /// Handles an unknown field, that is, one that the type does not have. Depending on the options and the
+    /// type, records it in `places`, discards it, or returns an error.
     #[cold]
     fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
@@ -110,9 +110,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the inline kind that the file records for the field `name` of one object, which neither the
-    /// type in this process nor the writer's type has. Values of such fields are numbers or strings in place
-    /// of nodes.
+    /// Returns the inline kind of `name`, an unknown field of one object, or `None` if its value is a node.
+    /// The file records this kind separately, since the writer's type did not have the field either.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
@@ -126,8 +125,8 @@ impl Loader<'_> {
         }
     }
 
-    /// Creates the object of a node and sets the fields that belong to `part`. For the second part, the
-    /// object already exists and only its fields are set.
+    /// Creates the object of a node and sets the fields that belong to `part`. If `part` is the second part,
+    /// the object already exists and only its fields are set.
     pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
         self.match_fields(node)?;
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
