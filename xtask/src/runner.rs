@@ -226,7 +226,7 @@ impl Part {
 
 /// Change of a part's inputs since it last passed.
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum Freshness {
     Unchanged,
     Changed,
     /// Only inputs that do not belong to the part alone have changed.
@@ -252,14 +252,14 @@ impl Hashes {
     }
 
     /// Compares the hashes with the hashes in the stamp of the last pass.
-    fn state(&self, stamp: &str) -> State {
+    fn state(&self, stamp: &str) -> Freshness {
         let mut lines = stamp.lines();
         if lines.next() == Some(&*self.all) {
-            State::Unchanged
+            Freshness::Unchanged
         } else if self.own.is_some() && lines.next() == self.own.as_deref() {
-            State::DependsOnChanged
+            Freshness::DependsOnChanged
         } else {
-            State::Changed
+            Freshness::Changed
         }
     }
 }
@@ -274,16 +274,16 @@ impl Due {
                 if part.name.is_empty() { file_name.to_owned() } else { format!("{file_name}-{}", part.name) };
             let (stamp, quick_stamp) = (stamp_of(&name), stamp_of(&format!("{name}.quick")));
             let hashes = Hashes::of(&part)?;
-            let state = if options.all { State::Changed } else { hashes.state(&read_stamp(&stamp)) };
+            let state = if options.all { Freshness::Changed } else { hashes.state(&read_stamp(&stamp)) };
             match state {
-                State::Unchanged => {}
-                State::DependsOnChanged if options.quick => {
-                    if hashes.state(&read_stamp(&quick_stamp)) != State::Unchanged {
+                Freshness::Unchanged => {}
+                Freshness::DependsOnChanged if options.quick => {
+                    if hashes.state(&read_stamp(&quick_stamp)) != Freshness::Unchanged {
                         due.dependents.push(part.name);
                         due.stamps.push((quick_stamp, hashes.stamp()));
                     }
                 }
-                State::DependsOnChanged | State::Changed => {
+                Freshness::DependsOnChanged | Freshness::Changed => {
                     due.parts.push(part.name);
                     due.stamps.push((stamp, hashes.stamp()));
                 }
@@ -568,13 +568,13 @@ mod tests {
     fn a_part_runs_if_its_inputs_have_changed() {
         let hashes = |all: &str, own: Option<&str>| Hashes { all: all.to_owned(), own: own.map(str::to_owned) };
         let passed = hashes("1", Some("a")).stamp();
-        assert_eq!(hashes("1", Some("a")).state(&passed), State::Unchanged);
-        assert_eq!(hashes("2", Some("b")).state(&passed), State::Changed);
-        assert_eq!(hashes("2", Some("a")).state(&passed), State::DependsOnChanged);
-        assert_eq!(hashes("2", Some("a")).state(""), State::Changed);
+        assert_eq!(hashes("1", Some("a")).state(&passed), Freshness::Unchanged);
+        assert_eq!(hashes("2", Some("b")).state(&passed), Freshness::Changed);
+        assert_eq!(hashes("2", Some("a")).state(&passed), Freshness::DependsOnChanged);
+        assert_eq!(hashes("2", Some("a")).state(""), Freshness::Changed);
         let passed = hashes("1", None).stamp();
-        assert_eq!(hashes("1", None).state(&passed), State::Unchanged);
-        assert_eq!(hashes("2", None).state(&passed), State::Changed);
+        assert_eq!(hashes("1", None).state(&passed), Freshness::Unchanged);
+        assert_eq!(hashes("2", None).state(&passed), Freshness::Changed);
     }
 
     /// Checks that a quick run does not repeat its checks of a dependent part, and that a whole run makes all

@@ -23,7 +23,7 @@ use crate::scratch::{Scratch, WORDS};
 use crate::{dlpack, ndarray, tensor};
 
 /// One array that is an argument of a call in progress.
-struct Entry {
+struct ActiveArray {
     number: u64,
     /// Id of the thread that makes the call. Ids are never reused, because a greenlet may still wait in a
     /// call after its thread has ended.
@@ -39,7 +39,7 @@ struct Calls {
     /// Number of the entry that was added most recently, even if that entry has been removed.
     last: u64,
     /// Entries in the order of their numbers.
-    entries: Vec<Entry>,
+    entries: Vec<ActiveArray>,
 }
 
 struct Guarded(UnsafeCell<Calls>);
@@ -86,7 +86,7 @@ impl Listed {
                 }
                 // SAFETY: tensor views have their value in `v_ptr`.
                 let view = unsafe { value.value.v_ptr }.cast_const().cast();
-                let entry = Entry { number: first + count as u64, thread, view, array: array.as_ptr() };
+                let entry = ActiveArray { number: first + count as u64, thread, view, array: array.as_ptr() };
                 // SAFETY: there is room for as many entries as values.
                 let place = unsafe { base.add(before + count) };
                 // SAFETY: the address is within that room.

@@ -13,7 +13,7 @@ use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, kTVMFFIStaticObjectBegin};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
-use crate::lower::{Frame, lower};
+use crate::lower::{CallFrame, lower};
 use crate::py::{self, Obj, Own, PyObject, Res, names};
 use crate::scratch::WORDS;
 use crate::{classes, error, function, gil, object, packed, plan, record, types};
@@ -158,7 +158,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     let handle = object::handle_unchecked(constructor);
     let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
     let mut words = WORDS;
-    let mut frame = Frame::new(args, &mut values, &mut words);
+    let mut frame = CallFrame::new(args, &mut values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         lower(*arg, &mut frame, &At::Argument { function: constructor, index })?;
     }

@@ -53,7 +53,7 @@ fn parent_of(class: Obj<'_>) -> Res<i32> {
 }
 
 /// A field as declared in the class statement.
-struct Told<'a> {
+struct FieldSpec<'a> {
     name: String,
     /// Type of the field as JSON, as in signatures.
     schema: String,
@@ -67,14 +67,14 @@ struct Told<'a> {
     default: Obj<'a>,
 }
 
-impl<'a> Told<'a> {
-    fn read(item: Obj<'a>) -> Res<Told<'a>> {
+impl<'a> FieldSpec<'a> {
+    fn read(item: Obj<'a>) -> Res<FieldSpec<'a>> {
         let part =
             |part| py::tuple_get(item, part).ok_or(Raised).or_else(|Raised| fail("invalid field description"));
         let int = |value: Obj<'_>| {
             value.int().map_err(|_| Raised).or_else(|Raised| fail("invalid field description"))
         };
-        Ok(Told {
+        Ok(FieldSpec {
             name: part(0)?.to_text()?,
             schema: part(1)?.to_text()?,
             shown: part(2)?.to_text()?,
@@ -157,7 +157,7 @@ pub(crate) fn define(
     let (mut own, mut shown) = (Vec::new(), Vec::new());
     for at in 0..py::list_len(fields) {
         let Some(item) = py::list_get(fields, at) else { break };
-        let told = Told::read(item.obj())?;
+        let told = FieldSpec::read(item.obj())?;
         let at = At::Field { class: &class_name, name: &told.name };
         let kind = FieldKind::parse(&told.schema, &find).map_err(error::raise)?;
         let default = match told.state {
@@ -254,7 +254,7 @@ fn check_order(
 }
 
 /// Describes a field as the `Map` that `ffi.TypeDefine` takes.
-fn tell(told: &Told<'_>, default: &Fallback, frozen: bool) -> Res<Any> {
+fn tell(told: &FieldSpec<'_>, default: &Fallback, frozen: bool) -> Res<Any> {
     let text = |text: &str| Any::from(anyfn::String::from(text));
     let flags = told.flags | if frozen { 0 } else { WRITABLE };
     let mut pairs = vec![

@@ -18,7 +18,7 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::lent::Loans;
 use crate::lift::lift_owned;
-use crate::lower::{Frame, lower};
+use crate::lower::{CallFrame, lower};
 use crate::owned::lower_result;
 use crate::packed::{self, CLASS, Entries, Layout, layout};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names, raw};
@@ -196,7 +196,7 @@ fn call<const RELEASE: bool>(
 ) -> Res<Own> {
     let handle = object::handle_unchecked(callable);
     let mut words = WORDS;
-    let mut frame = Frame::new(args, values, &mut words);
+    let mut frame = CallFrame::new(args, values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         let at = At::Argument { function: callable, index };
         lower(*arg, &mut frame, &at)?;
@@ -227,7 +227,7 @@ fn call<const RELEASE: bool>(
 
 /// Converts the result of a call to a Python value, and takes ownership of the result.
 #[inline(always)]
-fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+fn lift_result(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
     match result.type_index {
         kTVMFFINone => Ok(py::none()),
         // SAFETY: the value is valid, and all of its bytes are initialised.
@@ -249,7 +249,7 @@ fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
 /// Converts a tensor, which a function has returned, to a Python value. If the tensor represents an argument
 /// of the call, the result is that argument.
 #[cold]
-fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+fn lift_tensor(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.
     let handle = unsafe { result.value.v_obj };
     let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
@@ -380,7 +380,7 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
 fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
     let mut words = WORDS;
-    let mut frame = Frame::new(args, &mut values, &mut words);
+    let mut frame = CallFrame::new(args, &mut values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         lower(*arg, &mut frame, &At::Argument { function: callable, index })?;
     }

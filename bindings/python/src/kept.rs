@@ -33,7 +33,7 @@ pub(crate) enum Lender {
 }
 
 #[repr(C)]
-struct Kept {
+struct OwnedTensor {
     header: TVMFFIObject,
     tensor: DLTensor,
     /// Owned reference to the Python object that the tensor represents, or to None.
@@ -56,7 +56,7 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
     let mut tensor = *described;
     tensor.shape = words.as_mut_ptr();
     tensor.strides = words[shape.len()..].as_mut_ptr();
-    let kept = Box::new(Kept {
+    let kept = Box::new(OwnedTensor {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
             type_index: kTVMFFITensor,
@@ -96,8 +96,8 @@ pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     if !ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)) {
         return None;
     }
-    // SAFETY: the deleter shows that the object is a `Kept`.
-    let object = unsafe { (*tensor.cast::<Kept>()).object };
+    // SAFETY: the deleter shows that the object is a `OwnedTensor`.
+    let object = unsafe { (*tensor.cast::<OwnedTensor>()).object };
     // SAFETY: the tensor keeps the object alive; the caller holds the GIL and the tensor.
     unsafe { Obj::from_nullable(object) }.filter(|object| !object.is_none())
 }
@@ -105,7 +105,7 @@ pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
 /// Deleter of the tensors. Depending on `flags`, it releases the objects that the tensor keeps alive, frees the
 /// tensor's memory, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
-    let kept: *mut Kept = object.cast();
+    let kept: *mut OwnedTensor = object.cast();
     if flags & STRONG != 0 {
         // SAFETY: no strong reference is left, so no other code uses the content behind the header, and the memory
         // still exists.

@@ -27,9 +27,9 @@ use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
 /// Arguments of one callback that are borrowed tensors and were replaced by copies.
-pub(crate) struct Loans(Vec<Loan>);
+pub(crate) struct Loans(Vec<BorrowedArgs>);
 
-struct Loan {
+struct BorrowedArgs {
     /// Description of the borrowed tensor, valid until the callback returns.
     view: *const DLTensor,
     /// Python object that the callback receives for the tensor. The call holds a reference to it.
@@ -99,7 +99,7 @@ impl Loans {
 
     fn add(&mut self, view: *const DLTensor, copy: Tensor, before: Vec<u8>) -> Res<Own> {
         let object = object::wrap_as(tensor::CLASS.ptr().cast(), copy.clone().into_object())?;
-        self.0.push(Loan { view, object: object.as_ptr(), copy, before });
+        self.0.push(BorrowedArgs { view, object: object.as_ptr(), copy, before });
         Ok(object)
     }
 
@@ -141,7 +141,7 @@ impl Loans {
     }
 }
 
-impl Loan {
+impl BorrowedArgs {
     fn handle(&self) -> *mut std::ffi::c_void {
         self.copy.as_object().as_handle()
     }
@@ -186,7 +186,7 @@ impl Loan {
         let [_access] = Access::begin([(region, Mode::Write)])?;
         let size = (bits / 8) as usize;
         let elements = now.chunks_exact(size).zip(self.before.chunks_exact(size));
-        let mut place = Places::of(&view, size as i64);
+        let mut place = ElementAddresses::of(&view, size as i64);
         for (now, before) in elements {
             if now != before {
                 for (offset, (now, before)) in now.iter().zip(before).enumerate() {
@@ -204,7 +204,7 @@ impl Loan {
 
     /// Returns true if the callback has kept the tensor: references to it, or to an object made from it, exist
     /// besides those of the call.
-    fn is_kept(&self, loans: &[Loan]) -> bool {
+    fn is_kept(&self, loans: &[BorrowedArgs]) -> bool {
         // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };
         // Each loan of this copy holds a reference, and so does its argument.
@@ -231,7 +231,7 @@ impl Loan {
 }
 
 /// Iterator over the addresses of a tensor's elements, in row-major order.
-struct Places<'a> {
+struct ElementAddresses<'a> {
     address: *mut u8,
     shape: &'a [i64],
     /// Strides in bytes.
@@ -239,12 +239,12 @@ struct Places<'a> {
     index: Vec<i64>,
 }
 
-impl<'a> Places<'a> {
-    fn of(view: &TensorView<'a>, size: i64) -> Places<'a> {
+impl<'a> ElementAddresses<'a> {
+    fn of(view: &TensorView<'a>, size: i64) -> ElementAddresses<'a> {
         let shape = view.shape();
         let strides = view.strides().map_or_else(|| kept::compact_strides(shape), <[i64]>::to_vec);
         let strides = strides.into_iter().map(|stride| stride.wrapping_mul(size)).collect();
-        Places { address: view.data().cast(), shape, strides, index: vec![0; shape.len()] }
+        ElementAddresses { address: view.data().cast(), shape, strides, index: vec![0; shape.len()] }
     }
 
     fn step(&mut self) {

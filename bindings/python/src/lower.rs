@@ -24,7 +24,7 @@ use crate::scratch::{Scratch, Words};
 use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
 /// Arguments of a call in progress: the values, which of them are owned, and memory for array views.
-pub(crate) struct Frame<'a> {
+pub(crate) struct CallFrame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
     /// Number of values that are set in `values`.
@@ -48,14 +48,14 @@ pub(crate) struct Frame<'a> {
 /// Maximum length in bytes of a string or bytes object that is stored in the value itself.
 const SMALL_MAX: usize = 7;
 
-impl<'a> Frame<'a> {
+impl<'a> CallFrame<'a> {
     #[inline(always)]
     pub(crate) fn new(
         args: &'a [Obj<'a>],
         values: &'a mut [MaybeUninit<TVMFFIAny>],
         words: &'a mut Words,
-    ) -> Frame<'a> {
-        Frame {
+    ) -> CallFrame<'a> {
+        CallFrame {
             args,
             values,
             count: 0,
@@ -195,7 +195,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl Drop for Frame<'_> {
+impl Drop for CallFrame<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.busy {
@@ -206,7 +206,7 @@ impl Drop for Frame<'_> {
 
 /// Converts an argument to a native value and appends it to the arguments of a call.
 #[inline(always)]
-pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
+pub(crate) fn lower(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
     let class = arg.type_ptr();
     if class == &raw mut ffi::PyLong_Type {
         if let Ok(value) = arg.int() {
@@ -246,7 +246,7 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
     lower_rest(arg, frame, at)
 }
 
-impl Frame<'_> {
+impl CallFrame<'_> {
     #[inline]
     fn push_text(&mut self, text: Obj<'_>, at: &At<'_>) -> Res<()> {
         match text.str_bytes() {
@@ -261,7 +261,7 @@ impl Frame<'_> {
 
 /// Converts an argument of a less common type to a native value and appends it to the arguments of a call.
 #[inline(never)]
-fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
+fn lower_rest(arg: Obj<'_>, frame: &mut CallFrame<'_>, at: &At<'_>) -> Res<()> {
     if let Some(handle) = object::handle_of(arg) {
         if handle.is_null() {
             return at.raise(py::exceptions::value_error(), &object::uninitialised_message(arg));
@@ -307,7 +307,7 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     Ok(())
 }
 
-impl Frame<'_> {
+impl CallFrame<'_> {
     /// Appends a bytes object. The content of a short object is stored in the value itself; native code reads
     /// the content of a longer object without a copy.
     fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {

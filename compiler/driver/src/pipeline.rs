@@ -3,7 +3,7 @@
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::target::Target;
-use anyfn_passes::{Pass, Pipeline, Place, native};
+use anyfn_passes::{Pass, Pipeline, Position, native};
 
 use crate::target;
 
@@ -47,7 +47,7 @@ pub(crate) fn pass_names() -> Vec<&'static str> {
 pub fn default_pipeline() -> Result<Ref<Pipeline>> {
     let pipeline = anyfn_passes::default_pipeline();
     for (name, schedule) in SCHEDULING.iter().rev() {
-        pipeline.put(Place::Before, None, scheduling(name, *schedule))?;
+        pipeline.put(Position::Before, None, scheduling(name, *schedule))?;
     }
     Ok(pipeline)
 }

@@ -8,7 +8,7 @@ use anyfn_compiler::ir::stmt::{ForKind, Stmt};
 use anyfn_compiler::ir::visit::Mutator;
 use anyfn_compiler::ir::{StmtKind, make, ops};
 use anyfn_compiler::parser::parse_func;
-use anyfn_compiler::passes::{Pass, Pipeline, Place, lower_parallel};
+use anyfn_compiler::passes::{Pass, Pipeline, Position, lower_parallel};
 use anyfn_compiler::{build, default_pipeline, source};
 
 const SCALE: &str = r#"
@@ -24,7 +24,7 @@ fn lowered_by(
     pass: impl Fn(&Ref<PrimFunc>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
 ) -> Result<Ref<Pipeline>> {
     let pipeline = default_pipeline()?;
-    pipeline.put(Place::Instead, Some("lower_parallel"), Pass::on_funcs(name, move |func, _| pass(func)))?;
+    pipeline.put(Position::Instead, Some("lower_parallel"), Pass::on_funcs(name, move |func, _| pass(func)))?;
     Ok(pipeline)
 }
 

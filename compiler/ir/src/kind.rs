@@ -15,9 +15,9 @@ use crate::stmt::{
 
 /// Table that maps a type index to the position of the type in a list of node types. It is built at first
 /// use.
-struct Places(OnceLock<Vec<u8>>);
+struct TypePositions(OnceLock<Vec<u8>>);
 
-impl Places {
+impl TypePositions {
     const NONE: u8 = u8::MAX;
 
     /// Returns the position in `list` of the type with this index, or `None` if the list does not contain it.
@@ -26,14 +26,14 @@ impl Places {
         let table = self.0.get_or_init(|| {
             let list = list();
             let size = list.iter().max().map_or(0, |largest| *largest as usize + 1);
-            let mut table = vec![Places::NONE; size];
+            let mut table = vec![TypePositions::NONE; size];
             for (place, index) in (0..).zip(list) {
                 table[index as usize] = place;
             }
             table
         });
         let place = *table.get(usize::try_from(type_index).ok()?)?;
-        (place != Places::NONE).then_some(usize::from(place))
+        (place != TypePositions::NONE).then_some(usize::from(place))
     }
 }
 
@@ -52,7 +52,7 @@ macro_rules! kinds {
             /// Returns the kind of a node.
             #[must_use]
             pub fn of(node: &'a $node) -> $name<'a> {
-                static PLACES: Places = Places(OnceLock::new());
+                static PLACES: TypePositions = TypePositions(OnceLock::new());
                 let place = PLACES.find(node.as_object().type_index(), || vec![$($variant::type_index()),*]);
                 type Make<'a> = fn(&'a $node) -> Option<$name<'a>>;
                 let makes: &[Make<'a>] = &[$(|node| node.cast_ref().map($name::$variant)),*];
@@ -82,7 +82,7 @@ kinds! {
 }
 
 fn binary(node: &Expr) -> ExprKind<'_> {
-    static PLACES: Places = Places(OnceLock::new());
+    static PLACES: TypePositions = TypePositions(OnceLock::new());
     let list = || BinaryOp::ALL.iter().map(|op| op.type_index()).collect();
     let place = PLACES.find(node.as_object().type_index(), list);
     match (place, node.cast_ref::<Binary>()) {

@@ -11,7 +11,7 @@ use anyfn_ir::{ExprKind, StmtKind, ops};
 
 /// Step on the path from a statement to an access inside it.
 #[derive(Clone)]
-pub(crate) enum Frame {
+pub(crate) enum PathStep {
     /// Statement of a sequence, given by the sequence and the index of the statement.
     Seq(Stmt, usize),
     /// Body of a loop.
@@ -22,14 +22,14 @@ pub(crate) enum Frame {
     Let(Ref<Var>, Expr),
 }
 
-impl Frame {
+impl PathStep {
     /// Returns true if both frames represent the same step from the same statement.
-    pub(crate) fn is_same(&self, other: &Frame) -> bool {
+    pub(crate) fn is_same(&self, other: &PathStep) -> bool {
         match (self, other) {
-            (Frame::Seq(a, x), Frame::Seq(b, y)) => a.ptr_eq(b) && x == y,
-            (Frame::Loop(a), Frame::Loop(b)) => a.ptr_eq(b),
-            (Frame::Branch(a, x), Frame::Branch(b, y)) => a.ptr_eq(b) && x == y,
-            (Frame::Let(a, _), Frame::Let(b, _)) => a.ptr_eq(b),
+            (PathStep::Seq(a, x), PathStep::Seq(b, y)) => a.ptr_eq(b) && x == y,
+            (PathStep::Loop(a), PathStep::Loop(b)) => a.ptr_eq(b),
+            (PathStep::Branch(a, x), PathStep::Branch(b, y)) => a.ptr_eq(b) && x == y,
+            (PathStep::Let(a, _), PathStep::Let(b, _)) => a.ptr_eq(b),
             _ => false,
         }
     }
@@ -37,11 +37,11 @@ impl Frame {
     /// Adds the facts that hold inside the frame to an analyzer, such as the range of a loop variable.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
-            Frame::Seq(..) => {}
-            Frame::Loop(node) => analyzer.bind(&node.loop_var, &node.min, &node.extent),
-            Frame::Branch(condition, true) => analyzer.assume(condition),
-            Frame::Branch(condition, false) => analyzer.assume_not(condition),
-            Frame::Let(var, value) => analyzer.bind_value(var, value),
+            PathStep::Seq(..) => {}
+            PathStep::Loop(node) => analyzer.bind(&node.loop_var, &node.min, &node.extent),
+            PathStep::Branch(condition, true) => analyzer.assume(condition),
+            PathStep::Branch(condition, false) => analyzer.assume_not(condition),
+            PathStep::Let(var, value) => analyzer.bind_value(var, value),
         }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) trait Informed: Mutator {
 
     /// Transforms a statement inside a frame. During the transformation, the analyzer also knows the facts
     /// that hold in the frame.
-    fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
+    fn inside(&mut self, frame: &PathStep, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
         let result = self.stmt(stmt);
@@ -67,7 +67,7 @@ pub(crate) struct Access {
     pub(crate) is_write: bool,
     pub(crate) indices: Array<Expr>,
     /// Path from the searched statement to the access.
-    pub(crate) frames: Vec<Frame>,
+    pub(crate) frames: Vec<PathStep>,
 }
 
 /// Returns all reads and writes of a buffer in a statement. Returns `None` if the buffer is also used in
@@ -80,7 +80,7 @@ pub(crate) fn accesses(buffer: &Ref<Buffer>, stmt: &Stmt) -> Option<Vec<Access>>
 
 struct Search<'a> {
     buffer: &'a Ref<Buffer>,
-    frames: Vec<Frame>,
+    frames: Vec<PathStep>,
     found: Vec<Access>,
     escapes: bool,
 }
@@ -95,7 +95,7 @@ impl Search<'_> {
         }
     }
 
-    fn inside(&mut self, frame: Frame, stmt: &Stmt) {
+    fn inside(&mut self, frame: PathStep, stmt: &Stmt) {
         self.frames.push(frame);
         self.stmt(stmt);
         self.frames.pop();
@@ -137,23 +137,23 @@ impl Visitor for Search<'_> {
             StmtKind::For(node) => {
                 self.expr(&node.min);
                 self.expr(&node.extent);
-                self.inside(Frame::Loop(node.clone()), &node.body);
+                self.inside(PathStep::Loop(node.clone()), &node.body);
             }
             StmtKind::SeqStmt(node) => {
                 for (place, inner) in node.seq.iter().enumerate() {
-                    self.inside(Frame::Seq(stmt.clone(), place), &inner);
+                    self.inside(PathStep::Seq(stmt.clone(), place), &inner);
                 }
             }
             StmtKind::IfThenElse(node) => {
                 self.expr(&node.condition);
-                self.inside(Frame::Branch(node.condition.clone(), true), &node.then_case);
+                self.inside(PathStep::Branch(node.condition.clone(), true), &node.then_case);
                 if let Some(else_case) = &node.else_case {
-                    self.inside(Frame::Branch(node.condition.clone(), false), else_case);
+                    self.inside(PathStep::Branch(node.condition.clone(), false), else_case);
                 }
             }
             StmtKind::LetStmt(node) => {
                 self.expr(&node.value);
-                self.inside(Frame::Let(node.var.clone(), node.value.clone()), &node.body);
+                self.inside(PathStep::Let(node.var.clone(), node.value.clone()), &node.body);
             }
             StmtKind::Block(_) | StmtKind::BlockRealize(_) | StmtKind::Other => {
                 let before = self.found.len();
@@ -180,7 +180,7 @@ pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
 /// Returns true if each read follows a write of the same element within one execution of a loop body, so that
 /// no value is carried from one iteration to the next. `outer` is the path to the statement in which
 /// `accesses` were found, and `depth` is the number of frames from that statement to the body of the loop.
-pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usize) -> Result<bool> {
+pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
         outer.iter().chain(&read.frames).for_each(|frame| frame.enter(&mut analyzer));
@@ -204,7 +204,7 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
     match (&write.frames[parting], &read.frames[parting]) {
-        (Frame::Seq(a, x), Frame::Seq(b, y)) if a.ptr_eq(b) && x < y => {}
+        (PathStep::Seq(a, x), PathStep::Seq(b, y)) if a.ptr_eq(b) && x < y => {}
         _ => return Ok(false),
     }
     let (shared, own) = (&write.frames[depth..parting], &write.frames[parting..]);
@@ -214,7 +214,7 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
         return Ok(true);
     }
     let conditions = |var: &Ref<Var>| {
-        shared.iter().chain(own).any(|frame| matches!(frame, Frame::Branch(test, _) if uses_var(test, var)))
+        shared.iter().chain(own).any(|frame| matches!(frame, PathStep::Branch(test, _) if uses_var(test, var)))
     };
     let is_first = |node: &Ref<For>| {
         let in_order = matches!(node.kind, ForKind::Serial | ForKind::Unrolled);
@@ -225,7 +225,7 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     let first: Vec<Ref<For>> = shared
         .iter()
         .filter_map(|frame| match frame {
-            Frame::Loop(node) if is_first(node) => Some(node.clone()),
+            PathStep::Loop(node) if is_first(node) => Some(node.clone()),
             _ => None,
         })
         .collect();
@@ -239,8 +239,8 @@ fn instance(
     analyzer: &mut Analyzer,
     write: &Access,
     read: &Access,
-    shared: &[Frame],
-    own: &[Frame],
+    shared: &[PathStep],
+    own: &[PathStep],
     first: &[Ref<For>],
 ) -> Result<bool> {
     // Values of the variables at the write.
@@ -248,18 +248,18 @@ fn instance(
     let mut loops: Vec<Ref<For>> = Vec::new();
     for frame in shared {
         match frame {
-            Frame::Loop(node) if first.iter().any(|other| other.ptr_eq(node)) => {
+            PathStep::Loop(node) if first.iter().any(|other| other.ptr_eq(node)) => {
                 values.push((node.loop_var.clone(), with(&values, &node.min)?));
             }
-            Frame::Let(var, value) => values.push((var.clone(), with(&values, value)?)),
+            PathStep::Let(var, value) => values.push((var.clone(), with(&values, value)?)),
             _ => {}
         }
     }
     for frame in own {
         match frame {
-            Frame::Loop(node) => loops.push(node.clone()),
+            PathStep::Loop(node) => loops.push(node.clone()),
             // The value may depend on the loops that are solved for below, so it cannot be substituted yet.
-            Frame::Let(..) => return Ok(false),
+            PathStep::Let(..) => return Ok(false),
             _ => {}
         }
     }
@@ -314,7 +314,7 @@ fn instance(
         values.push((node.loop_var.clone(), value));
     }
     for frame in shared.iter().chain(own) {
-        if let Frame::Branch(condition, holds) = frame {
+        if let PathStep::Branch(condition, holds) = frame {
             let condition = with(&values, condition)?;
             let is_sure = if *holds { analyzer.can_prove(&condition) } else { analyzer.can_refute(&condition) };
             if !is_sure {

@@ -10,7 +10,7 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-use crate::access::{Frame, Informed};
+use crate::access::{PathStep, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
@@ -127,7 +127,7 @@ impl Mutator for CheckBounds {
                 self.tested(&exprs, None, stmt.clone())
             }
             StmtKind::For(node) => {
-                let body = self.inside(&Frame::Loop(node.clone()), &node.body)?;
+                let body = self.inside(&PathStep::Loop(node.clone()), &node.body)?;
                 let new = match body.ptr_eq(&node.body) {
                     true => stmt.clone(),
                     false => make::for_with(node, node.min.clone(), node.extent.clone(), body),
@@ -135,16 +135,16 @@ impl Mutator for CheckBounds {
                 self.tested(&[node.min.clone(), node.extent.clone()], None, new)
             }
             StmtKind::IfThenElse(node) => {
-                let then_case = self.inside(&Frame::Branch(node.condition.clone(), true), &node.then_case)?;
+                let then_case = self.inside(&PathStep::Branch(node.condition.clone(), true), &node.then_case)?;
                 let else_case = match &node.else_case {
-                    Some(other) => Some(self.inside(&Frame::Branch(node.condition.clone(), false), other)?),
+                    Some(other) => Some(self.inside(&PathStep::Branch(node.condition.clone(), false), other)?),
                     None => None,
                 };
                 let new = make::if_then(node.condition.clone(), then_case, else_case)?;
                 self.tested(std::slice::from_ref(&node.condition), None, new)
             }
             StmtKind::LetStmt(node) => {
-                let body = self.inside(&Frame::Let(node.var.clone(), node.value.clone()), &node.body)?;
+                let body = self.inside(&PathStep::Let(node.var.clone(), node.value.clone()), &node.body)?;
                 let new = make::let_stmt(node.var.clone(), node.value.clone(), body)?;
                 self.tested(std::slice::from_ref(&node.value), None, new)
             }

@@ -13,7 +13,7 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-use crate::access::{self, Access, Frame, Informed};
+use crate::access::{self, Access, PathStep, Informed};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
@@ -58,8 +58,8 @@ impl Compact {
         let mut over: Vec<Ref<Var>> = Vec::new();
         for frame in accesses.iter().flat_map(|access| &access.frames) {
             let var = match frame {
-                Frame::Loop(node) => &node.loop_var,
-                Frame::Let(var, _) => var,
+                PathStep::Loop(node) => &node.loop_var,
+                PathStep::Let(var, _) => var,
                 _ => continue,
             };
             if !over.iter().any(|known| known.ptr_eq(var)) {
@@ -91,7 +91,7 @@ impl Compact {
         let is_shared = accesses
             .iter()
             .flat_map(|access| &access.frames)
-            .any(|frame| matches!(frame, Frame::Loop(node) if node.kind.is_concurrent()));
+            .any(|frame| matches!(frame, PathStep::Loop(node) if node.kind.is_concurrent()));
         let is_local = &*buffer.scope == "global" && !is_shared && size.is_some_and(|size| size <= MAX_LOCAL);
         if !is_local && begins.iter().all(Option::is_none) {
             return Ok(None);
@@ -126,11 +126,11 @@ impl Compact {
 
 /// Returns true if several loops or let statements bind the same variable.
 fn is_bound_twice(accesses: &[Access]) -> bool {
-    let mut known: HashMap<usize, &Frame> = HashMap::new();
+    let mut known: HashMap<usize, &PathStep> = HashMap::new();
     accesses.iter().flat_map(|access| &access.frames).any(|frame| {
         let var = match frame {
-            Frame::Loop(node) => &node.loop_var,
-            Frame::Let(var, _) => var,
+            PathStep::Loop(node) => &node.loop_var,
+            PathStep::Let(var, _) => var,
             _ => return false,
         };
         let before = known.insert(var.as_object().as_handle().addr(), frame);
@@ -157,14 +157,14 @@ impl Mutator for Compact {
                 })
             }
             StmtKind::For(node) => {
-                let body = self.inside(&Frame::Loop(node.clone()), &node.body)?;
+                let body = self.inside(&PathStep::Loop(node.clone()), &node.body)?;
                 if body.ptr_eq(&node.body) {
                     return Ok(stmt.clone());
                 }
                 Ok(make::for_with(node, node.min.clone(), node.extent.clone(), body))
             }
             StmtKind::LetStmt(node) => {
-                let body = self.inside(&Frame::Let(node.var.clone(), node.value.clone()), &node.body)?;
+                let body = self.inside(&PathStep::Let(node.var.clone(), node.value.clone()), &node.body)?;
                 if body.ptr_eq(&node.body) {
                     return Ok(stmt.clone());
                 }

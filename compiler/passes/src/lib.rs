@@ -41,7 +41,7 @@ pub use lower_parallel::lower_parallel;
 pub use make_packed_api::make_packed_api;
 pub use native::default_pipeline;
 pub use pass::{Pass, PassKind};
-pub use pipeline::{Moment, Pipeline, Place};
+pub use pipeline::{Moment, Pipeline, Position};
 pub use place_allocations::place_allocations;
 pub use share_buffers::share_buffers;
 pub use simplify::simplify;

@@ -20,11 +20,11 @@ pub struct Pipeline {
     /// Name of the pipeline, used in messages.
     pub name: String,
     #[field(skip)]
-    state: Mutex<State>,
+    state: Mutex<PipelineState>,
 }
 
 #[derive(Default, Clone)]
-struct State {
+struct PipelineState {
     steps: Vec<Step>,
     watchers: Vec<Arc<Watcher>>,
     times: Vec<(std::string::String, f64)>,
@@ -40,7 +40,7 @@ type Watcher = dyn Fn(&Moment<'_>) -> Result<()> + Send + Sync;
 
 anyfn_ir::text_enum! {
     /// Position at which a pass is inserted, relative to another pass.
-    Place {
+    Position {
         /// Before the other pass.
         Before = "before",
         /// After the other pass.
@@ -67,7 +67,7 @@ impl Pipeline {
     /// Creates a pipeline of passes.
     #[must_use]
     pub fn new(name: &str, passes: impl IntoIterator<Item = Ref<Pass>>) -> Ref<Pipeline> {
-        let mut state = State::default();
+        let mut state = PipelineState::default();
         for pass in passes {
             let place = state.steps.len();
             state.insert(place, pass);
@@ -75,7 +75,7 @@ impl Pipeline {
         Ref::new(Pipeline { name: name.into(), state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PipelineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl Pipeline {
     /// `RecursionError` if more than 64 pipelines run inside each other.
     pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
         let _deeper = Deeper::new(&self.name)?;
-        let State { steps, watchers, .. } = self.state().clone();
+        let PipelineState { steps, watchers, .. } = self.state().clone();
         let mut times = Vec::with_capacity(steps.len());
         let mut module = module.clone();
         for (place, step) in steps.iter().enumerate() {
@@ -131,7 +131,7 @@ impl Pipeline {
         None
     }
 
-    fn find(&self, state: &State, name: &str) -> Result<usize> {
+    fn find(&self, state: &PipelineState, name: &str) -> Result<usize> {
         match state.steps.iter().position(|step| step.name == name) {
             Some(place) => Ok(place),
             None => {
@@ -179,7 +179,7 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-impl State {
+impl PipelineState {
     fn insert(&mut self, place: usize, pass: Ref<Pass>) {
         let mut name = pass.name.to_string();
         let mut number = 1;
@@ -205,21 +205,21 @@ impl Pipeline {
 
     /// Inserts a pass `before` or `after` the named pass, or `instead` of it. If `name` is None, inserts it
     /// at the beginning (`before`) or at the end (`after`).
-    pub fn put(&self, place: Place, name: Option<&str>, pass: Ref<Pass>) -> Result<()> {
+    pub fn put(&self, place: Position, name: Option<&str>, pass: Ref<Pass>) -> Result<()> {
         let mut state = self.state();
         let at = match name {
             Some(name) => self.find(&state, name)?,
             None => state.steps.len(),
         };
         match (place, name) {
-            (Place::Before, None) => state.insert(0, pass),
-            (Place::After, None) | (Place::Before, Some(_)) => state.insert(at, pass),
-            (Place::After, Some(_)) => state.insert(at + 1, pass),
-            (Place::Instead, Some(_)) => {
+            (Position::Before, None) => state.insert(0, pass),
+            (Position::After, None) | (Position::Before, Some(_)) => state.insert(at, pass),
+            (Position::After, Some(_)) => state.insert(at + 1, pass),
+            (Position::Instead, Some(_)) => {
                 state.steps.remove(at);
                 state.insert(at, pass);
             }
-            (Place::Instead, None) => bail!("ValueError", "replacing a pass requires the name of that pass"),
+            (Position::Instead, None) => bail!("ValueError", "replacing a pass requires the name of that pass"),
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Pipeline {
 
     /// Copies the pipeline. The copy has the same passes and watchers and can be modified independently.
     pub fn copy(&self) -> Pipeline {
-        let state = State { times: Vec::new(), ..self.state().clone() };
+        let state = PipelineState { times: Vec::new(), ..self.state().clone() };
         Pipeline { name: self.name.clone(), state: Mutex::new(state) }
     }
 

@@ -7,7 +7,7 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{StmtKind, make};
 
-use crate::access::{self, Access, Frame};
+use crate::access::{self, Access, PathStep};
 use crate::loops::changed;
 
 /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
@@ -19,16 +19,16 @@ use crate::loops::changed;
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.
 pub fn place_allocations(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
-    changed(func, Place { outer: Vec::new() }.stmt(&func.body)?)
+    changed(func, AllocationPlacer { outer: Vec::new() }.stmt(&func.body)?)
 }
 
-struct Place {
+struct AllocationPlacer {
     /// Path from the body of the function to the current statement.
-    outer: Vec<Frame>,
+    outer: Vec<PathStep>,
 }
 
-impl Place {
-    fn inside(&mut self, frame: Frame, stmt: &Stmt) -> Result<Stmt> {
+impl AllocationPlacer {
+    fn inside(&mut self, frame: PathStep, stmt: &Stmt) -> Result<Stmt> {
         self.outer.push(frame);
         let result = self.stmt(stmt);
         self.outer.pop();
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-impl Mutator for Place {
+impl Mutator for AllocationPlacer {
     fn expr(&mut self, expr: &anyfn_ir::expr::Expr) -> Result<anyfn_ir::expr::Expr> {
         Ok(expr.clone())
     }
@@ -56,16 +56,16 @@ impl Mutator for Place {
                 sink.stmt(&body, 0)
             }
             StmtKind::For(node) => {
-                let body = self.inside(Frame::Loop(node.clone()), &node.body)?;
+                let body = self.inside(PathStep::Loop(node.clone()), &node.body)?;
                 if body.ptr_eq(&node.body) {
                     return Ok(stmt.clone());
                 }
                 Ok(make::for_with(node, node.min.clone(), node.extent.clone(), body))
             }
             StmtKind::IfThenElse(node) => {
-                let then_case = self.inside(Frame::Branch(node.condition.clone(), true), &node.then_case)?;
+                let then_case = self.inside(PathStep::Branch(node.condition.clone(), true), &node.then_case)?;
                 let else_case = match &node.else_case {
-                    Some(other) => Some(self.inside(Frame::Branch(node.condition.clone(), false), other)?),
+                    Some(other) => Some(self.inside(PathStep::Branch(node.condition.clone(), false), other)?),
                     None => None,
                 };
                 let is_same = then_case.ptr_eq(&node.then_case)
@@ -77,7 +77,7 @@ impl Mutator for Place {
                 }
             }
             StmtKind::LetStmt(node) => {
-                let body = self.inside(Frame::Let(node.var.clone(), node.value.clone()), &node.body)?;
+                let body = self.inside(PathStep::Let(node.var.clone(), node.value.clone()), &node.body)?;
                 if body.ptr_eq(&node.body) {
                     return Ok(stmt.clone());
                 }
@@ -92,7 +92,7 @@ impl Mutator for Place {
 struct Sink<'a> {
     buffer: &'a Ref<Buffer>,
     accesses: Vec<Access>,
-    outer: &'a [Frame],
+    outer: &'a [PathStep],
 }
 
 impl Sink<'_> {

@@ -35,18 +35,18 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]
-    struct Places {
+    struct IndexParams {
         vars: HashSet<usize>,
         in_place: bool,
     }
-    impl Places {
+    impl IndexParams {
         fn place(&mut self, expr: &Expr) {
             let outer = std::mem::replace(&mut self.in_place, true);
             self.expr(expr);
             self.in_place = outer;
         }
     }
-    impl Visitor for Places {
+    impl Visitor for IndexParams {
         fn expr(&mut self, expr: &Expr) {
             match ExprKind::of(expr) {
                 ExprKind::Var(var) if self.in_place => drop(self.vars.insert(address(var))),
@@ -66,7 +66,7 @@ fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
             buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.place(&extent));
         }
     }
-    let mut places = Places::default();
+    let mut places = IndexParams::default();
     for (_, buffer) in func.buffer_map.iter() {
         places.define_buffer(&buffer);
     }

@@ -11,7 +11,7 @@ use anyfn_ir::func::{ENTRY, IRModule, PrimFunc};
 use anyfn_ir::stmt::{For, ForKind};
 use anyfn_ir::visit::Mutator;
 use anyfn_ir::{StmtKind, make, ops, printer};
-use anyfn_passes::{Pass, Pipeline, Place, default_pipeline, make_packed_api, native};
+use anyfn_passes::{Pass, Pipeline, Position, default_pipeline, make_packed_api, native};
 
 /// Returns the function `for i in kind(4): A[i] = 1.0`.
 fn func(kind: ForKind) -> Result<Ref<PrimFunc>> {
@@ -52,7 +52,7 @@ fn unroll_all(func: &Ref<PrimFunc>, _: &Ref<IRModule>) -> Result<Ref<PrimFunc>> 
 #[test]
 fn a_closure_is_a_pass_in_the_default_pipeline() -> Result<()> {
     let pipeline = default_pipeline();
-    pipeline.put(Place::Before, Some("unroll"), Pass::on_funcs("unroll_all", unroll_all))?;
+    pipeline.put(Position::Before, Some("unroll"), Pass::on_funcs("unroll_all", unroll_all))?;
     let module = pipeline.apply(&module(ForKind::Serial)?)?;
     assert_eq!(printer::text(module.as_object()).matches(" = 1.0").count(), 4);
     Ok(())
@@ -74,9 +74,9 @@ fn an_error_tells_pass_and_function() -> Result<()> {
 fn names_are_unique_and_known_in_messages() -> Result<()> {
     let same = || Pass::on_modules("same", |module| Ok(module.clone()));
     let pipeline = Pipeline::new("mine", [same(), same()]);
-    pipeline.put(Place::After, None, same())?;
+    pipeline.put(Position::After, None, same())?;
     assert_eq!(pipeline.names(), ["same", "same_2", "same_3"]);
-    pipeline.put(Place::Instead, Some("same_2"), Pass::on_modules("other", |module| Ok(module.clone())))?;
+    pipeline.put(Position::Instead, Some("same_2"), Pass::on_modules("other", |module| Ok(module.clone())))?;
     pipeline.remove("same")?;
     assert_eq!(pipeline.names(), ["other", "same_3"]);
     let error = pipeline.remove("same").unwrap_err();

@@ -40,7 +40,7 @@ pub use index_map::IndexMap;
 pub use kind::Kind;
 pub use steps::{Parameter, STEPS, StepInfo};
 pub use trace::{Step, Trace};
-pub use tree::Place;
+pub use tree::BlockPath;
 
 use steps::Applied;
 
@@ -49,11 +49,11 @@ use steps::Applied;
 #[object(key = "tir.Schedule", init = false)]
 pub struct Schedule {
     #[field(skip)]
-    state: Mutex<State>,
+    state: Mutex<ScheduleState>,
 }
 
 #[derive(Clone)]
-struct State {
+struct ScheduleState {
     func: Ref<PrimFunc>,
     steps: Vec<Step>,
     /// Loop variables, indexed by the numbers of their loops in the trace.
@@ -63,7 +63,7 @@ struct State {
 type Loop = Ref<Var>;
 
 impl Schedule {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl Schedule {
     ///
     /// # Errors
     /// Returns `ValueError` if no block has that name.
-    pub fn place(&self, block: &str) -> Result<Place> {
+    pub fn place(&self, block: &str) -> Result<BlockPath> {
         tree::find_block(&self.state().func, block)
     }
 
@@ -86,7 +86,7 @@ impl Schedule {
                 "several blocks have the name `{name}`; the blocks of a schedule must have unique names"
             );
         }
-        Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
+        Ok(Schedule { state: Mutex::new(ScheduleState { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
     /// Returns `given` if it is an index map. Otherwise, calls it as a function of the indices of `buffer`,

@@ -315,7 +315,7 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
 /// An axis is not affected if its value is a sum of loop variables with positive factors and shares no
 /// variable with another axis: in any order of the loops, the iteration in which all these variables have
 /// their first value comes first.
-fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
+fn loses_first(place: &tree::BlockPath, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
     let block = place.block();
     block.init.as_ref()?;
     let values: Vec<Expr> = place.realize.iter_values.iter().collect();
@@ -354,7 +354,7 @@ fn is_sum(expr: &Expr) -> bool {
 }
 
 /// Returns true if a block in `stmt` is not nested in another block of `stmt`.
-fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
+fn is_top(stmt: &Stmt, place: &tree::BlockPath) -> bool {
     let outer = tree::blocks(stmt);
     !outer.iter().any(|other| {
         !other.realize.ptr_eq(&place.realize)
@@ -559,7 +559,7 @@ fn check_independent(node: &Ref<For>, kind: ForKind, private: &[Ref<Buffer>]) ->
                     if is_private(&write.buffer) || (kind.is_concurrent() && follows(reader.block())) {
                         continue;
                     }
-                    let at = |place: &tree::Place,
+                    let at = |place: &tree::BlockPath,
                               region: &Ref<anyfn_ir::buffer::BufferRegion>|
                      -> Result<Vec<Expr>> {
                         let vars: Vec<_> =

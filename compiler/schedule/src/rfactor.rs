@@ -12,7 +12,7 @@ use anyfn_ir::{ExprKind, analysis, make, ops};
 
 use crate::loops::substitute_expr;
 use crate::reduction;
-use crate::tree::{self, Place, address, find_block, find_loop, vars_of};
+use crate::tree::{self, BlockPath, address, find_block, find_loop, vars_of};
 
 type Func = Ref<PrimFunc>;
 type Pairs = Vec<(Ref<Var>, Expr)>;
@@ -211,7 +211,7 @@ struct Loops<'a> {
 }
 
 impl<'a> Loops<'a> {
-    fn new(place: &'a Place, taken: &'a Ref<For>) -> Result<Loops<'a>> {
+    fn new(place: &'a BlockPath, taken: &'a Ref<For>) -> Result<Loops<'a>> {
         let mut reducing = Vec::new();
         for node in &place.loops {
             let uses = |kind: IterKind| {

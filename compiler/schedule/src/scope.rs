@@ -10,13 +10,13 @@ use anyfn_ir::stmt::{Block, BlockRealize, For, SeqStmt, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, analysis, make};
 
-use crate::tree::{self, Place};
+use crate::tree::{self, BlockPath};
 
 /// Block directly below the root block, with its loops and the buffers that it uses.
 pub(crate) struct Leaf {
     /// Index, among the statements of the root block, of the statement that contains the block.
     pub(crate) child: usize,
-    pub(crate) place: Place,
+    pub(crate) place: BlockPath,
     pub(crate) uses: Uses,
 }
 
@@ -343,14 +343,14 @@ pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
 }
 
 /// Returns the loops that contain a block and no other block, outermost first.
-pub(crate) fn own_loops(place: &Place) -> &[Ref<For>] {
+pub(crate) fn own_loops(place: &BlockPath) -> &[Ref<For>] {
     let is_own = |node: &&Ref<For>| tree::blocks(&node.body).len() == 1;
     let own = place.loops.iter().rev().take_while(is_own).count();
     &place.loops[place.loops.len() - own..]
 }
 
 /// Returns the outermost loop that contains a block and no other block, or the block itself if there is no such loop.
-pub(crate) fn own_nest(place: &Place) -> Stmt {
+pub(crate) fn own_nest(place: &BlockPath) -> Stmt {
     match own_loops(place).first() {
         Some(node) => node.clone().into_parent(),
         None => place.realize.clone().into_parent(),

@@ -140,7 +140,7 @@ fn check_shared(node: &For) -> Result<()> {
                 regions.iter().any(|region| region.buffer.data.ptr_eq(&write.buffer.data))
             };
             let is_reader =
-                |place: &&tree::Place| is_among(&place.block().reads) && !is_among(&place.block().writes);
+                |place: &&tree::BlockPath| is_among(&place.block().reads) && !is_among(&place.block().writes);
             if let Some(reader) = places.iter().find(is_reader) {
                 bail!(
                     "ValueError",

@@ -16,14 +16,14 @@ pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
 }
 
 /// Block and the loops around it.
-pub struct Place {
+pub struct BlockPath {
     /// Loops between the block and the enclosing block, outermost first.
     pub loops: Vec<Ref<For>>,
     /// Realization of the block, which contains the values of its axes.
     pub realize: Ref<BlockRealize>,
 }
 
-impl Place {
+impl BlockPath {
     /// Returns the block itself, without the values of its axes.
     #[must_use]
     pub fn block(&self) -> &Ref<Block> {
@@ -33,10 +33,10 @@ impl Place {
 
 /// Returns all blocks of a statement in execution order, each with the loops between it and its enclosing
 /// block.
-pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
+pub(crate) fn blocks(stmt: &Stmt) -> Vec<BlockPath> {
     struct Blocks {
         loops: Vec<Ref<For>>,
-        found: Vec<Place>,
+        found: Vec<BlockPath>,
     }
     impl Visitor for Blocks {
         fn expr(&mut self, _: &Expr) {}
@@ -48,7 +48,7 @@ pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
                     self.loops.pop();
                 }
                 StmtKind::BlockRealize(node) => {
-                    self.found.push(Place { loops: self.loops.clone(), realize: node.clone() });
+                    self.found.push(BlockPath { loops: self.loops.clone(), realize: node.clone() });
                     let outer = std::mem::take(&mut self.loops);
                     self.below_stmt(stmt);
                     self.loops = outer;
@@ -63,7 +63,7 @@ pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
 }
 
 /// Returns the block called `name`, and the loops around it.
-pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
+pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<BlockPath> {
     let mut known = Vec::new();
     for place in blocks(&func.body) {
         if &*place.block().name == name {
@@ -178,7 +178,7 @@ pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
 }
 
 /// Returns true if the predicate of a block only states that its axes are within their domains.
-pub(crate) fn is_told_by_axes(place: &Place) -> bool {
+pub(crate) fn is_told_by_axes(place: &BlockPath) -> bool {
     let axes: Vec<_> = place.block().iter_vars.iter().zip(place.realize.iter_values.iter()).collect();
     conjuncts(&place.realize.predicate).iter().all(|condition| {
         axes.iter().any(|(axis, value)| {

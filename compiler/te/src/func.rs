@@ -124,24 +124,24 @@ fn buffer_of(tensor: &Tensor) -> Ref<Buffer> {
 /// Returns the operations that tensors depend on, in topological order.
 fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
     #[derive(PartialEq)]
-    enum State {
+    enum Visit {
         Entered,
         Done,
     }
-    let mut states: HashMap<usize, State> = HashMap::new();
+    let mut states: HashMap<usize, Visit> = HashMap::new();
     let mut order = Vec::new();
     let mut stack: Vec<Ref<Operation>> = outputs.iter().rev().map(|tensor| tensor.op.clone()).collect();
     while let Some(op) = stack.pop() {
         let key = op.as_object().as_handle().addr();
         match states.get(&key) {
-            Some(State::Done) => continue,
-            Some(State::Entered) => {
-                states.insert(key, State::Done);
+            Some(Visit::Done) => continue,
+            Some(Visit::Entered) => {
+                states.insert(key, Visit::Done);
                 order.push(op);
                 continue;
             }
             None => {
-                states.insert(key, State::Entered);
+                states.insert(key, Visit::Entered);
             }
         }
         let inputs = inputs_of(&op);

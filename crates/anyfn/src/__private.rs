@@ -11,7 +11,7 @@ pub use linkme;
 pub use crate::convert::Mismatch;
 pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
-pub use crate::registered::{Entry, REGISTRATIONS};
+pub use crate::registered::{RegisteredFunction, REGISTRATIONS};
 pub use crate::schema::word as type_word;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, Names};
@@ -205,13 +205,13 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
         *count = -1;
         return core::ptr::null();
     }
-    let made = |entry: &Entry| {
+    let made = |entry: &RegisteredFunction| {
         let function = (entry.make)();
         let signature = function.signature();
         (function, signature)
     };
     let functions: Vec<(PackedFunc, Option<crate::String>)> = REGISTRATIONS.iter().map(made).collect();
-    let info = |(entry, (function, signature)): (&Entry, &(PackedFunc, Option<crate::String>))| {
+    let info = |(entry, (function, signature)): (&RegisteredFunction, &(PackedFunc, Option<crate::String>))| {
         let signature = signature.as_ref().map(|text| TVMFFIByteArray::from_slice(text.as_bytes()));
         TVMFFIMethodInfo {
             name: TVMFFIByteArray::from_slice(entry.name.as_bytes()),
@@ -414,7 +414,7 @@ pub fn bytes_of(value: &Any) -> &[u8] {
 /// `object` must be a Map or Dict that does not change while the result is alive.
 pub unsafe fn next_pair<'a>(
     object: &'a crate::ObjectRef,
-    place: &mut crate::MapPlace,
+    place: &mut crate::MapCursor,
 ) -> Option<(&'a Any, &'a Any)> {
     // SAFETY: the caller guarantees the same requirements.
     unsafe { crate::containers::next_pair(object, place) }
@@ -424,7 +424,7 @@ pub unsafe fn next_pair<'a>(
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content during the call.
-pub unsafe fn replace_value(object: &crate::ObjectRef, place: crate::MapPlace, value: Any) -> Option<Any> {
+pub unsafe fn replace_value(object: &crate::ObjectRef, place: crate::MapCursor, value: Any) -> Option<Any> {
     // SAFETY: the caller guarantees the same requirements.
     unsafe { crate::containers::replace_value(object, place, value) }
 }

@@ -82,7 +82,7 @@ unsafe fn free(grown: *mut [u8]) {
 }
 
 /// Source location where an error was raised, for the first line of its backtrace.
-struct Place<'a> {
+struct SourceLocation<'a> {
     file: &'a str,
     line: u32,
 }
@@ -257,7 +257,7 @@ impl Error {
     #[cold]
     pub fn new(kind: &str, message: &str) -> Error {
         let at = Location::caller();
-        Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
+        Self::at(kind, [message.as_bytes(), b""], &SourceLocation { file: at.file(), line: at.line() })
     }
 
     /// Creates an error without a backtrace. It is for mistakes of the caller, which the source line of the
@@ -272,16 +272,16 @@ impl Error {
     #[cold]
     pub fn from_parts(kind: &str, first: &str, second: &str) -> Error {
         let at = Location::caller();
-        Self::at(kind, [first.as_bytes(), second.as_bytes()], &Place { file: at.file(), line: at.line() })
+        Self::at(kind, [first.as_bytes(), second.as_bytes()], &SourceLocation { file: at.file(), line: at.line() })
     }
 
     /// Creates an error whose backtrace begins with the given source location.
     #[cfg(feature = "std")]
     pub(crate) fn with_place(kind: &str, message: &str, file: &str, line: u32) -> Error {
-        Self::at(kind, [message.as_bytes(), b""], &Place { file, line })
+        Self::at(kind, [message.as_bytes(), b""], &SourceLocation { file, line })
     }
 
-    fn at(kind: &str, message: [&[u8]; 2], place: &Place<'_>) -> Error {
+    fn at(kind: &str, message: [&[u8]; 2], place: &SourceLocation<'_>) -> Error {
         let mut number = [0; 10];
         let trace: [&[u8]; 5] = [
             b"  File \"",

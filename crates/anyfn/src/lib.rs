@@ -102,7 +102,7 @@ pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
 pub use cell::Cell;
 pub use containers::{
-    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapPlace, Places, Slice,
+    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapCursor, SliceIndices, Slice,
     Value,
 };
 pub use convert::{FromArg, IntoAny, Mismatch};

@@ -12,7 +12,7 @@ mod imp {
 
     use crate::Error;
 
-    struct Place {
+    struct SourceLocation {
         file: String,
         line: u32,
     }
@@ -22,7 +22,7 @@ mod imp {
     static PREVIOUS: OnceLock<Hook> = OnceLock::new();
 
     std::thread_local! {
-        static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+        static PLACE: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
     }
 
     /// Installs a panic hook that adds the source location to the errors of later panics.
@@ -57,7 +57,7 @@ mod imp {
             // unmapped, nothing frees it.
             PREVIOUS.get_or_init(panic::take_hook);
             panic::set_hook(std::boxed::Box::new(|info| {
-                let place = info.location().map(|at| Place { file: at.file().to_string(), line: at.line() });
+                let place = info.location().map(|at| SourceLocation { file: at.file().to_string(), line: at.line() });
                 // A thread that is ending has no slot any more; the location is then unknown.
                 let _ = PLACE.try_with(|slot| slot.replace(place));
                 if let Some(previous) = PREVIOUS.get() {

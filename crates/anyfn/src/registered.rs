@@ -3,7 +3,7 @@
 use crate::PackedFunc;
 
 /// A function with the attribute `#[register]` and the data for its registration.
-pub struct Entry {
+pub struct RegisteredFunction {
     /// Name of the global function.
     pub name: &'static str,
     /// True if the function replaces a global function of the same name.
@@ -17,8 +17,8 @@ pub struct Entry {
 /// All functions with the attribute `#[register]` in this executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
-pub static REGISTRATIONS: [Entry];
+pub static REGISTRATIONS: [RegisteredFunction];
 /// Empty collection for the unit tests. A unit test executable contains this crate twice, and the linker does
 /// not allow two collections of the same name.
 #[cfg(test)]
-pub static REGISTRATIONS: [Entry; 0] = [];
+pub static REGISTRATIONS: [RegisteredFunction; 0] = [];

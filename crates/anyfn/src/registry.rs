@@ -24,7 +24,7 @@ use anyfn_abi::{
     TVMFFIMethodInfo, TVMFFIObjectHandle,
 };
 
-use crate::registered::Entry;
+use crate::registered::RegisteredFunction;
 use crate::text::{intern, nearest, shorten};
 use crate::typed::Names;
 use crate::{
@@ -227,7 +227,7 @@ impl Registration<'_> {
 /// # Errors
 /// Returns `RuntimeError` if a name is taken.
 #[doc(hidden)]
-pub fn register_all(entries: &[Entry]) -> Result<()> {
+pub fn register_all(entries: &[RegisteredFunction]) -> Result<()> {
     entries.iter().try_for_each(|entry| {
         let function = (entry.make)();
         Registration { name: entry.name, overrides: entry.overrides, doc: entry.doc }.set(&function)

@@ -1,6 +1,6 @@
 //! Tests of slices and of indices that count from the end, as in Python.
 
-use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map, MapPlace, Slice};
+use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map, MapCursor, Slice};
 use anyfn_core as _;
 
 fn list(n: i64) -> List {
@@ -106,7 +106,7 @@ fn arrays_are_built_beyond_the_room_that_was_asked_for() {
 fn maps_are_walked_by_places() {
     for len in [0, 1, 3, 4, 5, 100] {
         let map: Map<i64, i64> = (0..len).map(|key| (key, key * 2)).collect();
-        let (mut place, mut seen) = (MapPlace::default(), Vec::new());
+        let (mut place, mut seen) = (MapCursor::default(), Vec::new());
         while let Some((key, value)) = map.next_pair(&mut place) {
             seen.push((key.get::<i64>().unwrap(), value.get::<i64>().unwrap()));
         }

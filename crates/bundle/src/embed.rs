@@ -206,7 +206,7 @@ struct Moved {
 /// Location of a table or other data in the new file: its address once loaded, its offset in the file, and
 /// its size in bytes.
 #[derive(Clone, Copy)]
-struct Place {
+struct TableLocation {
     address: u64,
     offset: usize,
     size: usize,
@@ -240,7 +240,7 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let segments_size = (library.segments.len() + 1) * size_of::<ProgramHeader64<LE>>();
     let segments_at = add(&vec![0; segments_size], 16);
     let data_at = add(data, 16);
-    let data_place = Place { address: address + data_at as u64, offset: begin + data_at, size: data.len() };
+    let data_place = TableLocation { address: address + data_at as u64, offset: begin + data_at, size: data.len() };
     let mut symbols = library.symbols.to_vec();
     let mut strings = library.strings.to_vec();
     let mut tables = None;
@@ -355,7 +355,7 @@ fn add_section(
     header: &mut FileHeader64<LE>,
     moved: &[Moved],
     (begin, address): (usize, u64),
-    data: Place,
+    data: TableLocation,
 ) -> Fallible<()> {
     const WHAT: &str = "the table of sections";
     let (count, names) = (header.e_shnum.get(LE), usize::from(header.e_shstrndx.get(LE)));

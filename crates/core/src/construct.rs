@@ -181,12 +181,12 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
 
 /// Names for error messages: the type of the object to create, and the function that creates it.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ConstructorName<'a> {
     info: TypeInfo,
     function: &'a str,
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ConstructorName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dot = if self.function.is_empty() { "" } else { "." };
         write!(f, "{}{dot}{}", self.info.key(), self.function)
@@ -257,7 +257,7 @@ fn make<'a>(
     function: &str,
     fields: impl Iterator<Item = (Field, Option<&'a AnyView<'a>>)>,
 ) -> Result<Any> {
-    let place = Place { info, function };
+    let place = ConstructorName { info, function };
     let object = new_object(info)?;
     for (field, value) in fields {
         let default = if value.is_some() { None } else { default_of(field, place)? };
@@ -286,7 +286,7 @@ pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
 /// Returns `error` with its message prefixed by the type, the function and the field. The kind, the
 /// backtrace, the cause and the context are kept.
 #[cold]
-fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
+fn in_field(error: &Error, place: ConstructorName<'_>, field: Field) -> Error {
     let message = alloc::format!("{place} field '{}':\n  {}", field.name(), error.message());
     let (kind, trace) = (error.kind().as_bytes(), error.backtrace());
     let cause = error.cause().map(Error::into_object);
@@ -296,7 +296,7 @@ fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
 
 /// Returns the default of a field for which the caller passed no value. Returns `None` if the constructor does not set
 /// such a field, and an error if the field is a required parameter.
-fn default_of(field: Field, place: Place<'_>) -> Result<Option<Any>> {
+fn default_of(field: Field, place: ConstructorName<'_>) -> Result<Option<Any>> {
     if let Some(default) = field.default()? {
         return Ok(Some(default));
     }

@@ -86,7 +86,7 @@ pub(crate) fn allocator() -> Allocator {
 }
 
 type TensorOwner = unsafe extern "C" fn(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
-type Place = unsafe extern "C" fn(out: *mut u8, capacity: usize) -> usize;
+type CallerLocation = unsafe extern "C" fn(out: *mut u8, capacity: usize) -> usize;
 type FunctionName = unsafe extern "C" fn(function: *mut c_void, out: *mut u8, capacity: usize) -> usize;
 type CheckSignals = unsafe extern "C" fn() -> c_int;
 type CheckCancelled = unsafe extern "C" fn() -> c_int;
@@ -143,7 +143,7 @@ pub fn place() -> Option<String> {
         return None;
     }
     // SAFETY: the pointer was registered under the name of a function of this type.
-    let place = unsafe { core::mem::transmute::<*mut c_void, Place>(place) };
+    let place = unsafe { core::mem::transmute::<*mut c_void, CallerLocation>(place) };
     // SAFETY: `capacity` bytes are writable at `out`.
     text(|out, capacity| unsafe { place(out, capacity) })
 }

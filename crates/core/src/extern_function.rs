@@ -6,7 +6,7 @@ use core::ptr;
 use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFunction};
 use anyfn::{ObjectRef, PackedFunc, Result, bail};
 
-use crate::libraries::{Kind, Lease};
+use crate::libraries::{LeaseKind, Lease};
 
 type Deleter = unsafe extern "C" fn(*mut c_void);
 
@@ -81,7 +81,7 @@ pub(crate) unsafe fn create(
     };
     let cpp_call = ptr::null_mut();
     let last = deleter.map_or(ptr::null(), |deleter| deleter as *const c_void);
-    let lease = Lease::of(Kind::Function, &[last, call as *const c_void, data]);
+    let lease = Lease::of(LeaseKind::Function, &[last, call as *const c_void, data]);
     if data.is_null() && deleter.is_none() {
         if lease.is_held() {
             let cell = TVMFFIFunctionCell { safe_call: call, cpp_call };

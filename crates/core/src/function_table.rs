@@ -17,14 +17,14 @@ use crate::value;
 
 /// Function that is registered under a name, with its documentation and metadata. The slots are empty if no function is
 /// registered.
-struct Entry {
+struct FunctionEntry {
     function: Slot,
     /// Documentation as a string object; empty if the function has none. `metadata` has the same form.
     doc: Slot,
     metadata: Slot,
 }
 
-static ENTRIES: NameTable<Entry> = NameTable::new();
+static ENTRIES: NameTable<FunctionEntry> = NameTable::new();
 /// Lock that is held while an entry is changed. If two threads register the same name at the same time, the
 /// lock ensures that one of them fails.
 static WRITER: Mutex<()> = Mutex::new(());
@@ -113,7 +113,7 @@ pub struct Saved([Option<ObjectRef>; 3]);
 
 /// Returns the current content of the registry entry for `name`.
 pub fn save(name: &[u8]) -> Saved {
-    let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
+    let of = |entry: &FunctionEntry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
     Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn names() -> Vec<&'static [u8]> {
 /// Returns the name under which a function is registered. If it has several names, returns the one whose first
 /// registration is the oldest.
 pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
-    let is_it = |entry: &Entry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
+    let is_it = |entry: &FunctionEntry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
     ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
 }
 
@@ -164,8 +164,8 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
 }
 
-fn entry_of(name: &[u8]) -> &'static Entry {
-    ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
+fn entry_of(name: &[u8]) -> &'static FunctionEntry {
+    ENTRIES.get_or_insert(name, || FunctionEntry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }
 
 /// Returns `name` in the form that error messages show: shortened, and with invalid UTF-8 replaced.

@@ -30,7 +30,7 @@ pub type Add<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Kind of the object that holds a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LeaseKind {
     /// A function that was created from the address of its code.
     Function,
     /// A tensor whose memory is released by code at a given address.
@@ -42,7 +42,7 @@ pub enum Kind {
 /// Entry of a mapped library. The library stays mapped while the entry is referenced.
 pub trait Library: Send + Sync {
     /// Called when an object of the given kind releases its lease on the library.
-    fn release(&self, kind: Kind);
+    fn release(&self, kind: LeaseKind);
 
     /// Returns the path of the library file.
     fn path(&self) -> String;
@@ -61,7 +61,7 @@ pub trait Loader: Sync {
 
     /// Creates a lease that keeps the libraries which contain `addresses` mapped; NULL is ignored. The first
     /// address is that of the deleter, the code that runs last. Only called while [`HAS_LIBRARIES`] is true.
-    fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease;
+    fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
     /// Called when a lease with an address outside all known libraries is released. `number` is the number
     /// that was passed to [`Lease::new`].
@@ -69,7 +69,7 @@ pub trait Loader: Sync {
 
     /// Records the libraries that an object keeps mapped, for diagnosis. `code` is the address of the code
     /// that the object represents. Only called while live objects are recorded.
-    fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void);
+    fn explain(&self, object: *const c_void, kind: LeaseKind, libraries: &Libraries, code: *const c_void);
 
     /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed
     /// handle, which stays valid as long as the library's static data.
@@ -254,20 +254,20 @@ pub struct Lease {
     /// Number that the loader gave to the lease; `None` if all addresses belong to known libraries or no
     /// library was being opened.
     unknown: Option<NonZero<u32>>,
-    kind: Kind,
+    kind: LeaseKind,
 }
 
 impl Lease {
     /// Creates a lease on `libraries`. Dropping the lease calls [`Library::release`] for each library, and
     /// [`Loader::forget`] with the number `unknown`.
-    pub fn new(kind: Kind, libraries: Libraries, unknown: Option<NonZero<u32>>) -> Lease {
+    pub fn new(kind: LeaseKind, libraries: Libraries, unknown: Option<NonZero<u32>>) -> Lease {
         Lease { libraries, unknown, kind }
     }
 
     /// Creates a lease for an object that refers to `addresses`; see [`Loader::lease`]. As long as no library is
     /// loaded, this costs one atomic load.
     #[inline]
-    pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
+    pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
         if !HAS_LIBRARIES.load(Ordering::Relaxed) {
             return Lease::new(kind, [None, None], None);
         }
@@ -275,7 +275,7 @@ impl Lease {
     }
 
     #[inline(never)]
-    fn look_up(kind: Kind, addresses: &[*const c_void]) -> Lease {
+    fn look_up(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
         installed().map_or_else(|| Lease::new(kind, [None, None], None), |loader| loader.lease(kind, addresses))
     }
 

@@ -47,7 +47,7 @@ unsafe impl Send for Method {}
 
 /// Role of a function in its type.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum Role {
     Method,
     Static,
     /// The constructor. A type has only one, whatever its name.
@@ -61,7 +61,7 @@ enum Kind {
 struct Known {
     type_index: i32,
     name: String,
-    kind: Kind,
+    kind: Role,
     blocking: bool,
     function: PackedFunc,
 }
@@ -98,12 +98,12 @@ impl Known {
     /// Returns true if code with the properties `kind`, `blocking` and `signature` may replace the target of
     /// this function. Callers that know the parameters of the function must also be able to call the new
     /// code.
-    fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
+    fn takes(&self, kind: Role, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
             params.map(|params| params.into_iter().map(|param| param.name).collect::<Vec<String>>())
         };
-        if self.kind != kind || (self.blocking != blocking && kind != Kind::Init) {
+        if self.kind != kind || (self.blocking != blocking && kind != Role::Init) {
             return false;
         }
         let old = self.method().signature.lock().clone();
@@ -116,13 +116,13 @@ impl Known {
 
     /// Returns true if this function has the given type, name and role. A method and a static method of the same name
     /// count as the same function. A constructor is identified by its type alone.
-    fn is(&self, type_index: i32, name: &str, kind: Kind) -> bool {
+    fn is(&self, type_index: i32, name: &str, kind: Role) -> bool {
         let same_kind = match kind {
-            Kind::Method | Kind::Static => {
-                matches!(self.kind, Kind::Method | Kind::Static) && self.name == name
+            Role::Method | Role::Static => {
+                matches!(self.kind, Role::Method | Role::Static) && self.name == name
             }
-            Kind::Init => self.kind == kind,
-            Kind::Default => self.kind == kind && self.name == name,
+            Role::Init => self.kind == kind,
+            Role::Default => self.kind == kind && self.name == name,
         };
         same_kind && self.type_index == type_index
     }
@@ -150,18 +150,18 @@ fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<Pack
         bail!("ValueError", "cannot register the default of `{key}.{field}`: its function pointer is NULL");
     }
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
-    if let Some(there) = find(type_index, field, Kind::Default) {
+    if let Some(there) = find(type_index, field, Role::Default) {
         there.renew(call, SIGNATURE);
         return Ok(there.function);
     }
     let full = alloc::format!("the default of {key}.{field}");
-    let function = make(full, SIGNATURE, call, Kind::Default, false)?;
-    let (name, kind) = (field.into(), Kind::Default);
+    let function = make(full, SIGNATURE, call, Role::Default, false)?;
+    let (name, kind) = (field.into(), Role::Default);
     Ok(keep(Known { type_index, name, kind, blocking: false, function }))
 }
 
 /// Returns the function with the given type, name and role that was registered most recently.
-fn find(type_index: i32, name: &str, kind: Kind) -> Option<Known> {
+fn find(type_index: i32, name: &str, kind: Role) -> Option<Known> {
     KNOWN.lock().iter().rev().find(|known| known.is(type_index, name, kind)).cloned()
 }
 
@@ -190,9 +190,9 @@ fn add(
 ) -> Result<()> {
     let call = call.as_ptr();
     let kind = match (is_init, is_static) {
-        (true, _) => Kind::Init,
-        (false, true) => Kind::Static,
-        (false, false) => Kind::Method,
+        (true, _) => Role::Init,
+        (false, true) => Role::Static,
+        (false, false) => Role::Method,
     };
     let key = anyfn::type_key(type_index);
     if call.is_null() {
@@ -206,7 +206,7 @@ fn add(
         let method = there.method();
         method.replaced.store(true, Ordering::Relaxed);
         method.target.store(ptr::null_mut(), Ordering::SeqCst);
-        if kind == Kind::Init {
+        if kind == Role::Init {
             // An attribute cannot be replaced.
             bail!(
                 "TypeError",
@@ -216,7 +216,7 @@ fn add(
     }
     let function = make(alloc::format!("{key}.{name}"), signature, call, kind, blocking)?;
     let view = AnyView::from(function.as_object());
-    if kind == Kind::Init {
+    if kind == Role::Init {
         // SAFETY: the value is valid, and the column takes a reference to it.
         unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }?;
     }
@@ -233,10 +233,10 @@ fn add(
     Ok(())
 }
 
-fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: bool) -> Result<PackedFunc> {
+fn make(name: String, signature: &str, call: *mut c_void, kind: Role, blocking: bool) -> Result<PackedFunc> {
     let safe_call: TVMFFISafeCallType = match kind {
-        Kind::Init => call_init,
-        Kind::Method | Kind::Static | Kind::Default => call_counted,
+        Role::Init => call_init,
+        Role::Method | Role::Static | Role::Default => call_counted,
     };
     let method = Method {
         cell: TVMFFIFunctionCell { safe_call, cpp_call: ptr::null_mut() },

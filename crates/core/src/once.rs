@@ -20,15 +20,15 @@ struct Claim {
     handle: usize,
 }
 
-struct State {
+struct Claims {
     making: Vec<Claim>,
     waiting: Vec<Claim>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { making: Vec::new(), waiting: Vec::new() });
+static STATE: Mutex<Claims> = Mutex::new(Claims { making: Vec::new(), waiting: Vec::new() });
 static CHANGED: Condvar = Condvar::new();
 
-impl State {
+impl Claims {
     fn maker_of(&self, handle: usize) -> Option<usize> {
         self.making.iter().find(|claim| claim.handle == handle).map(|claim| claim.thread)
     }

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use anyfn::abi::{TVMFFIOpaqueObjectCell, kTVMFFIOpaquePyObject};
 use anyfn::{ObjectRef, Result, bail};
 
-use crate::libraries::{Kind, Lease};
+use crate::libraries::{LeaseKind, Lease};
 
 #[repr(C)]
 struct Opaque {
@@ -37,7 +37,7 @@ pub(crate) fn create(
         bail!("RuntimeError", "Only kTVMFFIOpaquePyObject is supported for now");
     }
     let address = deleter.map_or(core::ptr::null(), |deleter| deleter as *const c_void);
-    let lease = Lease::of(Kind::Opaque, &[address, handle]);
+    let lease = Lease::of(LeaseKind::Opaque, &[address, handle]);
     Ok(lease.explain(address, |lease| {
         let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
         // SAFETY: the cell of an opaque object directly follows the header.

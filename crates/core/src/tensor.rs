@@ -17,7 +17,7 @@ use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
-use crate::libraries::{Kind, Lease};
+use crate::libraries::{LeaseKind, Lease};
 use crate::value::out_of_memory;
 
 /// Content of a tensor object. Clients access only its first field, `tensor`.
@@ -136,7 +136,7 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
     };
     // Tensors without a deleter are often constants of a library.
     let addresses = [deleter, tensor.data.cast_const(), from, tensor.shape.cast_const().cast()];
-    let lease = Lease::of(Kind::Tensor, &addresses);
+    let lease = Lease::of(LeaseKind::Tensor, &addresses);
     lease.explain(deleter, |lease| {
         let content = Content { tensor, owner, _extents: extents, _lease: lease };
         // SAFETY: the content begins with the description of a tensor, whose memory and extents its owner keeps alive.

@@ -33,11 +33,11 @@ const CHUNKS: usize = 2048;
 /// Maximum number of type indices.
 const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
 
-type Chunk = [AtomicPtr<Entry>; CHUNK];
+type Chunk = [AtomicPtr<TypeEntry>; CHUNK];
 
 /// Entry of the type table. Clients see only its first field, `info`.
 #[repr(C)]
-struct Entry {
+struct TypeEntry {
     info: SharedType,
     /// Number of consecutive indices, beginning with the type's own, that are reserved for the type and its
     /// descendants.
@@ -130,7 +130,7 @@ impl<T: 'static> Growing<T> {
 }
 
 static CHUNK_TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-static KEYS: NameTable<AtomicPtr<Entry>> = NameTable::new();
+static KEYS: NameTable<AtomicPtr<TypeEntry>> = NameTable::new();
 static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: BTreeMap::new() });
 static START: Start = Start::new();
 
@@ -176,7 +176,7 @@ fn lossy(bytes: &[u8]) -> alloc::borrow::Cow<'_, str> {
 
 /// Returns the entry with the type index `type_index`, if it exists.
 #[inline]
-fn find(type_index: i32) -> Option<&'static Entry> {
+fn find(type_index: i32) -> Option<&'static TypeEntry> {
     let at = usize::try_from(type_index).ok()?;
     let chunk = CHUNK_TABLE.get(at / CHUNK)?.load(Ordering::Acquire);
     // SAFETY: the pointer is NULL or refers to a chunk that is never freed.
@@ -256,7 +256,7 @@ fn register(new: &NewType<'_>) -> Result<i32> {
         );
     }
     writer.details.insert(index, Details { allocated: 1, fields: Growing::new(), methods: Growing::new() });
-    let entry: &'static Entry = Box::leak(Box::new(Entry {
+    let entry: &'static TypeEntry = Box::leak(Box::new(TypeEntry {
         info: SharedType {
             type_index: index,
             type_depth: depth,
@@ -279,7 +279,7 @@ fn register(new: &NewType<'_>) -> Result<i32> {
 
 impl Writer {
     /// Allocates an index for a new type and reserves `num_slots` consecutive indices, beginning with it.
-    fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&Entry>, num_slots: i32) -> Result<i32> {
+    fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&TypeEntry>, num_slots: i32) -> Result<i32> {
         if new.static_index >= 0 {
             if new.static_index >= kTVMFFIDynObjectBegin {
                 bail!(
@@ -339,7 +339,7 @@ fn chunk_of(index: i32) -> &'static Chunk {
 
 /// Returns the address of an array with the ancestors of a new type, the root first. `parent` is the parent
 /// of the new type. The array is never freed.
-fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
+fn ancestors(parent: Option<&'static TypeEntry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
     let mut all: Vec<*const SharedType> = Vec::new();
     for depth in 0..parent.info.type_depth as usize {

@@ -11,7 +11,7 @@ use super::{Check, Status, bytes};
 
 /// A known kind of device: its name and DLPack number, the vendor's libraries, the device files that the system
 /// provides for it, and advice for its installation.
-struct Kind {
+struct DeviceKind {
     name: &'static str,
     number: i32,
     libraries: &'static [&'static str],
@@ -19,29 +19,29 @@ struct Kind {
     install: &'static str,
 }
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[DeviceKind] = &[
+    DeviceKind {
         name: "cuda",
         number: kDLCUDA,
         libraries: &["libcuda.so.1"],
         nodes: &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"],
         install: "install NVIDIA's driver; in a container, run it with its GPUs",
     },
-    Kind {
+    DeviceKind {
         name: "rocm",
         number: kDLROCM,
         libraries: &["libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7"],
         nodes: &["/dev/kfd"],
         install: "install ROCm; in a container, run it with /dev/kfd and /dev/dri",
     },
-    Kind {
+    DeviceKind {
         name: "opencl",
         number: kDLOpenCL,
         libraries: &["libOpenCL.so.1"],
         nodes: &["/dev/dri/renderD128", "/dev/nvidiactl"],
         install: "install an OpenCL loader and a driver (Debian, Ubuntu: apt-get install ocl-icd-libopencl1 pocl-opencl-icd)",
     },
-    Kind {
+    DeviceKind {
         name: "vulkan",
         number: kDLVulkan,
         libraries: &["libvulkan.so.1"],
@@ -49,7 +49,7 @@ const KINDS: &[Kind] = &[
         install: "install a Vulkan loader and a driver (Debian, Ubuntu: apt-get install libvulkan1 mesa-vulkan-drivers)",
     },
     #[cfg(target_os = "macos")]
-    Kind {
+    DeviceKind {
         name: "metal",
         number: anyfn::abi::kDLMetal,
         libraries: &["/System/Library/Frameworks/Metal.framework/Metal"],
@@ -119,7 +119,7 @@ fn try_memory(device: Device) -> Result<()> {
 }
 
 /// Reports why no device of a kind is available.
-fn missing(kind: &Kind) -> Check {
+fn missing(kind: &DeviceKind) -> Check {
     let id = format!("device.{}", kind.name);
     let done = format!(
         "looked for a driver in this build, opened {}, looked for device files",

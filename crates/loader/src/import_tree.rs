@@ -8,7 +8,7 @@
 
 /// Entry of one module in a serialised import tree.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum ModuleEntry<'a> {
     Library,
     Other { kind: &'a str, bytes: &'a [u8] },
 }
@@ -16,7 +16,7 @@ pub(crate) enum Entry<'a> {
 /// A parsed import tree.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tree<'a> {
-    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) entries: Vec<ModuleEntry<'a>>,
     /// Pairs of indices in `entries`: an importing module and a module that it imports, sorted by the importing module.
     pub(crate) edges: Vec<(usize, usize)>,
 }
@@ -27,8 +27,8 @@ impl<'a> Tree<'a> {
     pub(crate) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
         self.entries.iter().enumerate().map(|(at, entry)| {
             let (kind, size) = match entry {
-                Entry::Library => ("library", 0),
-                Entry::Other { kind, bytes } => (*kind, bytes.len()),
+                ModuleEntry::Library => ("library", 0),
+                ModuleEntry::Other { kind, bytes } => (*kind, bytes.len()),
             };
             // The edges are in the order of the importers.
             let from = self.edges.partition_point(|(from, _)| *from < at);
@@ -41,8 +41,8 @@ impl<'a> Tree<'a> {
     /// remaining module imports; modules in a cycle are never removed.
     fn check_acyclic(&self) -> Result<(), String> {
         // All entries of the library are one module.
-        let library = self.entries.iter().position(|entry| *entry == Entry::Library).unwrap_or(0);
-        let one = |at: usize| if self.entries[at] == Entry::Library { library } else { at };
+        let library = self.entries.iter().position(|entry| *entry == ModuleEntry::Library).unwrap_or(0);
+        let one = |at: usize| if self.entries[at] == ModuleEntry::Library { library } else { at };
         let mut importers = vec![0usize; self.entries.len()];
         let mut imports = vec![Vec::new(); self.entries.len()];
         for (from, to) in &self.edges {
@@ -132,13 +132,13 @@ pub(crate) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     for _ in 0..count {
         let kind = reader.bytes("the kind of a module")?;
         entries.push(match core::str::from_utf8(kind) {
-            Ok("_lib") => Entry::Library,
+            Ok("_lib") => ModuleEntry::Library,
             Ok("") => return Err("the kind of a module is empty".to_owned()),
-            Ok(kind) => Entry::Other { kind, bytes: reader.bytes("the content of a module")? },
+            Ok(kind) => ModuleEntry::Other { kind, bytes: reader.bytes("the content of a module")? },
             Err(_) => return Err(format!("the kind of a module is not UTF-8: \"{}\"", shown(kind))),
         });
     }
-    if !entries.contains(&Entry::Library) {
+    if !entries.contains(&ModuleEntry::Library) {
         return Err("it has no entry for the library itself".to_owned());
     }
     if !reader.0.is_empty() {
@@ -178,7 +178,7 @@ mod tests {
         let blob = [numbers(&[0, 1, 1]), numbers(&[1]), text("_lib"), text("opencl"), text("code")].concat();
         let tree = parse(&blob).unwrap();
         assert_eq!(tree.edges, [(0, 1)]);
-        assert_eq!(tree.entries, [Entry::Library, Entry::Other { kind: "opencl", bytes: b"code" }]);
+        assert_eq!(tree.entries, [ModuleEntry::Library, ModuleEntry::Other { kind: "opencl", bytes: b"code" }]);
         for len in 0..blob.len() {
             assert!(parse(&blob[..len]).is_err(), "{len} bytes");
         }

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use anyfn::Result;
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
-use anyfn_core::loader::{Add, Kind, LOADERS, Lease, Libraries, Loader};
+use anyfn_core::loader::{Add, LeaseKind, LOADERS, Lease, Libraries, Loader};
 
 use library::{context, linked};
 use mapped::{KINDS, constructing, lease, ledger};
@@ -67,7 +67,7 @@ impl Loader for LibraryLoader {
         globals::register_globals()
     }
 
-    fn lease(&self, kind: Kind, addresses: &[*const c_void]) -> Lease {
+    fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
         lease::of(kind, addresses)
     }
 
@@ -75,7 +75,7 @@ impl Loader for LibraryLoader {
         lease::forget(number);
     }
 
-    fn explain(&self, object: *const c_void, kind: Kind, libraries: &Libraries, code: *const c_void) {
+    fn explain(&self, object: *const c_void, kind: LeaseKind, libraries: &Libraries, code: *const c_void) {
         let libraries = libraries.iter().flatten();
         let libraries = libraries.map(|library| (Arc::as_ptr(library).cast::<()>().addr(), library.path()));
         ledger::explain(object, KINDS[kind as usize].0, libraries.collect(), code, None);

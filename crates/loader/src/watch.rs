@@ -36,14 +36,14 @@ pub(crate) struct Watch {
     on_reload: Option<PackedFunc>,
     /// Callback that is called with the path and a reason if a newer build cannot be used.
     on_problem: Option<PackedFunc>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     /// True while a thread loads a build. Other threads do not wait for it and continue with the current build.
     looking: AtomicBool,
     /// Functions that were looked up in the module and may still be in use.
     taken: Mutex<Vec<Weak<Follower>>>,
 }
 
-struct State {
+struct WatchState {
     module: OwnModule,
     /// Number of the current build. It is 0 for the first one and increases with each newer build.
     build: usize,
@@ -75,7 +75,7 @@ impl Watch {
         // Read before the file is loaded: what is written meanwhile is another content.
         let seen = identity_of(Path::new(&path));
         let module = load_from(&path)?;
-        let state = State { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
+        let state = WatchState { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
         let watch = Watch {
             path,
             on_reload,

@@ -7,45 +7,45 @@ use syn::{ItemFn, LitStr, Path, Token};
 
 use crate::attributes::{Arguments, doc};
 
-enum Entry {
+enum ExportItem {
     Function(Box<ItemFn>),
     Alias(LitStr, Path),
 }
 
-struct Entries(Vec<Entry>);
+struct ExportItems(Vec<ExportItem>);
 
-impl Parse for Entries {
+impl Parse for ExportItems {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let mut entries = Vec::new();
         while !input.is_empty() {
             if input.peek(LitStr) {
                 let name = input.parse()?;
                 input.parse::<Token![=>]>()?;
-                entries.push(Entry::Alias(name, input.parse()?));
+                entries.push(ExportItem::Alias(name, input.parse()?));
             } else {
-                entries.push(Entry::Function(Box::new(input.parse()?)));
+                entries.push(ExportItem::Function(Box::new(input.parse()?)));
             }
             while input.parse::<Option<Token![,]>>()?.is_some() || input.parse::<Option<Token![;]>>()?.is_some()
             {
             }
         }
-        Ok(Entries(entries))
+        Ok(ExportItems(entries))
     }
 }
 
 pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
-    let Entries(entries) = syn::parse2(items)?;
+    let ExportItems(entries) = syn::parse2(items)?;
     let mut out = TokenStream::new();
     for mut entry in entries {
         let symbols = match &mut entry {
-            Entry::Function(function) => {
+            ExportItem::Function(function) => {
                 check_name(&function.sig.ident.to_string(), &function.sig.ident)?;
                 let arguments = Arguments::take(function)?;
                 let ident = &function.sig.ident;
                 let symbols = symbols(&ident.to_string(), ident, &arguments, &doc(&function.attrs));
                 quote! { #function #symbols }
             }
-            Entry::Alias(name, path) => {
+            ExportItem::Alias(name, path) => {
                 check_name(&name.value(), name)?;
                 symbols(&name.value(), path, &Arguments::unknown(), "")
             }

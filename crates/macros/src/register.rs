@@ -63,7 +63,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
             #wrapper
             #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::REGISTRATIONS)]
             #[linkme(crate = ::anyfn::__private::linkme)]
-            static ENTRY: ::anyfn::__private::Entry = ::anyfn::__private::Entry {
+            static ENTRY: ::anyfn::__private::RegisteredFunction = ::anyfn::__private::RegisteredFunction {
                 name: #name,
                 overrides: #overrides,
                 doc: #doc,

@@ -177,7 +177,7 @@ const OPEN: u32 = u32::MAX - 1;
 
 /// Progress of copying an original object.
 #[derive(Clone, Copy, Default)]
-enum Known {
+enum Progress {
     #[default]
     Nothing,
     /// The object is an Array or Map whose elements are being copied, so that its copy does not exist yet.
@@ -225,7 +225,7 @@ struct Frame {
 struct Copier {
     stack: Vec<Frame>,
     plans: Plans,
-    known: Table<usize, Known>,
+    known: Table<usize, Progress>,
     /// Original objects and their copies.
     copies: Vec<(ObjectRef, Any)>,
     /// Indices in `copies` of objects that a hook returned and that already existed, so that other references
@@ -259,7 +259,7 @@ impl Default for Copier {
 }
 
 /// Result of one step of a copy operation.
-enum Look {
+enum StepResult {
     Copy(Any),
     /// The original value, because its copy does not exist yet. The copy is filled in at the end of the
     /// operation.
@@ -312,10 +312,10 @@ impl Copier {
         let mut look = self.open(value, 2)?;
         loop {
             match look {
-                Look::Opened => {}
-                Look::Copy(copy) | Look::Hole(copy) if self.stack.len() == base => return Ok(copy),
-                Look::Copy(copy) => self.feed(copy, false)?,
-                Look::Hole(original) => self.feed(original, true)?,
+                StepResult::Opened => {}
+                StepResult::Copy(copy) | StepResult::Hole(copy) if self.stack.len() == base => return Ok(copy),
+                StepResult::Copy(copy) => self.feed(copy, false)?,
+                StepResult::Hole(original) => self.feed(original, true)?,
             }
             look = self.advance()?;
         }
@@ -323,20 +323,20 @@ impl Copier {
 
     /// Copies a value without children, or begins to copy a value with children. `own` is the reference count
     /// that the value has if no other code refers to it.
-    fn open(&mut self, value: Any, own: usize) -> Result<Look> {
+    fn open(&mut self, value: Any, own: usize) -> Result<StepResult> {
         self.reach = COMPLETE;
-        let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
+        let Some(object) = value.as_object() else { return Ok(StepResult::Copy(value)) };
         let address = value::address_of(object);
         match self.known.get(address).unwrap_or_default() {
-            Known::Copied(at) => {
+            Progress::Copied(at) => {
                 self.reach = self.reach_of(at as usize);
-                return Ok(Look::Copy(self.copies[at as usize].1.clone()));
+                return Ok(StepResult::Copy(self.copies[at as usize].1.clone()));
             }
-            Known::Open => {
+            Progress::Open => {
                 self.reach = END;
-                return Ok(Look::Hole(value));
+                return Ok(StepResult::Hole(value));
             }
-            Known::Nothing => {}
+            Progress::Nothing => {}
         }
         let shared = object.use_count() > own || is_watched(self.stack.len());
         let object = object.clone();
@@ -356,9 +356,9 @@ impl Copier {
             kTVMFFITensor => {
                 let copy = tensor(&value)?;
                 self.remember(object, copy.clone(), shared, COMPLETE);
-                return Ok(Look::Copy(copy));
+                return Ok(StepResult::Copy(copy));
             }
-            _ if is_fixed(&object, &mut self.plans)? => return Ok(Look::Copy(value)),
+            _ if is_fixed(&object, &mut self.plans)? => return Ok(StepResult::Copy(value)),
             _ => {
                 let plan = self.plans.of(&object)?;
                 let made = by_hook(&object)?;
@@ -368,7 +368,7 @@ impl Copier {
         };
         let number = self.copies.len() as u32 + 1;
         match &content {
-            Content::Array(..) | Content::Map(..) if shared => self.known.set(address, Known::Open),
+            Content::Array(..) | Content::Map(..) if shared => self.known.set(address, Progress::Open),
             Content::Array(..) | Content::Map(..) => {}
             Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
             Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
@@ -383,13 +383,13 @@ impl Copier {
         let frame =
             Frame { content, next: 0, original: object, shared, unfinished: false, number, reach, seen };
         self.stack.push(frame);
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     fn remember(&mut self, original: ObjectRef, copy: Any, shared: bool, reach: u32) {
         if shared {
             self.reaches.push(reach);
-            self.known.set(value::address_of(&original), Known::Copied(self.copies.len() as u32));
+            self.known.set(value::address_of(&original), Progress::Copied(self.copies.len() as u32));
             self.copies.push((original, copy));
         }
     }
@@ -414,8 +414,8 @@ impl Copier {
     }
 
     /// Continues with the next child of the topmost copy on the stack.
-    fn advance(&mut self) -> Result<Look> {
-        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Copy(Any::NONE)) };
+    fn advance(&mut self) -> Result<StepResult> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Copy(Any::NONE)) };
         let at = frame.next;
         frame.next += 1;
         let next = match &frame.content {
@@ -529,8 +529,8 @@ impl Copier {
     }
 
     /// Completes the topmost copy on the stack.
-    fn close(&mut self) -> Result<Look> {
-        let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
+    fn close(&mut self) -> Result<StepResult> {
+        let Some(mut frame) = self.stack.pop() else { return Ok(StepResult::Copy(Any::NONE)) };
         let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));
         if frame.seen <= frame.number {
             // Code that knows this copy knows everything that it reaches.
@@ -548,20 +548,20 @@ impl Copier {
             outer.seen = outer.seen.min(frame.seen);
         }
         let copy: Any = match frame.content {
-            Content::List(_, made) => return Ok(Look::Copy(made.into())),
+            Content::List(_, made) => return Ok(StepResult::Copy(made.into())),
             Content::Dict(pairs, made, _) => {
                 if frame.unfinished {
                     let flat = pairs.into_iter().flat_map(|(key, value)| [key, value]);
                     let original = Array::<Any>::try_from_iter(flat)?;
                     self.holes.push((Holder::Pairs(made.clone()), original.into()));
                 }
-                return Ok(Look::Copy(made.into()));
+                return Ok(StepResult::Copy(made.into()));
             }
-            Content::Object { made, .. } => return Ok(Look::Copy(made.into())),
+            Content::Object { made, .. } => return Ok(StepResult::Copy(made.into())),
             Content::Array(..) | Content::Map(..) if frame.unfinished => {
-                self.known.set(value::address_of(&frame.original), Known::Nothing);
+                self.known.set(value::address_of(&frame.original), Progress::Nothing);
                 self.reach = END;
-                return Ok(Look::Hole(frame.original.into()));
+                return Ok(StepResult::Hole(frame.original.into()));
             }
             Content::Array(_, made) => Array::<Any>::try_from_iter(made)?.into(),
             Content::Map(_, made) => {
@@ -574,6 +574,6 @@ impl Copier {
             }
         };
         self.remember(frame.original, copy.clone(), frame.shared, self.reach);
-        Ok(Look::Copy(copy))
+        Ok(StepResult::Copy(copy))
     }
 }

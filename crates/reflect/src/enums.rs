@@ -21,7 +21,7 @@ use crate::define::{self, Type};
 #[derive(anyfn::Object)]
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
-struct State {
+struct EnumState {
     /// All values of the enumeration, in order.
     #[field(default)]
     entries: List<ObjectRef>,
@@ -35,7 +35,7 @@ struct State {
 
 /// Content of an enumeration value, an object of a type derived from `ffi.Enum`.
 #[repr(C)]
-struct Entry {
+struct EnumEntry {
     number: i64,
     name: String,
 }
@@ -46,15 +46,15 @@ const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
 /// constructors have no parameter for it.
 const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
-/// Registers the type `key`, whose objects have the content [`Entry`].
+/// Registers the type `key`, whose objects have the content [`EnumEntry`].
 fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
     anyfn::__private::claim_key(key, depth, parent, CONTENT_OF_FIELDS).map(Type)
 }
 
 fn register() -> Result<()> {
-    let number = (offset_of!(Entry, number), 8);
-    let name = (offset_of!(Entry, name), 16);
-    let (size, kind) = (size_of::<Entry>(), kTVMFFISEqHashKindUniqueInstance);
+    let number = (offset_of!(EnumEntry, number), 8);
+    let name = (offset_of!(EnumEntry, name), 16);
+    let (size, kind) = (size_of::<EnumEntry>(), kTVMFFISEqHashKindUniqueInstance);
     let base = make("ffi.Enum", 1, kTVMFFIObject)?;
     // SAFETY: the struct has the field at this offset.
     unsafe { base.field_with_flags(("_int_index", "The number."), number, define::I64, kTVMFFIInt, IGNORED) }?;

@@ -90,9 +90,9 @@ fn too_deep() -> Error {
 /// State of an operation, borrowed by the callback that a hook receives. Each call of the callback takes the
 /// state and puts it back afterwards. Once the hook has returned, the state is absent and calls of the
 /// callback fail.
-struct Loan<S>(AtomicPtr<S>);
+struct LentState<S>(AtomicPtr<S>);
 
-impl<S> Loan<S> {
+impl<S> LentState<S> {
     fn put(&self, state: Box<S>) {
         self.0.store(Box::into_raw(state), Ordering::Release);
     }
@@ -104,7 +104,7 @@ impl<S> Loan<S> {
     }
 }
 
-impl<S> Drop for Loan<S> {
+impl<S> Drop for LentState<S> {
     fn drop(&mut self) {
         drop(self.take());
     }
@@ -122,7 +122,7 @@ pub(crate) fn lend<S: Default + Send + 'static>(
     hook: impl FnOnce(&PackedFunc) -> Result<Any>,
 ) -> Result<Any> {
     let _nested = Nested::enter()?;
-    let loan = Arc::new(Loan(AtomicPtr::new(ptr::null_mut())));
+    let loan = Arc::new(LentState(AtomicPtr::new(ptr::null_mut())));
     loan.put(Box::new(core::mem::take(state)));
     let shared = Arc::clone(&loan);
     let function = PackedFunc::new(move |args| {

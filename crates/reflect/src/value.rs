@@ -188,17 +188,17 @@ pub(crate) fn is_watched(depth: usize) -> bool {
 /// parent, which is being processed as well.
 ///
 /// Borrowing matters because reference counting dominates the run time of operations that do little else.
-pub(crate) struct Held {
+pub(crate) struct HeldObject {
     object: ManuallyDrop<ObjectRef>,
     /// 1 if the reference is owned, otherwise 0. The field is a whole word: after stores to a smaller field,
     /// reading a moved value back would stall.
     owned: usize,
 }
 
-impl Held {
+impl HeldObject {
     #[inline]
-    pub(crate) fn owned(object: ObjectRef) -> Held {
-        Held { object: ManuallyDrop::new(object), owned: 1 }
+    pub(crate) fn owned(object: ObjectRef) -> HeldObject {
+        HeldObject { object: ManuallyDrop::new(object), owned: 1 }
     }
 
     /// Creates a borrowed reference to an element of an Array, without incrementing the reference count.
@@ -206,10 +206,10 @@ impl Held {
     /// # Safety
     /// The Array must be kept alive as long as the result is used, so that it does not change and keeps its elements.
     #[inline]
-    pub(crate) unsafe fn borrowed(object: &ObjectRef) -> Held {
+    pub(crate) unsafe fn borrowed(object: &ObjectRef) -> HeldObject {
         // SAFETY: the copy is never dropped, and the caller guarantees that the object lives.
         let object = unsafe { core::ptr::read(object) };
-        Held { object: ManuallyDrop::new(object), owned: 0 }
+        HeldObject { object: ManuallyDrop::new(object), owned: 0 }
     }
 
     /// Returns the reference count that the object has if no other code refers to it: 1 for the reference of
@@ -220,7 +220,7 @@ impl Held {
     }
 }
 
-impl core::ops::Deref for Held {
+impl core::ops::Deref for HeldObject {
     type Target = ObjectRef;
     #[inline]
     fn deref(&self) -> &ObjectRef {
@@ -228,7 +228,7 @@ impl core::ops::Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldObject {
     #[inline]
     fn drop(&mut self) {
         if self.owned != 0 {
@@ -240,7 +240,7 @@ impl Drop for Held {
 
 /// Returns the elements of an Array.
 #[inline]
-pub(crate) fn elements(array: &Held) -> &[Any] {
+pub(crate) fn elements(array: &HeldObject) -> &[Any] {
     debug_assert_eq!(array.type_index(), kTVMFFIArray);
     let array: *const ObjectRef = &raw const *array.object;
     // SAFETY: `Array` is transparent over an `ObjectRef`, and the object is an Array.

@@ -11,7 +11,7 @@ use anyfn::{Error, Result, bail, check_signals, error};
 
 use crate::channel::{Opener, Sealer};
 use crate::connection::{Connection, Proxies};
-use crate::frame::{self, Frames, Kind};
+use crate::frame::{self, Frames, FrameKind};
 use crate::handshake::{Client, Refused, SHARING, Server, Step};
 use crate::keys::Key;
 use crate::policy::Policy;
@@ -82,7 +82,7 @@ fn refused(peer: &str, refused: &Refused) -> Error {
 }
 
 impl Line {
-    fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> Result<()> {
+    fn send(&mut self, kind: FrameKind, payload: &[u8], deadline: Instant) -> Result<()> {
         let mut out = Vec::new();
         let Line { sealer, .. } = self;
         let sealed = frame::write_message(kind, 0, payload, |header, part| {
@@ -96,17 +96,17 @@ impl Line {
 
     /// Waits for the peer's greeting, a message of kind `kind`, and returns its payload. Skips the `Queued`
     /// messages that a client receives before the greeting.
-    fn greeting(&mut self, kind: Kind, deadline: Instant) -> Result<Vec<u8>> {
+    fn greeting(&mut self, kind: FrameKind, deadline: Instant) -> Result<Vec<u8>> {
         let mut place = None;
         loop {
             match self.frames.next() {
                 Ok(Some(message)) if message.kind == kind => return Ok(message.payload.to_vec()),
-                Ok(Some(message)) if message.kind == Kind::Bye => {
+                Ok(Some(message)) if message.kind == FrameKind::Bye => {
                     let why: String =
                         String::from_utf8_lossy(message.payload).chars().filter(|c| !c.is_control()).collect();
                     bail!("ConnectionError", "{}: {why}", self.peer);
                 }
-                Ok(Some(message)) if message.kind == Kind::Queued && kind == Kind::Welcome => {
+                Ok(Some(message)) if message.kind == FrameKind::Queued && kind == FrameKind::Welcome => {
                     place = message.payload.first_chunk().map(|place| u32::from_le_bytes(*place));
                     continue;
                 }
@@ -171,8 +171,8 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
     let frames = Frames::new(policy.message_bytes);
     let mut line = Line { socket, sealer, opener, frames, peer: peer.to_owned() };
     line.open(&handshake.rest())?;
-    line.send(Kind::Hello, concat!("anyfn ", env!("CARGO_PKG_VERSION")).as_bytes(), deadline)?;
-    let welcome = line.greeting(Kind::Welcome, deadline)?;
+    line.send(FrameKind::Hello, concat!("anyfn ", env!("CARGO_PKG_VERSION")).as_bytes(), deadline)?;
+    let welcome = line.greeting(FrameKind::Welcome, deadline)?;
     let wire = Wire { shares: version >= SHARING, longest: longest(&welcome, policy.message_bytes) };
     let directions = (line.sealer, line.opener, line.frames);
     Ok(Connection::new(line.socket, directions, wire, policy, None, PROXIES, peer.to_owned()))
@@ -263,7 +263,7 @@ impl Arrival {
         let frames = Frames::new(4096);
         let mut line = Line { socket: self.socket, sealer, opener, frames, peer: CLIENT.to_owned() };
         line.open(&rest)?;
-        line.greeting(Kind::Hello, self.deadline)?;
+        line.greeting(FrameKind::Hello, self.deadline)?;
         Ok(Guest(line, version))
     }
 }
@@ -271,7 +271,7 @@ impl Arrival {
 impl Guest {
     /// Refuses the client and sends it the reason.
     pub fn refuse(mut self, why: &str) {
-        let _ = self.0.send(Kind::Bye, why.as_bytes(), Instant::now() + LOOK);
+        let _ = self.0.send(FrameKind::Bye, why.as_bytes(), Instant::now() + LOOK);
     }
 
     /// Notifies the client of its position `place` in the queue. Position 1 is the front.
@@ -280,7 +280,7 @@ impl Guest {
     /// Returns an error if the client has disconnected, or does not read.
     pub fn queued(&mut self, place: usize) -> Result<()> {
         let place = u32::try_from(place).unwrap_or(u32::MAX).to_le_bytes();
-        self.0.send(Kind::Queued, &place, Instant::now() + LOOK)
+        self.0.send(FrameKind::Queued, &place, Instant::now() + LOOK)
     }
 
     /// Returns true if the client has disconnected while waiting.
@@ -303,7 +303,7 @@ impl Guest {
         let wire = Wire { shares: version >= SHARING, longest: policy.message_bytes };
         let limit = (policy.message_bytes as u64).to_le_bytes();
         let welcome = if wire.shares { &limit[..] } else { &[] };
-        line.send(Kind::Welcome, welcome, Instant::now() + Duration::from_secs(10))?;
+        line.send(FrameKind::Welcome, welcome, Instant::now() + Duration::from_secs(10))?;
         line.frames.set_message_max(policy.message_bytes);
         let directions = (line.sealer, line.opener, line.frames);
         let services = Box::new(Services::new(policy.clone(), folder, Box::new(audit)));

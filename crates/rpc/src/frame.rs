@@ -20,7 +20,7 @@ const PARTIAL_MAX: usize = 64;
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// First message, from client to server: description of the client.
     Hello = 1,
     /// Reply to `Hello`, from server to client: the maximum length of a message that the server accepts.
@@ -48,9 +48,9 @@ pub enum Kind {
     Queued = 12,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::*;
+impl FrameKind {
+    fn of(byte: u8) -> Option<FrameKind> {
+        use FrameKind::*;
         [Hello, Welcome, Call, Return, Error, Cancel, Release, Data, Ping, Pong, Bye, Queued]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
@@ -58,7 +58,7 @@ impl Kind {
 
     /// Returns true if messages of this kind may be longer than a frame.
     fn has_parts(self) -> bool {
-        matches!(self, Kind::Call | Kind::Return | Kind::Error)
+        matches!(self, FrameKind::Call | FrameKind::Return | FrameKind::Error)
     }
 }
 
@@ -66,7 +66,7 @@ impl Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Kind of the message.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Id of the call that the message belongs to.
     pub id: u64,
     /// Content of the message.
@@ -77,7 +77,7 @@ pub struct Message<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Unknown message kind.
-    Kind(u8),
+    FrameKind(u8),
     /// Unexpected flags, or reserved bytes that are not zero.
     Flags,
     /// Payload longer than [`PAYLOAD_MAX`]. Contains its length in bytes.
@@ -89,7 +89,7 @@ pub enum Malformed {
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Malformed::Kind(kind) => write!(f, "unknown frame kind {kind}"),
+            Malformed::FrameKind(kind) => write!(f, "unknown frame kind {kind}"),
             Malformed::Flags => write!(f, "unknown frame flags"),
             Malformed::Length(length) => {
                 write!(f, "expected a frame of at most {PAYLOAD_MAX} bytes, got {length}")
@@ -103,7 +103,7 @@ impl std::fmt::Display for Malformed {
 
 /// Splits a message into frames, and calls `sink` with the header and the part of the payload of each.
 pub fn write_message<E>(
-    kind: Kind,
+    kind: FrameKind,
     id: u64,
     payload: &[u8],
     mut sink: impl FnMut(&[u8; HEADER], &[u8]) -> Result<(), E>,
@@ -121,7 +121,7 @@ pub fn write_message<E>(
 
 /// Returns the header of a frame. `more` is true if the message continues in a later frame. `length` is the length of the payload
 /// and must be at most [`PAYLOAD_MAX`].
-pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
+pub fn header(kind: FrameKind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
     let mut out = [0; HEADER];
     out[..4].copy_from_slice(&(length as u32).to_le_bytes());
     out[4] = kind as u8;
@@ -240,7 +240,7 @@ impl Frames {
             let bytes = &self.buffer[self.start..self.end];
             let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
             let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-            let kind = Kind::of(head[4]).ok_or(Malformed::Kind(head[4]))?;
+            let kind = FrameKind::of(head[4]).ok_or(Malformed::FrameKind(head[4]))?;
             let more = head[5] == MORE;
             if head[5] & !MORE != 0 || head[6..8] != [0, 0] || (more && !kind.has_parts()) {
                 return Err(Malformed::Flags);
@@ -268,7 +268,7 @@ impl Frames {
 
     /// Appends a frame's payload to an incomplete message. Returns true if it was the last frame; `whole`
     /// then contains the message.
-    fn keep(&mut self, kind: Kind, id: u64, from: usize, length: usize, more: bool) -> Result<bool, Malformed> {
+    fn keep(&mut self, kind: FrameKind, id: u64, from: usize, length: usize, more: bool) -> Result<bool, Malformed> {
         let key = (kind as u8, id);
         self.kept += length;
         if self.kept > self.message_max

@@ -9,7 +9,7 @@ use anyfn::{Any, Result, bail};
 
 use crate::value::Class;
 
-struct Entry {
+struct HandleEntry {
     class: Class,
     object: Any,
     /// Number of times that the handle was sent to the peer, minus the number of times that the peer has
@@ -21,9 +21,9 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct Place {
+struct HandleSlot {
     generation: u32,
-    entry: Option<Entry>,
+    entry: Option<HandleEntry>,
 }
 
 /// Bit that marks the handle of a borrowed tensor. The handle becomes invalid at the end of the call, so
@@ -35,7 +35,7 @@ const GENERATIONS: u32 = (1 << 30) - 1;
 
 /// Table of the local objects to which the peer has handles.
 pub(crate) struct Handles {
-    places: Vec<Place>,
+    places: Vec<HandleSlot>,
     free: Vec<u32>,
     /// Slot index of each object, by the object's address. An object that is sent twice thus keeps its
     /// handle.
@@ -89,10 +89,10 @@ impl Handles {
             );
         }
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 1, entry: None });
+            self.places.push(HandleSlot { generation: 1, entry: None });
             (self.places.len() - 1) as u32
         });
-        self.places[place as usize].entry = Some(Entry { class, object, sent: 1, lent });
+        self.places[place as usize].entry = Some(HandleEntry { class, object, sent: 1, lent });
         if !lent {
             self.known.insert(address, place);
         }

@@ -9,7 +9,7 @@ use anyfn::abi::{
 use anyfn::{Result, Tensor, TensorView};
 
 /// DLPack description of borrowed memory, with an owned copy of shape and strides.
-struct Loan {
+struct BorrowedTensor {
     managed: DLManagedTensorVersioned,
     shape: Box<[i64]>,
     strides: Option<Box<[i64]>>,
@@ -25,7 +25,7 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let strides: Option<Box<[i64]>> = view.strides().map(Into::into);
     let dl = view.as_dl();
     let read_only = view.is_read_only() || view.host_region().is_some_and(|region| region.is_read_only());
-    let mut loan = Box::new(Loan {
+    let mut loan = Box::new(BorrowedTensor {
         managed: DLManagedTensorVersioned {
             version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
             manager_ctx: std::ptr::null_mut(),
@@ -66,6 +66,6 @@ unsafe extern "C" fn end(managed: *mut DLManagedTensorVersioned) {
     // SAFETY: the consumer of the description calls this once, with the address that it received from `tensor`, so `managed` is
     // live.
     let loan: *mut c_void = unsafe { (*managed).manager_ctx };
-    // SAFETY: `manager_ctx` is the address of a `Loan`, returned by `Box::into_raw`, and this is the only call with it.
-    drop(unsafe { Box::from_raw(loan.cast::<Loan>()) });
+    // SAFETY: `manager_ctx` is the address of a `BorrowedTensor`, returned by `Box::into_raw`, and this is the only call with it.
+    drop(unsafe { Box::from_raw(loan.cast::<BorrowedTensor>()) });
 }

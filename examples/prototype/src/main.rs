@@ -5,7 +5,7 @@ use anyfn_compiler::ir::expr::{BinaryOp, Expr, PrimExpr};
 use anyfn_compiler::ir::func::PrimFunc;
 use anyfn_compiler::ir::visit::{Mutator, Rewrite};
 use anyfn_compiler::ir::{ExprKind, packed, printer};
-use anyfn_compiler::passes::{Pass, Place};
+use anyfn_compiler::passes::{Pass, Position};
 use anyfn_compiler::te::notation::{At, compute, placeholder, prim_func};
 use anyfn_compiler::{build, default_pipeline};
 use anyfn_host as _;
@@ -49,8 +49,8 @@ fn main() -> Result<()> {
     let func = prim_func("axpy", &[&x, &y, &z, &w])?;
     println!("{}", printer::text(pass("fuse", fuse).apply_to(&func)?.as_object()));
     let pipeline = default_pipeline()?;
-    pipeline.put(Place::Before, Some("lower_blocks"), pass("fuse", fuse))?;
-    pipeline.put(Place::After, Some("lower_blocks"), pass("lower", lower))?;
+    pipeline.put(Position::Before, Some("lower_blocks"), pass("fuse", fuse))?;
+    pipeline.put(Position::After, Some("lower_blocks"), pass("lower", lower))?;
     let axpy = build(&func, Some(&pipeline))?.get_function("axpy")?;
 
     let (a, b, c) =

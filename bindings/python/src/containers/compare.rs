@@ -113,13 +113,13 @@ pub(super) struct Equality {
     /// Pairs of containers that were found equal, by their addresses.
     equal: HashSet<(usize, usize), FxBuildHasher>,
     /// References to the containers in `equal`, so that their addresses are not reused.
-    kept: Vec<(Any, Kept)>,
+    kept: Vec<(Any, OwnedPair)>,
     pace: Pace,
 }
 
 /// Owned reference to the second container of an equal pair.
 #[allow(dead_code, reason = "held, not read")]
-enum Kept {
+enum OwnedPair {
     Native(Any),
     Python(Own),
 }
@@ -161,10 +161,10 @@ impl Equality {
                 return Ok(true);
             }
             let is_equal = py::nested(|| slices_equal(l.as_slice(), r.as_slice(), self))?;
-            return Ok(self.found(is_equal, pair, left, || Kept::Native(right.clone())));
+            return Ok(self.found(is_equal, pair, left, || OwnedPair::Native(right.clone())));
         }
         let (left_object, right_object) = (lift_item(left)?, lift_item(right)?);
-        self.containers(left, &left_object, &right_object, pair, || Kept::Native(right.clone()))
+        self.containers(left, &left_object, &right_object, pair, || OwnedPair::Native(right.clone()))
     }
 
     /// Returns true if a native item equals a Python object.
@@ -184,7 +184,7 @@ impl Equality {
         // Besides the slot that contains the object, the caller holds a reference.
         let pair = (is_shared(item) && ref_count(other.obj()) > 2)
             .then(|| (bits(item) as usize, other.as_ptr().addr()));
-        self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
+        self.containers(item, &lifted, other, pair, || OwnedPair::Python(other.obj().to_own()))
     }
 
     /// Returns true if two containers are equal. `pair` contains their addresses if both may be encountered
@@ -195,7 +195,7 @@ impl Equality {
         left_object: &Own,
         right: &Own,
         pair: Option<(usize, usize)>,
-        keep: impl FnOnce() -> Kept,
+        keep: impl FnOnce() -> OwnedPair,
     ) -> Res<bool> {
         self.pace.step()?;
         let (left_object, right) = (left_object.obj(), right.obj());
@@ -220,7 +220,7 @@ impl Equality {
         is_equal: bool,
         pair: Option<(usize, usize)>,
         left: &Any,
-        keep: impl FnOnce() -> Kept,
+        keep: impl FnOnce() -> OwnedPair,
     ) -> bool {
         if is_equal && let Some(pair) = pair {
             self.equal.insert(pair);

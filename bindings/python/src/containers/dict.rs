@@ -6,7 +6,7 @@ use anyfn::{Any, Dict};
 use pyo3_ffi as ffi;
 
 use super::base::{borrow, lift_item, native, wrap};
-use super::iter::What;
+use super::iter::PairPart;
 use super::keys::{Mapping, with_hooks};
 use super::lower;
 use super::mapping::{self, missing};
@@ -119,19 +119,19 @@ methods! { dict_methods;
     c"keys($self, /)\n--\n\nReturns a view of the keys."
     fn keys(this, args) {
         args.none()?;
-        views::make(this, What::Keys)
+        views::make(this, PairPart::Keys)
     }
 
     c"values($self, /)\n--\n\nReturns a view of the values."
     fn values(this, args) {
         args.none()?;
-        views::make(this, What::Values)
+        views::make(this, PairPart::Values)
     }
 
     c"items($self, /)\n--\n\nReturns a view of the pairs of keys and values."
     fn items(this, args) {
         args.none()?;
-        views::make(this, What::Items)
+        views::make(this, PairPart::Items)
     }
 
     c"setdefault($self, key, default=None, /)\n--\n\nReturns the value of a key, which is first set to `default` if it is absent."
@@ -196,7 +196,7 @@ methods! { dict_methods;
     c"__reversed__($self, /)\n--\n\nReturns an iterator over the keys in reverse insertion order."
     fn __reversed__(this, args) {
         args.none()?;
-        iterate_back(this, What::Keys)
+        iterate_back(this, PairPart::Keys)
     }
 
     c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."

@@ -8,7 +8,7 @@ use std::mem;
 use std::vec;
 
 use anyfn::abi::kTVMFFIInt;
-use anyfn::{Any, Array, Map, MapPlace};
+use anyfn::{Any, Array, Map, MapCursor};
 use pyo3_ffi as ffi;
 
 use super::base::{bits, lift_item, raw};
@@ -18,7 +18,7 @@ use crate::types::{self, Class};
 
 /// Part of each pair that an iterator or view returns.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum What {
+pub(super) enum PairPart {
     /// The key only.
     Keys,
     /// The value only.
@@ -28,7 +28,7 @@ pub(super) enum What {
 }
 
 /// State of an iterator: the container or snapshot that it reads, and its position.
-pub(super) enum State {
+pub(super) enum Cursor {
     /// An Array, with the index of the next item.
     Array(Array, usize),
     /// An Array that is read backwards, with the number of items left.
@@ -36,9 +36,9 @@ pub(super) enum State {
     /// Remaining values of a snapshot of a List.
     Values(vec::IntoIter<Any>),
     /// A Map, with the position of the next pair and the number of pairs left.
-    Map(Map, MapPlace, usize, What),
+    Map(Map, MapCursor, usize, PairPart),
     /// Remaining pairs of a snapshot of a mapping.
-    Pairs(vec::IntoIter<(Any, Any)>, What),
+    Pairs(vec::IntoIter<(Any, Any)>, PairPart),
     /// State after the end of the iteration.
     Done,
 }
@@ -56,7 +56,7 @@ enum Step {
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    state: State,
+    state: Cursor,
 }
 
 /// Python class of the iterators over containers.
@@ -82,7 +82,7 @@ pub(super) fn init() -> Res<()> {
 }
 
 /// Makes an iterator object with the initial state `state`.
-pub(super) fn make(state: State) -> Res<Own> {
+pub(super) fn make(state: Cursor) -> Res<Own> {
     let own = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: the instance is new and not shared.
     let place = unsafe { &raw mut (*own.as_ptr().cast::<Layout>()).state };
@@ -92,53 +92,53 @@ pub(super) fn make(state: State) -> Res<Own> {
 }
 
 /// Borrows the state of an iterator object. The borrow must end before Python code may run.
-fn state<'a>(object: Obj<'a>) -> &'a mut State {
+fn state<'a>(object: Obj<'a>) -> &'a mut Cursor {
     // SAFETY: only called for instances; the GIL is held, and each caller ends the borrow before Python code runs.
     unsafe { &mut (*object.as_ptr().cast::<Layout>()).state }
 }
 
-impl State {
+impl Cursor {
     #[inline(always)]
     fn advance(&mut self) -> Option<Step> {
         match self {
-            State::Array(array, next) => {
+            Cursor::Array(array, next) => {
                 let item = array.as_slice().get(*next)?;
                 *next += 1;
                 Some(Step::of(item))
             }
-            State::Backwards(array, left) => {
+            Cursor::Backwards(array, left) => {
                 *left = left.checked_sub(1)?;
                 array.as_slice().get(*left).map(Step::of)
             }
-            State::Values(values) => values.next().map(Step::One),
-            State::Map(map, place, left, what) => {
+            Cursor::Values(values) => values.next().map(Step::One),
+            Cursor::Map(map, place, left, what) => {
                 let (key, value) = map.next_pair(place)?;
                 *left = left.saturating_sub(1);
                 Some(match what {
-                    What::Keys => Step::of(key),
-                    What::Values => Step::of(value),
-                    What::Items => Step::Two(key.clone(), value.clone()),
+                    PairPart::Keys => Step::of(key),
+                    PairPart::Values => Step::of(value),
+                    PairPart::Items => Step::Two(key.clone(), value.clone()),
                 })
             }
-            State::Pairs(pairs, what) => {
+            Cursor::Pairs(pairs, what) => {
                 let (key, value) = pairs.next()?;
                 Some(match what {
-                    What::Keys => Step::Other(key, value),
-                    What::Values => Step::Other(value, key),
-                    What::Items => Step::Two(key, value),
+                    PairPart::Keys => Step::Other(key, value),
+                    PairPart::Values => Step::Other(value, key),
+                    PairPart::Items => Step::Two(key, value),
                 })
             }
-            State::Done => None,
+            Cursor::Done => None,
         }
     }
 
     fn left(&self) -> usize {
         match self {
-            State::Array(array, next) => array.len().saturating_sub(*next),
-            State::Backwards(_, left) | State::Map(_, _, left, _) => *left,
-            State::Values(values) => values.len(),
-            State::Pairs(pairs, _) => pairs.len(),
-            State::Done => 0,
+            Cursor::Array(array, next) => array.len().saturating_sub(*next),
+            Cursor::Backwards(_, left) | Cursor::Map(_, _, left, _) => *left,
+            Cursor::Values(values) => values.len(),
+            Cursor::Pairs(pairs, _) => pairs.len(),
+            Cursor::Done => 0,
         }
     }
 }
@@ -158,7 +158,7 @@ slots! {
     fn next(object: obj) -> Option<Own> {
         let Some(step) = state(object).advance() else {
             // Releasing the content of the iterator may run Python code, so the new position is set before.
-            drop(mem::replace(state(object), State::Done));
+            drop(mem::replace(state(object), Cursor::Done));
             return Ok(None);
         };
         match step {

@@ -7,7 +7,7 @@ use anyfn::{Any, List};
 use pyo3_ffi as ffi;
 
 use super::base::{borrow, lift_item, native, wrap};
-use super::iter::{self, State};
+use super::iter::{self, Cursor};
 use super::sequence::{self, Key, key_of, out_of_range, snapshot};
 use super::slots::{methods, slots};
 use super::{compare, lower};
@@ -108,7 +108,7 @@ slots! {
     }
 
     fn iterate(this: obj) -> Own {
-        iter::make(State::Values(snapshot(&*borrow::<List>(this)?)?.into_iter()))
+        iter::make(Cursor::Values(snapshot(&*borrow::<List>(this)?)?.into_iter()))
     }
 
     fn add_in_place(this: obj, values: obj) -> Own {
@@ -248,7 +248,7 @@ methods! { list_methods;
         args.none()?;
         let mut items = snapshot(&*borrow::<List>(this)?)?;
         items.reverse();
-        iter::make(State::Values(items.into_iter()))
+        iter::make(Cursor::Values(items.into_iter()))
     }
 
     c"__copy__($self, /)\n--\n\nReturns a new List of the same items."

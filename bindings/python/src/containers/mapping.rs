@@ -6,7 +6,7 @@ use anyfn::{Any, Dict, Map};
 use pyo3_ffi as ffi;
 
 use super::base::{DICT, MAP, borrow, borrow_if, lift_item, native, wrap};
-use super::iter::What;
+use super::iter::PairPart;
 use super::keys::{Mapping, mapping_of, native_mapping};
 use super::slots::{Args, methods, slots};
 use super::views::{iterate_back, iterate_over};
@@ -115,7 +115,7 @@ slots! {
     }
 
     fn iterate(this: obj) -> Own {
-        iterate_over(this, What::Keys)
+        iterate_over(this, PairPart::Keys)
     }
 
     fn or(left: obj, right: obj) -> Own {
@@ -160,19 +160,19 @@ methods! { map_methods;
     c"keys($self, /)\n--\n\nReturns a view of the keys."
     fn keys(this, args) {
         args.none()?;
-        views::make(this, What::Keys)
+        views::make(this, PairPart::Keys)
     }
 
     c"values($self, /)\n--\n\nReturns a view of the values."
     fn values(this, args) {
         args.none()?;
-        views::make(this, What::Values)
+        views::make(this, PairPart::Values)
     }
 
     c"items($self, /)\n--\n\nReturns a view of the pairs of keys and values."
     fn items(this, args) {
         args.none()?;
-        views::make(this, What::Items)
+        views::make(this, PairPart::Items)
     }
 
     c"copy($self, /)\n--\n\nReturns the Map itself, which is immutable."
@@ -190,7 +190,7 @@ methods! { map_methods;
     c"__reversed__($self, /)\n--\n\nReturns an iterator over the keys in reverse insertion order."
     fn __reversed__(this, args) {
         args.none()?;
-        iterate_back(this, What::Keys)
+        iterate_back(this, PairPart::Keys)
     }
 
     c"__reduce__($self, /)\n--\n\nReturns the class and its arguments, for pickle."

@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use super::base::{ARRAY, LIST, borrow, borrow_if, lift_item, native, wrap};
 use super::compare::{self, native_items};
-use super::iter::{self, State};
+use super::iter::{self, Cursor};
 use super::slots::{Args, methods, slots};
 use super::{lower, text};
 use crate::at::At;
@@ -208,7 +208,7 @@ slots! {
     }
 
     fn iterate(this: obj) -> Own {
-        iter::make(State::Array(Array::clone(&*borrow(this)?), 0))
+        iter::make(Cursor::Array(Array::clone(&*borrow(this)?), 0))
     }
 
     fn contains(this: obj, value: obj) -> bool {
@@ -301,7 +301,7 @@ methods! { array_methods;
         args.none()?;
         let array = Array::clone(&*borrow(this)?);
         let len = array.len();
-        iter::make(State::Backwards(array, len))
+        iter::make(Cursor::Backwards(array, len))
     }
 
     c"__copy__($self, /)\n--\n\nReturns the Array itself, which is immutable."

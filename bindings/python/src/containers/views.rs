@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 
-use anyfn::{Map, MapPlace};
+use anyfn::{Map, MapCursor};
 use pyo3_ffi as ffi;
 
 use super::base::native;
-use super::iter::{self, State, What};
+use super::iter::{self, Cursor, PairPart};
 use super::keys::{Mapping, mapping_of};
 use super::slots::{methods, slots};
 use super::{compare, text};
@@ -20,7 +20,7 @@ struct Layout {
     mapping: *mut PyObject,
 }
 
-/// Classes of views, indexed by [`What`].
+/// Classes of views, indexed by [`PairPart`].
 static CLASSES: [Global; 3] = [const { Global::new() }; 3];
 
 /// Returns the names and classes of the views, for the module `anyfn._core`.
@@ -65,7 +65,7 @@ pub(super) fn init() -> Res<()> {
 }
 
 /// Makes a view of the keys, values or pairs of a Map or Dict; `what` selects among them.
-pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
+pub(super) fn make(mapping: Obj<'_>, what: PairPart) -> Res<Own> {
     let own = types::allocate(CLASSES[what as usize].ptr().cast())?;
     // SAFETY: the instance is new and not shared.
     unsafe { (*own.as_ptr().cast::<Layout>()).mapping = mapping.to_own().into_ptr() };
@@ -80,29 +80,29 @@ fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
     unsafe { Obj::from_ptr(mapping) }
 }
 
-fn what(view: Obj<'_>) -> What {
+fn what(view: Obj<'_>) -> PairPart {
     if view.class().is(CLASSES[0].ptr()) {
-        What::Keys
+        PairPart::Keys
     } else if view.class().is(CLASSES[1].ptr()) {
-        What::Values
+        PairPart::Values
     } else {
-        What::Items
+        PairPart::Items
     }
 }
 
 /// Makes an iterator over the keys, values or pairs of a Map or Dict.
-pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
+pub(super) fn iterate_over(this: Obj<'_>, what: PairPart) -> Res<Own> {
     iter::make(match mapping_of(this)? {
-        Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
-        Mapping::Dict(dict) => State::Pairs(native(dict.try_snapshot())?.into_iter(), what),
+        Mapping::Map(map) => Cursor::Map(Map::clone(&map), MapCursor::default(), map.len(), what),
+        Mapping::Dict(dict) => Cursor::Pairs(native(dict.try_snapshot())?.into_iter(), what),
     })
 }
 
 /// Makes an iterator over the keys, values or pairs of a Map or Dict, newest pair first.
-pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
+pub(super) fn iterate_back(this: Obj<'_>, what: PairPart) -> Res<Own> {
     let mut pairs = mapping_of(this)?.pairs()?;
     pairs.reverse();
-    iter::make(State::Pairs(pairs.into_iter(), what))
+    iter::make(Cursor::Pairs(pairs.into_iter(), what))
 }
 
 /// Makes a set of the items of an iterable.
@@ -128,8 +128,8 @@ slots! {
     fn contains(view: obj, value: obj) -> bool {
         let mapping = mapping_of(mapping(view))?;
         match what(view) {
-            What::Keys => Ok(mapping.find(value)?.is_some()),
-            What::Values => {
+            PairPart::Keys => Ok(mapping.find(value)?.is_some()),
+            PairPart::Values => {
                 for (_, candidate) in mapping.pairs()? {
                     if compare::item_equals(&candidate, value)? {
                         return Ok(true);
@@ -137,7 +137,7 @@ slots! {
                 }
                 Ok(false)
             }
-            What::Items => {
+            PairPart::Items => {
                 if value.type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 || value.tuple_len() != 2 {
                     return Ok(false);
                 }

@@ -98,7 +98,7 @@ fn entry(
         "ANYFN_EXPORT int32_t __tvm_ffi_{symbol}(void* self, const anyfn_value* args, int32_t num_args, anyfn_value* result) {{"
     );
     let params = &interface.params;
-    let mut entry = Entry { symbol, out, names, known: HashSet::new() };
+    let mut entry = EntryPrinter { symbol, out, names, known: HashSet::new() };
     entry.line("(void)self;");
     entry.line("if (ANYFN_UNLIKELY(anyfn_missing)) return anyfn_fail_missing();");
     let count = params.len();
@@ -150,7 +150,7 @@ fn entry(
     Ok(())
 }
 
-struct Entry<'a> {
+struct EntryPrinter<'a> {
     symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
@@ -158,7 +158,7 @@ struct Entry<'a> {
     known: HashSet<usize>,
 }
 
-impl Entry<'_> {
+impl EntryPrinter<'_> {
     fn line(&mut self, text: &str) {
         self.out.push_str("  ");
         self.out.push_str(text);

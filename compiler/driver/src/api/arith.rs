@@ -14,17 +14,17 @@ use anyfn_ir::size;
 #[object(key = "arith.Analyzer", init = false)]
 struct Analyzer {
     #[field(skip)]
-    state: Mutex<State>,
+    state: Mutex<AnalyzerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AnalyzerState {
     analyzer: anyfn_arith::Analyzer,
     marks: Vec<Mark>,
 }
 
 impl Analyzer {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AnalyzerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

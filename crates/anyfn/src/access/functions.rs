@@ -253,34 +253,34 @@ mod imp {
     use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
-    use super::super::table::{Monitor, State};
+    use super::super::table::{Monitor, AccessTable};
     use super::TABLE;
 
     pub(super) struct Lock {
-        state: Mutex<State>,
+        state: Mutex<AccessTable>,
         changed: Condvar,
     }
 
     impl Lock {
         pub(super) const fn new() -> Lock {
-            Lock { state: Mutex::new(State::new()), changed: Condvar::new() }
+            Lock { state: Mutex::new(AccessTable::new()), changed: Condvar::new() }
         }
     }
 
     impl Monitor for Lock {
-        type Guard<'a> = MutexGuard<'a, State>;
+        type Guard<'a> = MutexGuard<'a, AccessTable>;
         type Deadline = Instant;
 
         #[inline]
-        fn lock(&self) -> MutexGuard<'_, State> {
+        fn lock(&self) -> MutexGuard<'_, AccessTable> {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         fn wait<'a>(
             &'a self,
-            guard: MutexGuard<'a, State>,
+            guard: MutexGuard<'a, AccessTable>,
             deadline: Instant,
-        ) -> (MutexGuard<'a, State>, bool) {
+        ) -> (MutexGuard<'a, AccessTable>, bool) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return (guard, true);
@@ -296,12 +296,12 @@ mod imp {
     }
 
     /// Storage for the guard of the access table's lock while a thread forks.
-    struct Kept(UnsafeCell<Option<MutexGuard<'static, State>>>);
+    struct ForkGuard(UnsafeCell<Option<MutexGuard<'static, AccessTable>>>);
 
     // SAFETY: used only by the thread that holds the table's lock.
-    unsafe impl Sync for Kept {}
+    unsafe impl Sync for ForkGuard {}
 
-    static KEPT: Kept = Kept(UnsafeCell::new(None));
+    static KEPT: ForkGuard = ForkGuard(UnsafeCell::new(None));
 
     pub(super) fn before_fork() {
         let guard = TABLE.0.lock();
@@ -340,13 +340,13 @@ mod imp {
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicBool, Ordering};
 
-    use super::super::table::{Monitor, State};
+    use super::super::table::{Monitor, AccessTable};
 
     /// A spin lock, for builds without `std`. In such builds all callers count as one thread, so every
     /// conflict is with the calling thread itself, and no access waits.
     pub(super) struct Lock {
         taken: AtomicBool,
-        state: UnsafeCell<State>,
+        state: UnsafeCell<AccessTable>,
     }
 
     // SAFETY: only the holder of the lock uses the state.
@@ -356,20 +356,20 @@ mod imp {
 
     impl Lock {
         pub(super) const fn new() -> Lock {
-            Lock { taken: AtomicBool::new(false), state: UnsafeCell::new(State::new()) }
+            Lock { taken: AtomicBool::new(false), state: UnsafeCell::new(AccessTable::new()) }
         }
     }
 
     impl Deref for Guard<'_> {
-        type Target = State;
-        fn deref(&self) -> &State {
+        type Target = AccessTable;
+        fn deref(&self) -> &AccessTable {
             // SAFETY: the guard is the only holder of the lock.
             unsafe { &*self.0.state.get() }
         }
     }
 
     impl DerefMut for Guard<'_> {
-        fn deref_mut(&mut self) -> &mut State {
+        fn deref_mut(&mut self) -> &mut AccessTable {
             // SAFETY: the guard is the only holder of the lock, and it is borrowed exclusively.
             unsafe { &mut *self.0.state.get() }
         }

@@ -10,9 +10,9 @@ use super::Wanted;
 /// Maximum number of ranges that one request can contain.
 pub(super) const RANGES_MAX: usize = 4;
 
-/// A lock with a condition variable around the [`State`].
+/// A lock with a condition variable around the [`AccessTable`].
 pub(super) trait Monitor {
-    type Guard<'a>: DerefMut<Target = State>
+    type Guard<'a>: DerefMut<Target = AccessTable>
     where
         Self: 'a;
     /// Time at which a wait ends without a notification.
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
     OutOfMemory,
 }
 
-struct Held {
+struct HeldRange {
     ticket: u64,
     thread: usize,
     range: Wanted,
@@ -58,11 +58,11 @@ struct Waiting {
 }
 
 /// The accesses in progress, and the threads that wait for an access.
-pub(super) struct State {
-    held: Vec<Held>,
+pub(super) struct AccessTable {
+    held: Vec<HeldRange>,
     waiting: Vec<Waiting>,
     /// Ranges that must not be written.
-    protected: Vec<Held>,
+    protected: Vec<HeldRange>,
     last_ticket: u64,
     last_order: u64,
 }
@@ -73,9 +73,9 @@ enum Verdict {
     Failed(Outcome),
 }
 
-impl State {
-    pub(super) const fn new() -> State {
-        State { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
+impl AccessTable {
+    pub(super) const fn new() -> AccessTable {
+        AccessTable { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
     }
 
     /// Decides whether a request of the thread `me` succeeds, waits or fails. `order` is the position of the request in
@@ -139,7 +139,7 @@ impl State {
             if range.start < range.end {
                 self.last_ticket += 1;
                 *ticket = self.last_ticket;
-                self.held.push(Held { ticket: *ticket, thread: me, range: *range });
+                self.held.push(HeldRange { ticket: *ticket, thread: me, range: *range });
             }
         }
     }
@@ -243,7 +243,7 @@ impl<M: Monitor> Table<M> {
         }
         state.last_ticket += 1;
         let ticket = state.last_ticket;
-        state.protected.push(Held { ticket, thread: me, range });
+        state.protected.push(HeldRange { ticket, thread: me, range });
         ticket
     }
 

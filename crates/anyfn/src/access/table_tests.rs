@@ -14,10 +14,10 @@ fn range(start: u64, end: u64, write: bool) -> Wanted {
 }
 
 /// Monitor of the table for a single thread, where every wait times out immediately.
-struct Single(RefCell<State>);
+struct Single(RefCell<AccessTable>);
 
 impl Monitor for Single {
-    type Guard<'a> = core::cell::RefMut<'a, State>;
+    type Guard<'a> = core::cell::RefMut<'a, AccessTable>;
     type Deadline = ();
     fn lock(&self) -> Self::Guard<'_> {
         self.0.borrow_mut()
@@ -47,7 +47,7 @@ fn it_agrees_with_a_model_of_single_bytes() {
     const THREADS: usize = 3;
     let mut random = Random::new(11);
     let mut next = move |below: usize| random.below(below);
-    let table = Table(Single(RefCell::new(State::new())));
+    let table = Table(Single(RefCell::new(AccessTable::new())));
     let mut live: Vec<(usize, Wanted, u64)> = Vec::new();
     let (mut begun, mut own, mut late) = (0, 0, 0);
     for _ in 0..20_000 {
@@ -106,7 +106,7 @@ fn it_agrees_with_a_model_of_single_bytes() {
 
 #[test]
 fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
-    let table = Table(Single(RefCell::new(State::new())));
+    let table = Table(Single(RefCell::new(AccessTable::new())));
     let write = range(0, 8, true);
     let others =
         [Wanted { space: 1, ..write }, Wanted { base: 1, ..write }, range(8, 9, true), range(4, 4, true)];
@@ -117,18 +117,18 @@ fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
 
 /// Monitor of the table with a lock and a condition variable of `loom`.
 struct Loom {
-    state: loom::sync::Mutex<State>,
+    state: loom::sync::Mutex<AccessTable>,
     changed: loom::sync::Condvar,
 }
 
 impl Loom {
     fn new() -> Loom {
-        Loom { state: loom::sync::Mutex::new(State::new()), changed: loom::sync::Condvar::new() }
+        Loom { state: loom::sync::Mutex::new(AccessTable::new()), changed: loom::sync::Condvar::new() }
     }
 }
 
 impl Monitor for Loom {
-    type Guard<'a> = loom::sync::MutexGuard<'a, State>;
+    type Guard<'a> = loom::sync::MutexGuard<'a, AccessTable>;
     type Deadline = ();
     fn lock(&self) -> Self::Guard<'_> {
         self.state.lock().unwrap()
@@ -240,13 +240,13 @@ fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
 
 /// Monitor of the table that uses a lock of the standard library and announces each wait.
 struct Announced {
-    state: std::sync::Mutex<State>,
+    state: std::sync::Mutex<AccessTable>,
     changed: std::sync::Condvar,
     waits: mpsc::Sender<()>,
 }
 
 impl Monitor for Announced {
-    type Guard<'a> = std::sync::MutexGuard<'a, State>;
+    type Guard<'a> = std::sync::MutexGuard<'a, AccessTable>;
     type Deadline = ();
     fn lock(&self) -> Self::Guard<'_> {
         self.state.lock().unwrap()
@@ -263,7 +263,7 @@ impl Monitor for Announced {
 #[test]
 fn a_writer_gets_its_turn_before_readers_that_come_later() {
     let (waits, waited) = mpsc::channel();
-    let state = std::sync::Mutex::new(State::new());
+    let state = std::sync::Mutex::new(AccessTable::new());
     let table = Arc::new(Table(Announced { state, changed: std::sync::Condvar::new(), waits }));
     let (order, seen) = mpsc::channel();
     let held = begin(&table, 1, &[range(0, 8, false)]).unwrap();

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use super::Value;
 use super::seq::{self, Seq};
-use super::slice::{Places, Slice};
+use super::slice::{SliceIndices, Slice};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
 /// Initial capacity of a new Array.
@@ -108,7 +108,7 @@ impl<T> Array<T> {
         Self::from_places(items, slice.places(items.len()))
     }
 
-    fn from_places(items: &[Any], places: Places) -> Result<Array<T>> {
+    fn from_places(items: &[Any], places: SliceIndices) -> Result<Array<T>> {
         Self::from_values(places.map(|at| items[at].clone()))
     }
 

@@ -65,7 +65,7 @@ impl DerefMut for Guard<'_> {
 /// Hooks are foreign code and must not run under the lock. An operation that needs the result of a hook releases the
 /// lock, calls the hook, and starts again with the result.
 #[derive(Default)]
-struct Told {
+struct HookResults {
     /// Results of comparing other keys with the key that is looked up. Each entry keeps its key alive, so
     /// that no new key can get the same address.
     equal: Vec<(Any, bool)>,
@@ -80,7 +80,7 @@ struct Probe<'a> {
     hash: Option<u64>,
     /// True if a hook compares keys of this type.
     hooked: bool,
-    told: Told,
+    told: HookResults,
 }
 
 /// A hook result that an operation needs before it can start again.
@@ -98,7 +98,7 @@ impl<'a> Probe<'a> {
             key,
             hash: (is_object && hash::has_hash_hook(key)).then(|| hash::any_hash(key)),
             hooked: is_object && hash::has_equal_hook(key),
-            told: Told::default(),
+            told: HookResults::default(),
         }
     }
 

@@ -111,7 +111,7 @@ impl<K, V> Map<K, V> {
     /// This is for loops that cannot borrow the Map. Each call must refer to the same, unchanged Map; otherwise
     /// it is unspecified which pairs are returned.
     #[inline]
-    pub fn next_pair(&self, place: &mut MapPlace) -> Option<(&Any, &Any)> {
+    pub fn next_pair(&self, place: &mut MapCursor) -> Option<(&Any, &Any)> {
         // SAFETY: a Map changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { next_pair(&self.object, place) }
     }
@@ -315,13 +315,13 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
 
 /// Position of an iteration over a [`Map`]; the default is the beginning. See [`Map::next_pair`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MapPlace(Option<u64>);
+pub struct MapCursor(Option<u64>);
 
 /// Returns the next pair of a Map or Dict, in the same way as [`Map::next_pair`].
 ///
 /// # Safety
 /// `object` must be a Map or Dict that does not change while the result is alive.
-pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapPlace) -> Option<(&'a Any, &'a Any)> {
+pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapCursor) -> Option<(&'a Any, &'a Any)> {
     // SAFETY: the caller guarantees a Map or Dict that does not change.
     let layout = unsafe { mapping::layout_of(object) };
     let at = place.0.unwrap_or_else(|| layout.first());
@@ -336,7 +336,7 @@ pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapPlace) 
 ///
 /// # Safety
 /// `object` must be a Map or Dict, and no other code may use its content during the call.
-pub(crate) unsafe fn replace_value(object: &ObjectRef, place: MapPlace, value: Any) -> Option<Any> {
+pub(crate) unsafe fn replace_value(object: &ObjectRef, place: MapCursor, value: Any) -> Option<Any> {
     // SAFETY: the caller guarantees a Map or Dict and exclusive use of its content.
     let mut mapping = unsafe { mapping::mapping_of(object) };
     let layout = mapping.layout();

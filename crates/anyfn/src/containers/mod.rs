@@ -30,9 +30,9 @@ use alloc::vec::Vec;
 pub use array::{Array, ArrayBuilder, ArrayIter};
 pub use dict::{Dict, DictIter};
 pub use list::{List, ListIter};
-pub use map::{Map, MapIter, MapPlace};
+pub use map::{Map, MapIter, MapCursor};
 pub(crate) use map::{next_pair, replace_value};
-pub use slice::{Places, Slice};
+pub use slice::{SliceIndices, Slice};
 
 use crate::{FromArg, IntoAny};
 

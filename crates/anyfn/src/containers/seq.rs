@@ -17,7 +17,7 @@ use anyfn_abi::{
 };
 
 use super::memory::{self, Buffer};
-use super::slice::{Places, Slice};
+use super::slice::{SliceIndices, Slice};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
@@ -314,7 +314,7 @@ impl Seq<'_> {
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the sequence is unchanged in that case.
-    pub(super) fn remove_places(&mut self, places: Places) -> Result<Vec<Any>> {
+    pub(super) fn remove_places(&mut self, places: SliceIndices) -> Result<Vec<Any>> {
         let mut removed = Vec::new();
         removed.try_reserve_exact(places.len()).map_err(|_| too_long())?;
         let Some(first) = places.lowest() else { return Ok(removed) };

@@ -39,26 +39,26 @@ impl Slice {
     }
 
     /// Returns the selected indices in a sequence of `len` elements. Each of them is below `len`.
-    pub fn places(self, len: usize) -> Places {
+    pub fn places(self, len: usize) -> SliceIndices {
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         let (lowest, highest) = if self.step < 0 { (-1, len - 1) } else { (0, len) };
         let cut = |at: i64| if at < 0 { (at + len).max(lowest) } else { at.min(highest) };
         let (start, stop) = (cut(self.start), cut(self.stop));
         let distance = if self.step < 0 { start - stop } else { stop - start };
         let count = if distance <= 0 { 0 } else { (distance - 1) / self.step.abs() + 1 };
-        Places { next: start, step: self.step, left: count as usize }
+        SliceIndices { next: start, step: self.step, left: count as usize }
     }
 }
 
 /// The indices that a [`Slice`] selects in a sequence of known length.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct SliceIndices {
     pub(super) next: i64,
     step: i64,
     left: usize,
 }
 
-impl Places {
+impl SliceIndices {
     /// Returns the distance between neighbouring indices, which is always positive.
     pub(super) fn step(self) -> usize {
         usize::try_from(self.step.unsigned_abs()).unwrap_or(usize::MAX)
@@ -72,7 +72,7 @@ impl Places {
     }
 }
 
-impl Iterator for Places {
+impl Iterator for SliceIndices {
     type Item = usize;
     #[inline]
     fn next(&mut self) -> Option<usize> {
@@ -86,5 +86,5 @@ impl Iterator for Places {
     }
 }
 
-impl ExactSizeIterator for Places {}
-impl FusedIterator for Places {}
+impl ExactSizeIterator for SliceIndices {}
+impl FusedIterator for SliceIndices {}

@@ -46,7 +46,7 @@ pub(crate) fn register() -> Result<()> {
 }
 
 /// A field of a type that is being defined, as the caller of `ffi.TypeDefine` describes it.
-struct Told {
+struct FieldSpec {
     field: Field,
     schema: String,
     doc: String,
@@ -100,7 +100,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     // A field may have the type that is being defined, whose index is not known yet.
     let find = |own: i32| move |name: &str| if name == key { Some(own) } else { anyfn::type_index_of(name) };
     let told = fields.iter().map(|field| told(key, &field, &find(kTVMFFIObject)));
-    let mut told: Vec<Told> = told.collect::<Result<_>>()?;
+    let mut told: Vec<FieldSpec> = told.collect::<Result<_>>()?;
     for (at, one) in told.iter().enumerate() {
         let same = |field: &Field| field.name == one.field.name;
         if told[..at].iter().any(|before| same(&before.field))
@@ -217,7 +217,7 @@ fn over_aligned(info: &'static SharedType) -> bool {
         .any(|info| info.fields().iter().any(|field| field.alignment > NATIVE_ALIGN as i64))
 }
 
-fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<Told> {
+fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<FieldSpec> {
     let Ok(told) = told.get::<Map<Any, Any>>() else {
         bail!("TypeError", "type '{key}': expected each field as a Map with its name and type");
     };
@@ -249,14 +249,14 @@ fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result
         Err(error) => bail!("TypeError", "field '{name}' of {key}: {}", error.message()),
     };
     let shown = shown.unwrap_or_else(|| schema_text(&schema));
-    let mut told = Told { field: Field { name, kind, shown, flags }, schema, doc, default, state };
+    let mut told = FieldSpec { field: Field { name, kind, shown, flags }, schema, doc, default, state };
     check_default(key, &mut told)?;
     Ok(told)
 }
 
 /// Converts the default of a field to the field's type, or returns an error if that is not possible. A factory is not
 /// called.
-fn check_default(key: &str, told: &mut Told) -> Result<()> {
+fn check_default(key: &str, told: &mut FieldSpec) -> Result<()> {
     if told.state != DEFAULT {
         return Ok(());
     }
@@ -301,7 +301,7 @@ fn changed(known: &Layout, new: &Layout) -> anyfn::Error {
 }
 
 /// Registers the fields, metadata and attributes of a type in the type table. `told` describes the type's own fields.
-fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
+fn show(layout: &'static Layout, told: &[FieldSpec], doc: &str) -> Result<()> {
     for (index, told) in (layout.inherited..).zip(told) {
         // The type table takes its own reference.
         let setter = PackedFunc::new(move |args| super::set_field(layout, index, &args));

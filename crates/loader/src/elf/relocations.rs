@@ -11,7 +11,7 @@ use super::symbols::Symbols;
 
 /// Kind of value that a relocation makes the dynamic loader write.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum RelocationKind {
     Nothing,
     /// Address in the library itself, in eight bytes.
     Relative,
@@ -31,23 +31,23 @@ enum Kind {
     Copy,
 }
 
-fn kind(number: u32) -> Option<Kind> {
+fn kind(number: u32) -> Option<RelocationKind> {
     if cfg!(target_arch = "x86_64") {
         Some(match number {
-            elf::R_X86_64_NONE => Kind::Nothing,
-            elf::R_X86_64_RELATIVE | elf::R_X86_64_RELATIVE64 => Kind::Relative,
-            elf::R_X86_64_IRELATIVE => Kind::Computed,
-            elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_SIZE64 | elf::R_X86_64_PC64 => Kind::Word,
-            elf::R_X86_64_JUMP_SLOT => Kind::Slot,
-            elf::R_X86_64_DTPMOD64 | elf::R_X86_64_DTPOFF64 | elf::R_X86_64_TPOFF64 => Kind::ThreadLocal,
-            elf::R_X86_64_32 | elf::R_X86_64_PC32 | elf::R_X86_64_SIZE32 => Kind::Half,
-            elf::R_X86_64_TLSDESC => Kind::Pair,
-            elf::R_X86_64_COPY => Kind::Copy,
+            elf::R_X86_64_NONE => RelocationKind::Nothing,
+            elf::R_X86_64_RELATIVE | elf::R_X86_64_RELATIVE64 => RelocationKind::Relative,
+            elf::R_X86_64_IRELATIVE => RelocationKind::Computed,
+            elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_SIZE64 | elf::R_X86_64_PC64 => RelocationKind::Word,
+            elf::R_X86_64_JUMP_SLOT => RelocationKind::Slot,
+            elf::R_X86_64_DTPMOD64 | elf::R_X86_64_DTPOFF64 | elf::R_X86_64_TPOFF64 => RelocationKind::ThreadLocal,
+            elf::R_X86_64_32 | elf::R_X86_64_PC32 | elf::R_X86_64_SIZE32 => RelocationKind::Half,
+            elf::R_X86_64_TLSDESC => RelocationKind::Pair,
+            elf::R_X86_64_COPY => RelocationKind::Copy,
             _ => return None,
         })
     } else {
         // Other machines are not distinguished: the location is checked as a word.
-        Some(if number == 0 { Kind::Nothing } else { Kind::Word })
+        Some(if number == 0 { RelocationKind::Nothing } else { RelocationKind::Word })
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
         }
     }
     let first = usize::try_from(dynamic.relative_count).ok().and_then(|count| general.get(..count));
-    let is_relative = |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(Kind::Relative);
+    let is_relative = |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(RelocationKind::Relative);
     if !first.is_some_and(|first| !cfg!(target_arch = "x86_64") || first.iter().all(is_relative)) {
         return Err("the file is damaged: it has fewer relative relocations than it declares".to_owned());
     }
@@ -128,15 +128,15 @@ fn one<'d, R: ReadRef<'d>>(
     let Some(kind) = kind(number) else {
         return Err(format!("has type {number}, which is unknown on this architecture"));
     };
-    if is_plt && cfg!(target_arch = "x86_64") && !matches!(kind, Kind::Slot | Kind::Computed | Kind::Pair) {
+    if is_plt && cfg!(target_arch = "x86_64") && !matches!(kind, RelocationKind::Slot | RelocationKind::Computed | RelocationKind::Pair) {
         return Err(format!("has type {number}, which is not allowed for the PLT"));
     }
     let (place, target) = (relocation.r_offset.get(LE), relocation.r_addend.get(LE) as u64);
     let size = match kind {
-        Kind::Nothing => return Ok(()),
-        Kind::Copy => return Err("is a copy relocation, which is allowed in programs only".to_owned()),
-        Kind::Half => 4,
-        Kind::Pair => 16,
+        RelocationKind::Nothing => return Ok(()),
+        RelocationKind::Copy => return Err("is a copy relocation, which is allowed in programs only".to_owned()),
+        RelocationKind::Half => 4,
+        RelocationKind::Pair => 16,
         _ => 8,
     };
     if u64::from(symbol) >= symbols.count {
@@ -152,21 +152,21 @@ fn one<'d, R: ReadRef<'d>>(
         return Err("writes into the dynamic section".to_owned());
     }
     let target_kind = symbols.kinds.get(symbol as usize).copied().unwrap_or_default();
-    if kind == Kind::Slot && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+    if kind == RelocationKind::Slot && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC) {
         return Err(format!("uses symbol {symbol} as a function, which it is not"));
     }
-    let is_thread_local = matches!(kind, Kind::ThreadLocal | Kind::Pair);
+    let is_thread_local = matches!(kind, RelocationKind::ThreadLocal | RelocationKind::Pair);
     if is_thread_local && symbol != 0 && !matches!(target_kind, elf::STT_TLS | elf::STT_SECTION) {
         return Err(format!("uses symbol {symbol} as thread-local storage, which it is not"));
     }
     if symbol == 0 && image.thread_local == 0 && is_thread_local {
         return Err("refers to thread-local storage, but the library has none".to_owned());
     }
-    if kind == Kind::Computed && !image.is_code(target) {
+    if kind == RelocationKind::Computed && !image.is_code(target) {
         return Err("calls a resolver function that is not in its code".to_owned());
     }
     let runs = |(at, size): (u64, u64)| place >= at && place < at.saturating_add(size);
-    if kind == Kind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target) {
+    if kind == RelocationKind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target) {
         return Err("sets an initialization or termination function that is not in its code".to_owned());
     }
     Ok(())

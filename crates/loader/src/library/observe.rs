@@ -16,18 +16,18 @@ use super::function;
 use crate::dl;
 use crate::mapped::{Mapped, lease};
 
-type Place = &'static AtomicPtr<Observer>;
+type ObserverSlot = &'static AtomicPtr<Observer>;
 
-struct State {
+struct Observers {
     observer: *mut Observer,
     /// Variables in which frontends find the observer. Frontends are never unloaded.
-    frontends: Vec<Place>,
+    frontends: Vec<ObserverSlot>,
 }
 
 // SAFETY: an observer is never freed and may be called from any thread.
-unsafe impl Send for State {}
+unsafe impl Send for Observers {}
 
-static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
+static STATE: Mutex<Observers> = Mutex::new(Observers { observer: core::ptr::null_mut(), frontends: Vec::new() });
 
 /// Sets the observer of calls in the runtime, in all frontends and in all mapped libraries. NULL removes it.
 fn set(observer: OpaquePtr) {
@@ -73,7 +73,7 @@ pub(crate) fn register() -> Result<()> {
             anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
         }
         // SAFETY: a frontend passes the address of a static variable, and it is never unloaded.
-        let place: Place = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
+        let place: ObserverSlot = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
         let mut state = STATE.lock();
         place.store(state.observer, Ordering::Release);
         state.frontends.push(place);

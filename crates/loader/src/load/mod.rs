@@ -22,7 +22,7 @@ use crate::dl::runtime::{is_runtime_symbol, runtime};
 use crate::dl::{self, scope};
 use crate::elf::{self, Facts};
 use crate::file::{Identity, find, identity, same_file};
-use crate::import_tree::{self, Entry, Tree};
+use crate::import_tree::{self, ModuleEntry, Tree};
 use crate::library::{Code, LibraryModule, entry};
 use crate::mapped::{Mapped, constructing, lease};
 use crate::names::IMPORT_TREE;
@@ -419,9 +419,9 @@ pub(crate) unsafe fn with_imports(
 /// Creates the modules of an import tree and sets their imports. Returns the first module, which is the
 /// library or a module that may import it.
 fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
-    let make = |entry: &Entry<'_>| match entry {
-        Entry::Library => Ok(library.clone().into_module()),
-        Entry::Other { kind, bytes } => load_bytes(kind, bytes),
+    let make = |entry: &ModuleEntry<'_>| match entry {
+        ModuleEntry::Library => Ok(library.clone().into_module()),
+        ModuleEntry::Other { kind, bytes } => load_bytes(kind, bytes),
     };
     let modules = tree.entries.iter().map(make).collect::<Result<Vec<_>>>()?;
     library.clear_imports()?;

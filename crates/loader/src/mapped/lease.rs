@@ -24,7 +24,7 @@ use std::string::String as StdString;
 use std::sync::Arc;
 
 use anyfn::{Any, IntoAny, Map, Result, String, making};
-use anyfn_core::loader::{self, HAS_LIBRARIES, Kind, Lease, Libraries, Library, Mutex};
+use anyfn_core::loader::{self, HAS_LIBRARIES, LeaseKind, Lease, Libraries, Library, Mutex};
 
 use super::{KINDS, Mapped};
 use crate::dl;
@@ -33,7 +33,7 @@ use crate::elf::{self, Facts};
 use crate::file;
 
 /// Entries of all libraries, and the state of opening and closing libraries.
-struct State {
+struct MappedLibraries {
     mapped: Vec<Arc<Mapped>>,
     /// Former entries of libraries that were loaded again while they were being closed. Each of these
     /// libraries also has a new entry. The former entries are never dropped, because the static data of the
@@ -53,7 +53,7 @@ struct State {
 
 // No function of the dynamic loader may be called while this is locked: a thread that holds the loader's lock may wait
 // for this one, as constructors do that create functions.
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<MappedLibraries> = Mutex::new(MappedLibraries {
     mapped: Vec::new(),
     former: Vec::new(),
     closing: Vec::new(),
@@ -65,7 +65,7 @@ static STATE: Mutex<State> = Mutex::new(State {
 /// at the same time.
 static OPENING: Mutex<()> = Mutex::new(());
 
-impl State {
+impl MappedLibraries {
     fn changed(&self) {
         HAS_LIBRARIES.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl State {
 }
 
 /// Creates a lease for an object that refers to `addresses`. See `anyfn_core::loader::Loader::lease`.
-pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
+pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     let mut libraries: Libraries = [None, None];
     let mut unknown = None;
     let mut guard = STATE.lock();

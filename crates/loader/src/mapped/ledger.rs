@@ -24,7 +24,7 @@ use crate::dl;
 
 /// Record of a live object.
 #[derive(Clone)]
-struct Entry {
+struct ObjectRecord {
     /// Position of the object in the order in which objects were created, beginning with 1.
     number: u64,
     type_index: i32,
@@ -37,12 +37,12 @@ struct Entry {
     /// Return addresses of the native calls that led to the creation of the object, the innermost first.
     frames: Vec<usize>,
     /// Libraries that the object keeps mapped, if they were recorded.
-    held: Option<Held>,
+    held: Option<HeldLibraries>,
 }
 
 /// Libraries that an object keeps mapped, and the reason.
 #[derive(Clone)]
-struct Held {
+struct HeldLibraries {
     /// Kind of use, as in the result of `ffi.ModuleLeases`.
     kind: &'static str,
     /// Libraries, each as the address of its entry (a `Mapped`) and its path.
@@ -55,7 +55,7 @@ struct Held {
 
 struct Entries {
     made: u64,
-    by_address: BTreeMap<usize, Entry>,
+    by_address: BTreeMap<usize, ObjectRecord>,
 }
 
 static ENTRIES: Mutex<Entries> = Mutex::new(Entries { made: 0, by_address: BTreeMap::new() });
@@ -115,12 +115,12 @@ unsafe extern "C" fn created(object: *const c_void, type_index: i32, library: *c
         return;
     }
     let (place, frames) = (loader::place(), native_calls());
-    let entry = Entry { number: 0, type_index, maker: library.addr(), place, frames, held: None };
+    let entry = ObjectRecord { number: 0, type_index, maker: library.addr(), place, frames, held: None };
     let replaced = {
         let mut entries = ENTRIES.lock();
         entries.made += 1;
         let number = entries.made;
-        entries.by_address.insert(object.expose_provenance(), Entry { number, ..entry })
+        entries.by_address.insert(object.expose_provenance(), ObjectRecord { number, ..entry })
     };
     drop(replaced);
     WRITING.set(false);
@@ -162,7 +162,7 @@ pub(crate) fn explain(
     code: *const c_void,
     name: Option<&str>,
 ) {
-    let held = Held { kind, libraries, code: code.addr(), name: name.map(ToOwned::to_owned) };
+    let held = HeldLibraries { kind, libraries, code: code.addr(), name: name.map(ToOwned::to_owned) };
     if let Some(entry) = ENTRIES.lock().by_address.get_mut(&object.addr()) {
         entry.held = Some(held);
     }
@@ -186,7 +186,7 @@ fn native_calls() -> Vec<usize> {
 
 /// Record of a live object, with data that is read from the object for a report.
 struct Live {
-    entry: Entry,
+    entry: ObjectRecord,
     /// Number of strong references to the object; `None` if the record is for memory that is not an object.
     references: Option<u32>,
 }
@@ -225,12 +225,12 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
             && let Some(maker) = mapped.iter().find(|mapped| mapped.holds(entry.maker))
         {
             let libraries = Vec::from([named(maker)]);
-            entry.held = Some(Held { kind: "objects", libraries, code: 0, name: None });
+            entry.held = Some(HeldLibraries { kind: "objects", libraries, code: 0, name: None });
         }
     }
     if let Some(of) = of {
         let this = Arc::as_ptr(of).addr();
-        let holds = |held: &Held| held.libraries.iter().any(|(library, _)| *library == this);
+        let holds = |held: &HeldLibraries| held.libraries.iter().any(|(library, _)| *library == this);
         live.retain(|live| live.entry.held.as_ref().is_some_and(holds));
     }
     live.sort_unstable_by_key(|live| live.entry.number);
@@ -238,7 +238,7 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
 }
 
 /// Returns descriptions of the native calls in a record. Calls within the runtime are left out.
-fn shown_frames(entry: &Entry) -> Vec<StdString> {
+fn shown_frames(entry: &ObjectRecord) -> Vec<StdString> {
     let runtime = dl::runtime::runtime();
     let is_program = |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);
     let skipped = runtime.filter(|runtime| !is_program(runtime)).map(|runtime| runtime.base);
@@ -284,7 +284,7 @@ pub(crate) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     Ok(list)
 }
 
-fn code_of(held: &Held) -> Option<StdString> {
+fn code_of(held: &HeldLibraries) -> Option<StdString> {
     held.name.clone().or_else(|| (held.code != 0).then(|| described(held.code)))
 }
 

@@ -18,14 +18,14 @@ use std::string::String as StdString;
 use std::sync::Arc;
 
 use anyfn::{PackedFunc, WeakRef};
-use anyfn_core::loader::{Kind, Library, Mutex};
+use anyfn_core::loader::{LeaseKind, Library, Mutex};
 
 use crate::dl;
 use crate::file::Identity;
 
 /// Kinds of objects that hold leases on libraries, each with its name in the result of `ffi.ModuleLeases`.
-pub(crate) const KINDS: [(&str, Kind); 3] =
-    [("functions", Kind::Function), ("tensors", Kind::Tensor), ("opaque objects", Kind::Opaque)];
+pub(crate) const KINDS: [(&str, LeaseKind); 3] =
+    [("functions", LeaseKind::Function), ("tensors", LeaseKind::Tensor), ("opaque objects", LeaseKind::Opaque)];
 
 /// Number of leases of each kind that keep a library mapped.
 #[derive(Default)]
@@ -145,7 +145,7 @@ impl Mapped {
 }
 
 impl Library for Mapped {
-    fn release(&self, kind: Kind) {
+    fn release(&self, kind: LeaseKind) {
         self.counts.0[kind as usize].fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -128,13 +128,13 @@ pub(crate) struct ModuleBox {
     vptr: *const c_void,
     header: TVMFFIObject,
     imports: Imports,
-    /// Field in which other runtimes cache functions that were looked up. This runtime uses `State::lookups`
+    /// Field in which other runtimes cache functions that were looked up. This runtime uses `ModuleContent::lookups`
     /// instead. This is possible because no client reads the field.
     lookup_cache: *mut c_void,
-    state: State,
+    state: ModuleContent,
 }
 
-struct State {
+struct ModuleContent {
     implementation: Box<dyn Implementation>,
     lookups: Arc<Lookups>,
 }
@@ -193,7 +193,7 @@ impl OwnModule {
             },
             imports: Imports::new(),
             lookup_cache: core::ptr::null_mut(),
-            state: State { implementation, lookups },
+            state: ModuleContent { implementation, lookups },
         }));
         let handle = raw.wrapping_byte_add(HEADER_OFFSET).cast();
         ledger::add(handle, kTVMFFIModule);
@@ -243,7 +243,7 @@ impl OwnModule {
         ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &ModuleContent {
         // SAFETY: the handle belongs to a module that `new` has created, and `self` keeps it alive.
         unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state }
     }

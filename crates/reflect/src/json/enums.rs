@@ -6,17 +6,17 @@ use anyfn::{Any, Dict, Result};
 
 /// Key by which a file identifies an enumeration value: its number or its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EnumIndex {
     Int,
     Str,
 }
 
 /// Returns the kind of key by which the values of an enumeration are saved; `None` if the type is not an
 /// enumeration.
-pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
+pub(super) fn kind_of(info: TypeInfo) -> Option<EnumIndex> {
     info.lineage().rev().find_map(|info| match info.key() {
-        "ffi.IntEnum" => Some(Kind::Int),
-        "ffi.Enum" => Some(Kind::Str),
+        "ffi.IntEnum" => Some(EnumIndex::Int),
+        "ffi.Enum" => Some(EnumIndex::Str),
         _ => None,
     })
 }

@@ -57,8 +57,8 @@ pub(super) struct KeptField {
 
 /// Unknown fields of one loaded object, which are saved again with it.
 #[derive(anyfn::Object)]
-#[object(key = "anyfn.json.Kept", opaque)]
-pub(super) struct Kept {
+#[object(key = "anyfn.json.ExtraFields", opaque)]
+pub(super) struct ExtraFields {
     /// Weak reference to the object, so that its memory and thus its address is not reused.
     object: WeakRef,
     pub(super) fields: Vec<KeptField>,
@@ -75,7 +75,7 @@ pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     if kept.len() > 64 + 2 * LIVE.load(Ordering::Relaxed) {
         sweep();
     }
-    let entry = Ref::new(Kept { object: object.downgrade(), fields });
+    let entry = Ref::new(ExtraFields { object: object.downgrade(), fields });
     kept.insert(Any::new(object.as_handle().addr())?, entry.into_object().into()).map(drop)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
 pub(super) fn sweep() {
     let Some(kept) = KEPT.get() else { return };
     for (address, entry) in kept.snapshot() {
-        let entry = entry.into_object().and_then(|object| Ref::<Kept>::try_from_object(object).ok());
+        let entry = entry.into_object().and_then(|object| Ref::<ExtraFields>::try_from_object(object).ok());
         if entry.is_some_and(|entry| entry.object.upgrade().is_none()) {
             // The address is not reused before the entry is removed, so this removes no other entry.
             let _ = kept.remove(&address);
@@ -93,10 +93,10 @@ pub(super) fn sweep() {
 }
 
 /// Returns the unknown fields that were stored for a loaded object.
-pub(super) fn kept(object: &ObjectRef) -> Option<Ref<Kept>> {
+pub(super) fn kept(object: &ObjectRef) -> Option<Ref<ExtraFields>> {
     let kept = KEPT.get()?;
     let entry = kept.get_any(object.as_handle().addr()).ok()??;
-    Ref::<Kept>::try_from_object(entry.into_object()?).ok()
+    Ref::<ExtraFields>::try_from_object(entry.into_object()?).ok()
 }
 
 /// Returns true if unknown fields are stored for any object.

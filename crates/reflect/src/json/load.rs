@@ -21,11 +21,11 @@ use super::builtin::Builtin;
 use super::inline::Inline;
 use super::kept;
 use super::save::with_place;
-use super::tape::{At, Kind, Tape};
+use super::tape::{At, TokenKind, Tape};
 use super::{FORMAT, UnknownFields, bigint, enums, hook, tensor, text};
 use crate::column::Hook;
 
-type Told<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
+type DeclaredTypes<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
 /// Cached information about a type, with which its nodes are loaded.
 struct Plan<'t> {
@@ -34,7 +34,7 @@ struct Plan<'t> {
     fields: Vec<LoadedField>,
     /// Inline kinds that the file records for fields of the type, by field name in the file. Such a field
     /// contains a number or string instead of the index of a node.
-    told: Told<'t>,
+    told: DeclaredTypes<'t>,
     /// Field names in the file that the type does not have. Each is a former name of a field, or the name of
     /// an unknown field.
     others: BTreeMap<StdString, Other>,
@@ -43,7 +43,7 @@ struct Plan<'t> {
 
 enum Made {
     Builtin(Builtin),
-    Enum(enums::Kind),
+    Enum(enums::EnumIndex),
     Hook(Hook),
     Fields,
 }
@@ -80,14 +80,14 @@ struct Tag {
 /// that is missing or has a value of another type; the error of a hook that a type has registered. The message contains
 /// the location.
 pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
-    if tape.kind(0) != Kind::Object {
+    if tape.kind(0) != TokenKind::Object {
         anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected an object");
     }
-    let root = tape.get(0, "root_index").filter(|at| tape.kind(*at) == Kind::Int);
+    let root = tape.get(0, "root_index").filter(|at| tape.kind(*at) == TokenKind::Int);
     let Some(root) = root else {
         anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected `root_index` integer field");
     };
-    let nodes = tape.get(0, "nodes").filter(|at| tape.kind(*at) == Kind::Array);
+    let nodes = tape.get(0, "nodes").filter(|at| tape.kind(*at) == TokenKind::Array);
     let Some(nodes) = nodes else {
         anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected `nodes` array field");
     };
@@ -98,7 +98,7 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
         ready: alloc::vec![false; nodes.len()],
         plans: Vec::new(),
         types: HashMap::default(),
-        places: Places::default(),
+        places: FieldPositions::default(),
         unknown,
         nodes,
         tape,
@@ -116,8 +116,8 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
 /// Reads the record about the file under the key `anyfn` of its metadata; returns `None` if the file has no
 /// such record.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
-    let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
-    let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
+    let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == TokenKind::Object);
+    let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == TokenKind::Object);
     let Some(tag) = tag else { return Ok(None) };
     let format = tape.get(tag, "format");
     match format.and_then(|at| tape.int(at)) {
@@ -177,13 +177,13 @@ struct Loader<'t> {
     /// Indices in `plans`, by the type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
     /// Fields of the current object for which the file contains a value.
-    places: Places,
+    places: FieldPositions,
     unknown: UnknownFields,
 }
 
 /// Token of the value of each field of an object, as far as the file contains it.
 #[derive(Default)]
-struct Places {
+struct FieldPositions {
     /// Token of the value and inline kind of each field of the type. The token is 0 if the file does not
     /// contain the field.
     known: Vec<(At, Option<Inline>)>,
@@ -301,7 +301,7 @@ impl<'t> Loader<'t> {
     fn node(&mut self, index: usize) -> Result<Node> {
         let tape = self.tape;
         let at = self.nodes[index] as At;
-        if tape.kind(at) != Kind::Object {
+        if tape.kind(at) != TokenKind::Object {
             return Err(self.mismatch(at, "Map<Any, Any>"));
         }
         let (mut key, mut data) = (None, None);
@@ -364,14 +364,14 @@ impl<'t> Loader<'t> {
 
     /// Returns the inline kind of a field, or `None` if its values are nodes. `name` is the name of the field
     /// in the file.
-    fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
+    fn inline_of(&self, told: &DeclaredTypes<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
             None => Inline::of_type(field.static_type_index()),
         }
     }
 
-    fn data(&self, node: Node, kind: Kind, expected: &str) -> Result<At> {
+    fn data(&self, node: Node, kind: TokenKind, expected: &str) -> Result<At> {
         match node.data {
             Some(data) if self.tape.kind(data) == kind => Ok(data),
             Some(data) => Err(self.mismatch(data, expected)),
@@ -394,7 +394,7 @@ impl<'t> Loader<'t> {
             Made::Builtin(builtin @ (Builtin::Array | Builtin::Map | Builtin::List | Builtin::Dict))
                 if part.has(builtin.is_mutable()) =>
             {
-                for at in tape.items(self.data(node, Kind::Array, "Array<Any>")?) {
+                for at in tape.items(self.data(node, TokenKind::Array, "Array<Any>")?) {
                     out.push((self.index(at)?, at));
                 }
             }
@@ -430,11 +430,11 @@ impl<'t> Loader<'t> {
             Made::Enum(kind) => {
                 let Some(data) = node.data else { return Err(self.no_data(node)) };
                 let fits = match kind {
-                    enums::Kind::Int => self.tape.kind(data) == Kind::Int,
-                    enums::Kind::Str => self.tape.str(data).is_some(),
+                    enums::EnumIndex::Int => self.tape.kind(data) == TokenKind::Int,
+                    enums::EnumIndex::Str => self.tape.str(data).is_some(),
                 };
                 if !fits {
-                    let expected = if *kind == enums::Kind::Int { "int" } else { "str" };
+                    let expected = if *kind == enums::EnumIndex::Int { "int" } else { "str" };
                     return Err(self.mismatch(data, expected));
                 }
                 let index = self.tape.to_any(data)?;
@@ -463,7 +463,7 @@ impl<'t> Loader<'t> {
             },
             Inline::Float => match (tape.kind(at), tape.int(at)) {
                 (_, Some(value)) => Any::new(value as f64),
-                (Kind::Float, _) => tape.to_any(at),
+                (TokenKind::Float, _) => tape.to_any(at),
                 _ => Err(self.mismatch(at, "float")),
             },
             Inline::DType => {
@@ -521,7 +521,7 @@ impl<'t> Loader<'t> {
                 Any::new(map)
             }
             Builtin::Array => {
-                let data = self.data(node, Kind::Array, "Array<Any>")?;
+                let data = self.data(node, TokenKind::Array, "Array<Any>")?;
                 let mut array = ArrayBuilder::with_capacity(tape.len(data))?;
                 tape.items(data).try_for_each(|at| array.push(self.child(at)?))?;
                 Any::new(array.finish())
@@ -540,7 +540,7 @@ impl<'t> Loader<'t> {
             };
         }
         if builtin == Builtin::List {
-            let data = self.data(node, Kind::Array, "Array<Any>")?;
+            let data = self.data(node, TokenKind::Array, "Array<Any>")?;
             let values = self.tape.items(data).map(|at| self.child(at)).collect::<Result<Vec<Any>>>()?;
             if part == Part::All {
                 return Any::new(List::<Any>::from_vec(values)?);
@@ -557,7 +557,7 @@ impl<'t> Loader<'t> {
     }
 
     fn pairs(&self, node: Node) -> Result<Vec<(Any, Any)>> {
-        let data = self.data(node, Kind::Array, "Array<Any>")?;
+        let data = self.data(node, TokenKind::Array, "Array<Any>")?;
         let len = self.tape.len(data);
         if !len.is_multiple_of(2) {
             return Err(self.fail(
@@ -577,7 +577,7 @@ impl<'t> Loader<'t> {
     }
 
     fn ints(&self, data: At) -> Result<Vec<i64>> {
-        if self.tape.kind(data) != Kind::Array {
+        if self.tape.kind(data) != TokenKind::Array {
             return Err(self.mismatch(data, "Array<int>"));
         }
         let ints = self.tape.items(data);
@@ -596,7 +596,7 @@ impl<'t> Loader<'t> {
             let found = self.tape.get(data, name);
             found.ok_or_else(|| self.fail(&format!("the data of a tensor needs the key `{name}`"), data))
         };
-        if self.tape.kind(data) != Kind::Object {
+        if self.tape.kind(data) != TokenKind::Object {
             return Err(self.mismatch(data, "Map<Any, Any>"));
         }
         let shape = self.ints(part("shape")?)?;

@@ -225,8 +225,8 @@ fn load_json(text: String, unknown_fields: &str) -> Result<Any> {
 fn json_metadata(text: String) -> Result<Any> {
     let tape = parse::parse(text.as_bytes())?;
     match (tape.kind(0), tape.get(0, "metadata")) {
-        (tape::Kind::Object, Some(metadata)) => tape.to_any(metadata),
-        (tape::Kind::Object, None) => Any::new(Map::<Any, Any>::new()),
+        (tape::TokenKind::Object, Some(metadata)) => tape.to_any(metadata),
+        (tape::TokenKind::Object, None) => Any::new(Map::<Any, Any>::new()),
         _ => Err(Error::new("ValueError", "Invalid JSON Object Graph, expected an object")),
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use anyfn::{Error, Result};
 
-use super::tape::{Kind, Tape, Token, pack, position};
+use super::tape::{TokenKind, Tape, Token, pack, position};
 
 /// Parses a JSON string to a flat list of tokens. The numbers NaN, Infinity and -Infinity are accepted,
 /// because the writer produces them as well.
@@ -66,7 +66,7 @@ impl Parser<'_> {
     }
 
     #[inline]
-    fn push(&mut self, kind: Kind, at: usize, data: u64) {
+    fn push(&mut self, kind: TokenKind, at: usize, data: u64) {
         self.tape.tokens.push(Token { data, at: at as u32, kind });
     }
 
@@ -78,7 +78,7 @@ impl Parser<'_> {
                 b'"' => self.string()?,
                 b'[' | b'{' => {
                     let is_object = byte == b'{';
-                    let kind = if is_object { Kind::Object } else { Kind::Array };
+                    let kind = if is_object { TokenKind::Object } else { TokenKind::Array };
                     let token = self.tape.tokens.len() as u32;
                     self.push(kind, self.at, 0);
                     self.at += 1;
@@ -94,9 +94,9 @@ impl Parser<'_> {
                         continue;
                     }
                 }
-                b't' => self.word("true", Kind::True)?,
-                b'f' => self.word("false", Kind::False)?,
-                b'n' => self.word("null", Kind::Null)?,
+                b't' => self.word("true", TokenKind::True)?,
+                b'f' => self.word("false", TokenKind::False)?,
+                b'n' => self.word("null", TokenKind::Null)?,
                 _ => self.number()?,
             }
             // The characters behind a value.
@@ -108,7 +108,7 @@ impl Parser<'_> {
                 };
                 *count += 1;
                 let opened = &mut self.tape.tokens[*token as usize];
-                let is_object = opened.kind == Kind::Object;
+                let is_object = opened.kind == TokenKind::Object;
                 if byte == b',' {
                     self.at += 1;
                     if is_object {
@@ -139,14 +139,14 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn word(&mut self, word: &str, kind: Kind) -> Result<(), Fault> {
+    fn word(&mut self, word: &str, kind: TokenKind) -> Result<(), Fault> {
         let at = self.at;
         if !self.text[at..].starts_with(word.as_bytes()) {
             return Err((EXPECTING_VALUE, at));
         }
         self.at += word.len();
         match kind {
-            Kind::Float => self.push(kind, at, float_of_word(word).to_bits()),
+            TokenKind::Float => self.push(kind, at, float_of_word(word).to_bits()),
             _ => self.push(kind, at, 0),
         }
         Ok(())
@@ -168,9 +168,9 @@ impl Parser<'_> {
         match self.peek() {
             b'I' => {
                 self.at = from;
-                return self.word(if negative { "-Infinity" } else { "Infinity" }, Kind::Float);
+                return self.word(if negative { "-Infinity" } else { "Infinity" }, TokenKind::Float);
             }
-            b'N' if !negative => return self.word("NaN", Kind::Float),
+            b'N' if !negative => return self.word("NaN", TokenKind::Float),
             _ => {}
         }
         let starts_with_zero = self.peek() == b'0';
@@ -199,17 +199,17 @@ impl Parser<'_> {
             let magnitude = digits[usize::from(negative)..]
                 .iter()
                 .fold(0, |value: i64, digit| value * 10 + i64::from(digit - b'0'));
-            self.push(Kind::Int, from, if negative { -magnitude } else { magnitude } as u64);
+            self.push(TokenKind::Int, from, if negative { -magnitude } else { magnitude } as u64);
             return Ok(());
         }
         // Only the ASCII characters of a number, so this is UTF-8.
         let text = core::str::from_utf8(digits).unwrap_or("");
         if is_int && let Ok(value) = text.parse::<i64>() {
-            self.push(Kind::Int, from, value as u64);
+            self.push(TokenKind::Int, from, value as u64);
             return Ok(());
         }
         match text.parse::<f64>() {
-            Ok(value) if value.is_finite() => self.push(Kind::Float, from, value.to_bits()),
+            Ok(value) if value.is_finite() => self.push(TokenKind::Float, from, value.to_bits()),
             _ => return Err(("Number out of range", from)),
         }
         Ok(())
@@ -222,7 +222,7 @@ impl Parser<'_> {
         loop {
             match self.text.get(self.at) {
                 Some(b'"') => {
-                    self.push(Kind::Str, from, (self.at - from - 1) as u64);
+                    self.push(TokenKind::Str, from, (self.at - from - 1) as u64);
                     self.at += 1;
                     return Ok(());
                 }
@@ -266,7 +266,7 @@ impl Parser<'_> {
                 Some(b'"') => {
                     self.tape.texts.extend_from_slice(&self.text[copied..end]);
                     self.at += 1;
-                    self.push(Kind::Decoded, from, pack(begin, self.tape.texts.len() - begin));
+                    self.push(TokenKind::Decoded, from, pack(begin, self.tape.texts.len() - begin));
                     return Ok(());
                 }
                 Some(b'\\') => {
@@ -391,10 +391,10 @@ mod tests {
         let value = tape.to_any(0).unwrap();
         println!("{value:?}");
         let a = tape.get(0, "a").unwrap();
-        let kinds: Vec<Kind> = tape.items(a).map(|at| tape.kind(at)).collect();
-        let (int, float) = (Kind::Int, Kind::Float);
+        let kinds: Vec<TokenKind> = tape.items(a).map(|at| tape.kind(at)).collect();
+        let (int, float) = (TokenKind::Int, TokenKind::Float);
         let numbers = [int, float, float, float, float, int, int, float, float, float, int, float];
-        assert_eq!(kinds[..3], [Kind::Null, Kind::True, Kind::False]);
+        assert_eq!(kinds[..3], [TokenKind::Null, TokenKind::True, TokenKind::False]);
         assert_eq!(kinds[3..], numbers);
         assert_eq!(tape.int(tape.items(a).nth(9).unwrap()), Some(i64::MAX));
         assert_eq!(tape.str(tape.get(0, "f").unwrap()), Some("\"\\/\u{8}\u{c}\n\r\té🦀"));

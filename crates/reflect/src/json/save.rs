@@ -18,7 +18,7 @@ use rustc_hash::FxHasher;
 
 use super::builtin::Builtin;
 use super::inline::Inline;
-use super::kept::{self, Kept, KeptField};
+use super::kept::{self, ExtraFields, KeptField};
 use super::sink::{PENDING, Quoted, Sink};
 use super::tape::push_key;
 use super::value::{Items, shown};
@@ -66,8 +66,8 @@ impl Plan {
             }
         }
         let kind = match enums::kind_of(info) {
-            Some(enums::Kind::Int) => Made::IntEnum,
-            Some(enums::Kind::Str) => Made::StrEnum,
+            Some(enums::EnumIndex::Int) => Made::IntEnum,
+            Some(enums::EnumIndex::Str) => Made::StrEnum,
             None if info.can_make() => Made::Fields,
             None => Made::Not,
         };
@@ -83,7 +83,7 @@ impl Plan {
 }
 
 /// Distinct value of the graph. The entry keeps the value alive, so that its address is not reused.
-struct Entry {
+struct SavedNode {
     value: Any,
     hash: u64,
     /// Index of the value's node, or [`ACTIVE`] while its children are being saved.
@@ -103,14 +103,14 @@ struct Open {
 
 enum Content {
     Items { items: Items, builtin: Builtin },
-    Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<Kept>>> },
+    Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<ExtraFields>>> },
 }
 
 /// Information about a saved graph that is not part of its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
     /// Distinct values of the graph, each with the index of its node.
-    entries: Vec<Entry>,
+    entries: Vec<SavedNode>,
     /// Fields whose values are stored inline instead of in nodes, with their inline kinds, by type key.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
     /// Unknown fields whose values are stored inline instead of in nodes, with their inline kinds, by node
@@ -299,7 +299,7 @@ impl<S: Sink> Saver<'_, S> {
             return Err(Error::new("ValueError", "a graph of more than 2**31 values cannot be saved"));
         }
         let node = if content.is_none() { self.next_node() } else { ACTIVE };
-        self.saved.entries.push(Entry { value, hash, node });
+        self.saved.entries.push(SavedNode { value, hash, node });
         let entries = &self.saved.entries;
         self.table.insert_unique(hash, number, |entry| entries[*entry as usize].hash);
         let Some(content) = content else { return Ok(Some(node)) };

@@ -13,7 +13,7 @@ use anyfn::{Any, ArrayBuilder, Error, Map, Result};
 /// Kind of a JSON token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Null,
     False,
     True,
@@ -41,7 +41,7 @@ pub(super) struct Token {
     pub(super) data: u64,
     /// Offset of the token in the input, in bytes.
     pub(super) at: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
 }
 
 /// Index of a token in [`Tape::tokens`].
@@ -63,14 +63,14 @@ pub(super) struct Tape<'t> {
 }
 
 impl Tape<'_> {
-    pub(super) fn kind(&self, at: At) -> Kind {
+    pub(super) fn kind(&self, at: At) -> TokenKind {
         self.tokens[at].kind
     }
 
     /// Returns the index of the token after the value at `at`, which may consist of several tokens.
     pub(super) fn next(&self, at: At) -> At {
         match self.tokens[at].kind {
-            Kind::Array | Kind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
+            TokenKind::Array | TokenKind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
             _ => at + 1,
         }
     }
@@ -84,37 +84,37 @@ impl Tape<'_> {
     pub(super) fn bytes(&self, at: At) -> &[u8] {
         let Token { kind, data, at } = self.tokens[at];
         match kind {
-            Kind::Str => &self.text[at as usize + 1..][..data as usize],
-            Kind::Decoded => &self.texts[(data >> 32) as usize..][..(data & 0xffff_ffff) as usize],
+            TokenKind::Str => &self.text[at as usize + 1..][..data as usize],
+            TokenKind::Decoded => &self.texts[(data >> 32) as usize..][..(data & 0xffff_ffff) as usize],
             _ => &[],
         }
     }
 
     /// Returns the string at `at`; `None` for other values.
     pub(super) fn str(&self, at: At) -> Option<&str> {
-        let is_text = matches!(self.kind(at), Kind::Str | Kind::Decoded);
+        let is_text = matches!(self.kind(at), TokenKind::Str | TokenKind::Decoded);
         is_text.then(|| core::str::from_utf8(self.bytes(at)).ok())?
     }
 
     /// Returns the value of the integer at `at`, or 0 or 1 for a boolean; `None` for other values.
     pub(super) fn int(&self, at: At) -> Option<i64> {
         match self.kind(at) {
-            Kind::Int => Some(self.tokens[at].data as i64),
-            Kind::False => Some(0),
-            Kind::True => Some(1),
+            TokenKind::Int => Some(self.tokens[at].data as i64),
+            TokenKind::False => Some(0),
+            TokenKind::True => Some(1),
             _ => None,
         }
     }
 
     /// Returns an iterator over the elements of the array at `at`.
     pub(super) fn items(&self, at: At) -> Items<'_> {
-        let is_array = self.kind(at) == Kind::Array;
+        let is_array = self.kind(at) == TokenKind::Array;
         Items { tape: self, next: at + 1, left: if is_array { self.len(at) } else { 0 } }
     }
 
     /// Returns an iterator over the keys and values of the object at `at`.
     pub(super) fn pairs(&self, at: At) -> Pairs<'_> {
-        let is_object = self.kind(at) == Kind::Object;
+        let is_object = self.kind(at) == TokenKind::Object;
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
@@ -127,15 +127,15 @@ impl Tape<'_> {
     /// Returns the type key of the value at `at`, for error messages.
     pub(super) fn type_key(&self, at: At) -> &'static str {
         match self.kind(at) {
-            Kind::Null => "None",
-            Kind::False | Kind::True => "bool",
-            Kind::Int => "int",
-            Kind::Float => "float",
-            Kind::Str | Kind::Decoded if self.bytes(at).len() < 8 => "ffi.SmallStr",
-            Kind::Str | Kind::Decoded => "ffi.String",
-            Kind::Array => "ffi.Array",
-            Kind::Object => "ffi.Map",
-            Kind::Other => self.others[self.tokens[at].data as usize].type_key(),
+            TokenKind::Null => "None",
+            TokenKind::False | TokenKind::True => "bool",
+            TokenKind::Int => "int",
+            TokenKind::Float => "float",
+            TokenKind::Str | TokenKind::Decoded if self.bytes(at).len() < 8 => "ffi.SmallStr",
+            TokenKind::Str | TokenKind::Decoded => "ffi.String",
+            TokenKind::Array => "ffi.Array",
+            TokenKind::Object => "ffi.Map",
+            TokenKind::Other => self.others[self.tokens[at].data as usize].type_key(),
         }
     }
 
@@ -143,13 +143,13 @@ impl Tape<'_> {
     fn leaf(&self, at: At) -> Result<Any> {
         let Token { kind, data, .. } = self.tokens[at];
         match kind {
-            Kind::False => Any::new(false),
-            Kind::True => Any::new(true),
-            Kind::Int => Any::new(data as i64),
-            Kind::Float => Any::new(f64::from_bits(data)),
-            Kind::Str | Kind::Decoded => string(self.bytes(at)),
-            Kind::Other => Ok(self.others[data as usize].clone()),
-            Kind::Null | Kind::Array | Kind::Object => Ok(Any::NONE),
+            TokenKind::False => Any::new(false),
+            TokenKind::True => Any::new(true),
+            TokenKind::Int => Any::new(data as i64),
+            TokenKind::Float => Any::new(f64::from_bits(data)),
+            TokenKind::Str | TokenKind::Decoded => string(self.bytes(at)),
+            TokenKind::Other => Ok(self.others[data as usize].clone()),
+            TokenKind::Null | TokenKind::Array | TokenKind::Object => Ok(Any::NONE),
         }
     }
 
@@ -165,11 +165,11 @@ impl Tape<'_> {
         let mut next = at;
         loop {
             let kind = self.kind(next);
-            let (is_object, is_array) = (kind == Kind::Object, kind == Kind::Array);
+            let (is_object, is_array) = (kind == TokenKind::Object, kind == TokenKind::Array);
             if is_object || is_array {
                 let left = self.len(next) << u32::from(is_object);
                 open.push(Open { is_object, left, base: values.len() });
-            } else if matches!(kind, Kind::Str | Kind::Decoded) {
+            } else if matches!(kind, TokenKind::Str | TokenKind::Decoded) {
                 values.push(recent.string(self.bytes(next))?);
             } else {
                 values.push(self.leaf(next)?);
@@ -227,7 +227,7 @@ impl Tape<'_> {
         let (mut path, mut at, mut steps) = (StdString::new(), 0, 0);
         while at != target {
             steps += 1;
-            let is_object = self.kind(at) == Kind::Object;
+            let is_object = self.kind(at) == TokenKind::Object;
             let (mut child, mut index, mut key) = (at + 1, 0, None);
             loop {
                 if is_object {

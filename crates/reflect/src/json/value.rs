@@ -11,7 +11,7 @@ use anyfn::{Any, Array, Dict, Error, List, Map, Result};
 use hashbrown::HashSet;
 use rustc_hash::FxBuildHasher;
 
-use super::tape::{At, Kind, Tape, Token, pack};
+use super::tape::{At, TokenKind, Tape, Token, pack};
 use super::text;
 
 /// Elements of an Array or List, or the keys and values of a Map or Dict, alternating.
@@ -225,18 +225,18 @@ struct Taper {
 impl Visitor for Taper {
     fn leaf(&mut self, value: &Any) -> Result<()> {
         let (kind, data) = match value.type_index() {
-            kTVMFFINone => (Kind::Null, 0),
-            kTVMFFIBool => (if value.get::<bool>()? { Kind::True } else { Kind::False }, 0),
-            kTVMFFIInt => (Kind::Int, value.get::<i64>()? as u64),
-            kTVMFFIFloat => (Kind::Float, value.get::<f64>()?.to_bits()),
+            kTVMFFINone => (TokenKind::Null, 0),
+            kTVMFFIBool => (if value.get::<bool>()? { TokenKind::True } else { TokenKind::False }, 0),
+            kTVMFFIInt => (TokenKind::Int, value.get::<i64>()? as u64),
+            kTVMFFIFloat => (TokenKind::Float, value.get::<f64>()?.to_bits()),
             kTVMFFISmallStr | kTVMFFIStr => {
                 let (begin, text) = (self.tape.texts.len(), value.get::<&str>()?);
                 self.tape.texts.extend_from_slice(text.as_bytes());
-                (Kind::Decoded, pack(begin, text.len()))
+                (TokenKind::Decoded, pack(begin, text.len()))
             }
             _ => {
                 self.tape.others.push(value.clone());
-                (Kind::Other, self.tape.others.len() as u64 - 1)
+                (TokenKind::Other, self.tape.others.len() as u64 - 1)
             }
         };
         self.tape.tokens.push(Token { data, at: 0, kind });
@@ -254,7 +254,7 @@ impl Visitor for Taper {
 
     fn open(&mut self, is_map: bool) {
         self.open.push(self.tape.tokens.len());
-        let kind = if is_map { Kind::Object } else { Kind::Array };
+        let kind = if is_map { TokenKind::Object } else { TokenKind::Array };
         self.tape.tokens.push(Token { data: 0, at: 0, kind });
     }
 

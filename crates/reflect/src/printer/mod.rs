@@ -87,7 +87,7 @@ fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
 
 /// Progress of printing an object.
 #[derive(Clone, Copy, Default)]
-enum Known {
+enum Progress {
     #[default]
     Nothing,
     /// The object is being printed.
@@ -122,7 +122,7 @@ struct Printer {
     with_addresses: bool,
     stack: Vec<Frame>,
     plans: Plans,
-    known: Table<usize, Known>,
+    known: Table<usize, Progress>,
     /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
     /// Output strings in progress. The first is for the whole value. The others are for values that hooks
@@ -206,15 +206,15 @@ impl Printer {
         // A value without other references is not encountered again.
         if object.use_count() > own || is_watched(self.stack.len()) {
             match self.known.get(address).unwrap_or_default() {
-                Known::Done(piece, from, to) => {
+                Progress::Done(piece, from, to) => {
                     self.copy(piece as usize, from, to);
                     return Ok(());
                 }
-                Known::Open => {
+                Progress::Open => {
                     self.cut(address);
                     return Ok(());
                 }
-                Known::Nothing => key = address,
+                Progress::Nothing => key = address,
             }
         }
         if self.stack.len() >= self.limits.depth {
@@ -232,7 +232,7 @@ impl Printer {
             return Ok(());
         }
         if key != 0 {
-            self.known.set(key, Known::Open);
+            self.known.set(key, Progress::Open);
             self.kept.push(object.clone());
         }
         if REPR.has(index) {
@@ -283,7 +283,7 @@ impl Printer {
     fn done(&mut self, key: usize, start: usize) {
         if key != 0 {
             let end = self.text().len();
-            self.known.set(key, Known::Done(self.current as u32, start, end));
+            self.known.set(key, Progress::Done(self.current as u32, start, end));
         }
     }
 
@@ -400,7 +400,7 @@ impl Printer {
         // A hook that prints the same object through its callback must not recurse without end.
         let (key, address) = (key, value::address_of(&object));
         if key == 0 {
-            self.known.set(address, Known::Open);
+            self.known.set(address, Progress::Open);
             self.kept.push(object.clone());
         }
         let result = guard::lend(self, Printer::callback, |callback| call(&hook, &object, callback))?;

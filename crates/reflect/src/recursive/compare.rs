@@ -17,7 +17,7 @@ use crate::guard;
 use crate::plan::{self, Plans};
 use crate::structural::hook_equal;
 use crate::table::Table;
-use crate::value::{self, Held, Mapping, is_watched};
+use crate::value::{self, HeldObject, Mapping, is_watched};
 
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
@@ -47,10 +47,10 @@ pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
 
 /// Pair of values of the same type whose content is being compared.
 enum Content {
-    Arrays(Held, Held),
+    Arrays(HeldObject, HeldObject),
     Lists(Box<(Vec<Any>, Vec<Any>)>),
     Pairs(Box<(Vec<(Any, Any)>, Mapping)>),
-    Objects(Held, Held, u32),
+    Objects(HeldObject, HeldObject, u32),
 }
 
 struct Frame {
@@ -62,7 +62,7 @@ struct Frame {
 
 /// Progress of comparing a pair of objects.
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Known {
+enum Progress {
     #[default]
     Nothing,
     /// The two objects are being compared.
@@ -71,7 +71,7 @@ enum Known {
 }
 
 /// Result of one step of a comparison.
-enum Look {
+enum StepResult {
     Is(Ordering),
     Opened,
 }
@@ -81,7 +81,7 @@ struct Compare {
     ordered: bool,
     stack: Vec<Frame>,
     plans: Plans,
-    met: Table<(usize, usize), Known>,
+    met: Table<(usize, usize), Progress>,
     /// Pairs of objects in `met`, in order of insertion. They are kept alive, so that addresses are not
     /// reused.
     log: Vec<(ObjectRef, ObjectRef)>,
@@ -115,12 +115,12 @@ impl Compare {
         let mut look = match leaf(self.ordered, left, right)? {
             Some(order) => return Ok(order),
             None => match (left.clone().into_object(), right.clone().into_object()) {
-                (Some(left), Some(right)) => self.open(Held::owned(left), Held::owned(right), 2)?,
+                (Some(left), Some(right)) => self.open(HeldObject::owned(left), HeldObject::owned(right), 2)?,
                 _ => return Ok(Ordering::Equal),
             },
         };
         loop {
-            if let Look::Is(order) = look {
+            if let StepResult::Is(order) = look {
                 if order.is_ne() {
                     let is_mapping = |frame: &Frame| matches!(frame.content, Content::Pairs(..));
                     let unordered = self.ordered && self.stack[base..].iter().any(is_mapping);
@@ -137,17 +137,17 @@ impl Compare {
 
     /// Begins to compare the content of two objects of the same type. `own` is the reference count that each
     /// object has if no other code refers to it.
-    fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
+    fn open(&mut self, left: HeldObject, right: HeldObject, own: usize) -> Result<StepResult> {
         let index = left.type_index();
         let mut key = (0, 0);
         // A value without other references is not encountered again.
         if (left.use_count() > own && right.use_count() > own) || is_watched(self.stack.len()) {
             key = (value::address_of(&left), value::address_of(&right));
             match self.met.get(key).unwrap_or_default() {
-                Known::Open if self.ordered => return Err(cycle()),
-                Known::Open | Known::Equal => return Ok(Look::Is(Ordering::Equal)),
-                Known::Nothing => {
-                    self.met.set(key, Known::Open);
+                Progress::Open if self.ordered => return Err(cycle()),
+                Progress::Open | Progress::Equal => return Ok(StepResult::Is(Ordering::Equal)),
+                Progress::Nothing => {
+                    self.met.set(key, Progress::Open);
                     self.log.push(((*left).clone(), (*right).clone()));
                 }
             }
@@ -159,9 +159,9 @@ impl Compare {
                 let has_hook = index >= kTVMFFIStaticObjectEnd && (COMPARE.has(index) || EQ.has(index));
                 if has_hook && let Some(order) = self.ask(&left, &right)? {
                     if order.is_eq() && key.0 != 0 {
-                        self.met.set(key, Known::Equal);
+                        self.met.set(key, Progress::Equal);
                     }
-                    return Ok(Look::Is(order));
+                    return Ok(StepResult::Is(order));
                 }
                 let plan = self.plans.of(&left)?;
                 let known = self.plans.get(plan);
@@ -170,13 +170,13 @@ impl Compare {
                     return if self.ordered {
                         Err(unordered(left.type_key()))
                     } else {
-                        Ok(Look::Is(Ordering::Greater))
+                        Ok(StepResult::Is(Ordering::Greater))
                     };
                 }
                 self.push(Content::Objects(left, right, plan), key);
             }
         }
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     #[inline(always)]
@@ -186,28 +186,28 @@ impl Compare {
 
     /// Begins to compare two Lists, or two Maps or Dicts.
     #[inline(never)]
-    fn open_containers(&mut self, left: &ObjectRef, right: &ObjectRef, key: (usize, usize)) -> Result<Look> {
+    fn open_containers(&mut self, left: &ObjectRef, right: &ObjectRef, key: (usize, usize)) -> Result<StepResult> {
         if left.type_index() == kTVMFFIList {
             let snapshot = |list: &ObjectRef| value::list(list.clone())?.try_snapshot();
             self.push(Content::Lists(Box::new((snapshot(left)?, snapshot(right)?))), key);
-            return Ok(Look::Opened);
+            return Ok(StepResult::Opened);
         }
         let (left, right) = (value::pairs(left)?, Mapping::of(right.clone())?);
         if left.len() != right.len() {
             return self.unequal_mappings();
         }
         self.push(Content::Pairs(Box::new((left, right))), key);
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
-    fn unequal_mappings(&self) -> Result<Look> {
-        if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
+    fn unequal_mappings(&self) -> Result<StepResult> {
+        if self.ordered { Err(mappings()) } else { Ok(StepResult::Is(Ordering::Greater)) }
     }
 
     /// Continues with the next children of the topmost pair on the stack.
-    fn advance(&mut self) -> Result<Look> {
+    fn advance(&mut self) -> Result<StepResult> {
         let ordered = self.ordered;
-        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
+        let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Is(Ordering::Equal)) };
         let (left, right, own) = loop {
             let at = frame.next;
             frame.next += 1;
@@ -233,12 +233,12 @@ impl Compare {
                     let Some(r) = pairs.1.get(key)? else { return self.unequal_mappings() };
                     match leaf(ordered, l, &r)? {
                         Some(Ordering::Equal) => continue,
-                        Some(order) => return Ok(Look::Is(order)),
+                        Some(order) => return Ok(StepResult::Is(order)),
                         None => {
                             let (Some(l), Some(r)) = (l.clone().into_object(), r.into_object()) else {
                                 continue;
                             };
-                            break (Held::owned(l), Held::owned(r), 2);
+                            break (HeldObject::owned(l), HeldObject::owned(r), 2);
                         }
                     }
                 }
@@ -252,36 +252,36 @@ impl Compare {
                     if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
                         match leaf(ordered, &l, &r)? {
                             Some(Ordering::Equal) => continue,
-                            Some(order) => return Ok(Look::Is(order)),
+                            Some(order) => return Ok(StepResult::Is(order)),
                             None => {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                                 // SAFETY: the frame holds the object, and is below the frame of the value.
-                                let l = unsafe { Held::borrowed(l) };
+                                let l = unsafe { HeldObject::borrowed(l) };
                                 // SAFETY: the frame holds the object, and is below the frame of the value.
-                                break (l, unsafe { Held::borrowed(r) }, 1);
+                                break (l, unsafe { HeldObject::borrowed(r) }, 1);
                             }
                         }
                     }
                     let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
                     match leaf(ordered, &l, &r)? {
                         Some(Ordering::Equal) => continue,
-                        Some(order) => return Ok(Look::Is(order)),
+                        Some(order) => return Ok(StepResult::Is(order)),
                         None => {
                             let (Some(l), Some(r)) = (l.into_object(), r.into_object()) else { continue };
-                            break (Held::owned(l), Held::owned(r), 2);
+                            break (HeldObject::owned(l), HeldObject::owned(r), 2);
                         }
                     }
                 }
             };
             match found {
                 (Some(Ordering::Equal), ..) => {}
-                (Some(order), ..) => return Ok(Look::Is(order)),
+                (Some(order), ..) => return Ok(StepResult::Is(order)),
                 (None, l, r, own) => {
                     let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                     // SAFETY: the frame holds the elements, and is below the frame of this one.
-                    let l = unsafe { Held::borrowed(l) };
+                    let l = unsafe { HeldObject::borrowed(l) };
                     // SAFETY: the frame holds the elements, and is below the frame of this one.
-                    break (l, unsafe { Held::borrowed(r) }, own);
+                    break (l, unsafe { HeldObject::borrowed(r) }, own);
                 }
             }
         };
@@ -289,16 +289,16 @@ impl Compare {
     }
 
     /// Removes the topmost pair from the stack and returns its result, `order`.
-    fn close(&mut self, order: Ordering) -> Look {
+    fn close(&mut self, order: Ordering) -> StepResult {
         // Read and dropped in place: moving the frame would stall on the stores that wrote it.
         if let Some(Frame { key, .. }) = self.stack.last() {
             let key = *key;
             self.stack.truncate(self.stack.len() - 1);
             if order.is_eq() && key.0 != 0 {
-                self.met.set(key, Known::Equal);
+                self.met.set(key, Progress::Equal);
             }
         }
-        Look::Is(order)
+        StepResult::Is(order)
     }
 
     /// Compares two objects by calling a hook of their type. Returns `None` if the type has no suitable hook.
@@ -326,7 +326,7 @@ impl Compare {
         if order.is_ne() {
             // The hook may continue, and pairs that were open meanwhile are not known to be equal.
             for (left, right) in self.log.drain(met..) {
-                self.met.set((value::address_of(&left), value::address_of(&right)), Known::Nothing);
+                self.met.set((value::address_of(&left), value::address_of(&right)), Progress::Nothing);
             }
         }
         Ok(order)

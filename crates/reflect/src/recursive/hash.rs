@@ -34,7 +34,7 @@ pub fn recursive_hash(value: &Any) -> Result<u64> {
 
 /// Progress of hashing an object.
 #[derive(Clone, Copy, Default)]
-enum Known {
+enum Progress {
     #[default]
     Nothing,
     Open,
@@ -56,7 +56,7 @@ struct Frame {
     entries: Vec<u64>,
 }
 
-enum Look {
+enum StepResult {
     Hash(u64),
     Opened,
 }
@@ -64,7 +64,7 @@ enum Look {
 struct Hash {
     stack: Vec<Frame>,
     plans: Plans,
-    known: Table<usize, Known>,
+    known: Table<usize, Progress>,
     /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
 }
@@ -103,7 +103,7 @@ impl Hash {
             None => self.open(value, own)?,
         };
         loop {
-            if let Look::Hash(hash) = look {
+            if let StepResult::Hash(hash) = look {
                 if self.stack.len() == base {
                     return Ok(hash);
                 }
@@ -115,8 +115,8 @@ impl Hash {
         }
     }
 
-    fn open(&mut self, value: Any, own: usize) -> Result<Look> {
-        let Some(object) = value.into_object() else { return Ok(Look::Hash(0)) };
+    fn open(&mut self, value: Any, own: usize) -> Result<StepResult> {
+        let Some(object) = value.into_object() else { return Ok(StepResult::Hash(0)) };
         let index = object.type_index();
         let mut address = 0;
         let has_hook = HASH.has(index);
@@ -124,10 +124,10 @@ impl Hash {
         if object.use_count() > own || is_watched(self.stack.len()) || has_hook {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
-                Known::Hash(hash) => return Ok(Look::Hash(hash)),
-                Known::Open => return Ok(Look::Hash(TypeInfo::of(&object).key_hash())),
-                Known::Nothing => {
-                    self.known.set(address, Known::Open);
+                Progress::Hash(hash) => return Ok(StepResult::Hash(hash)),
+                Progress::Open => return Ok(StepResult::Hash(TypeInfo::of(&object).key_hash())),
+                Progress::Nothing => {
+                    self.known.set(address, Progress::Open);
                     self.kept.push(object.clone());
                 }
             }
@@ -161,12 +161,12 @@ impl Hash {
             }
         };
         self.stack.push(Frame { content, next: 0, hash, address, entries: Vec::new() });
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
-    fn advance(&mut self) -> Result<Look> {
-        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
+    fn advance(&mut self) -> Result<StepResult> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Hash(0)) };
         let (value, own) = loop {
             let at = frame.next;
             frame.next += 1;
@@ -210,8 +210,8 @@ impl Hash {
     }
 
     /// Removes the topmost value from the stack and returns its hash.
-    fn close(&mut self) -> Look {
-        let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
+    fn close(&mut self) -> StepResult {
+        let Some(frame) = self.stack.pop() else { return StepResult::Hash(0) };
         let mut entries: Vec<u64> =
             frame.entries.chunks_exact(2).map(|pair| hash_combine(pair[0], pair[1])).collect();
         entries.sort_unstable();
@@ -219,17 +219,17 @@ impl Hash {
         self.remember(frame.address, hash)
     }
 
-    fn remember(&mut self, address: usize, hash: u64) -> Look {
+    fn remember(&mut self, address: usize, hash: u64) -> StepResult {
         if address != 0 {
-            self.known.set(address, Known::Hash(hash));
+            self.known.set(address, Progress::Hash(hash));
         }
-        Look::Hash(hash)
+        StepResult::Hash(hash)
     }
 
     /// Hashes an object by calling the hook of its type.
     #[cold]
-    fn ask(&mut self, object: ObjectRef, address: usize) -> Result<Look> {
-        let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
+    fn ask(&mut self, object: ObjectRef, address: usize) -> Result<StepResult> {
+        let Some(hook) = HASH.get(object.type_index())? else { return Ok(StepResult::Hash(0)) };
         let result = guard::lend(self, Hash::callback, |callback| call(&hook, &object, callback))?;
         Ok(self.remember(address, result.get::<i64>()? as u64))
     }

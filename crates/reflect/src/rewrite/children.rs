@@ -10,7 +10,7 @@ use core::mem::ManuallyDrop;
 use anyfn::__private::{next_pair, replace_value};
 use anyfn::abi::{TVMFFIAny, TVMFFIObject, TVMFFISeqCell};
 use anyfn::reflection::Field;
-use anyfn::{Any, Dict, List, MapPlace, ObjectRef, Result};
+use anyfn::{Any, Dict, List, MapCursor, ObjectRef, Result};
 
 use super::Region;
 use super::plan::{Plan, Shape};
@@ -70,7 +70,7 @@ pub(crate) enum Children {
     Listed(Box<(Vec<Any>, usize)>),
     /// Values of a Map, or of a Dict to which no other code refers. Contains the position of the next value,
     /// the position of the most recently returned value, and the number of values returned so far.
-    Pairs(Box<(MapPlace, MapPlace, u32)>),
+    Pairs(Box<(MapCursor, MapCursor, u32)>),
     /// Snapshot of the pairs of a Dict, and the index of the next pair.
     Paired(Box<(Vec<(Any, Any)>, usize)>),
     /// Fields of an object; contains the index of the next field in the list of walked fields.

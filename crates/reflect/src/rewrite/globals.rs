@@ -11,7 +11,7 @@ use anyfn::{
 };
 
 use super::links::{Extra, Links};
-use super::tool::{self, Kind, Native, Tool};
+use super::tool::{self, ToolKind, Native, Tool};
 use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types
@@ -21,7 +21,7 @@ use super::{Order, Region, fail, map, unchanged, walk};
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
-    static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
+    static ENTRY: anyfn::__private::RegisteredFunction = anyfn::__private::RegisteredFunction {
         name: "ffi.VisitInterrupt",
         overrides: false,
         doc: "Creates the object that a callback returns to end a visit with a value.",
@@ -48,8 +48,8 @@ fn register_types() -> Result<()> {
         )
     }?;
     fail::register_fields()?;
-    tool::type_index(Kind::Visitor);
-    tool::type_index(Kind::Mutator);
+    tool::type_index(ToolKind::Visitor);
+    tool::type_index(ToolKind::Mutator);
     for index in [kTVMFFIArray, kTVMFFIList, kTVMFFIMap, kTVMFFIDict] {
         set_attribute(index, "__s_visit__", visit_children)?;
         set_attribute(index, "__s_mutate__", mutate_children)?;
@@ -83,7 +83,7 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
         // SAFETY: called with a valid visitor.
         let visitor = unsafe { tool::borrowed(visitor) }?;
         // SAFETY: a view that is valid for the call.
-        walk::default_visit(Tool::of(&visitor, Kind::Visitor)?, &unsafe { AnyView::from_raw(value) })
+        walk::default_visit(Tool::of(&visitor, ToolKind::Visitor)?, &unsafe { AnyView::from_raw(value) })
     })
 }
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
         // SAFETY: called with a valid mutator.
         let mutator = unsafe { tool::borrowed(mutator) }?;
         // SAFETY: a view that is valid for the call.
-        map::default_mutate(Tool::of(&mutator, Kind::Mutator)?, &unsafe { AnyView::from_raw(value) }, false)
+        map::default_mutate(Tool::of(&mutator, ToolKind::Mutator)?, &unsafe { AnyView::from_raw(value) }, false)
     })
 }
 
@@ -197,7 +197,7 @@ const EACH_TIME: i64 = 4;
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
-    static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
+    static ENTRY: anyfn::__private::RegisteredFunction = anyfn::__private::RegisteredFunction {
         name: "anyfn.rewrite",
         overrides: false,
         doc: "Walks or rewrites a graph. Arguments: root, operation, options, then three for each callback.",
@@ -270,14 +270,14 @@ fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> 
 /// Returns the kind of the definition region of the value that is being visited.
 #[register("ffi.StructuralVisitorDefRegionKind")]
 fn visitor_region(visitor: ObjectRef) -> Result<i32> {
-    Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
+    Ok(Tool::of(&visitor, ToolKind::Visitor)?.region() as i32)
 }
 
 /// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
 /// which extends to all nested values.
 #[register("ffi.StructuralVisitorWithDefRegionKind")]
 fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
-    tool::with_region(Tool::of(&visitor, Kind::Visitor)?, Region::from_raw(kind), &callback)
+    tool::with_region(Tool::of(&visitor, ToolKind::Visitor)?, Region::from_raw(kind), &callback)
 }
 
 fn or_itself(result: Any, value: &AnyView<'_>) -> Any {
@@ -312,12 +312,12 @@ fn mutator_remap_set(mutator: ObjectRef, var: AnyView<'_>, mapped_value: AnyView
 /// Returns the kind of the definition region of the value that is being mutated.
 #[register("ffi.StructuralMutatorDefRegionKind")]
 fn mutator_region(mutator: ObjectRef) -> Result<i32> {
-    Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)
+    Ok(Tool::of(&mutator, ToolKind::Mutator)?.region() as i32)
 }
 
 /// Calls `callback` in a definition region of the given kind. Has no effect on the region inside a pattern,
 /// which extends to all nested values.
 #[register("ffi.StructuralMutatorWithDefRegionKind")]
 fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
-    tool::with_region(Tool::of(&mutator, Kind::Mutator)?, Region::from_raw(kind), &callback)
+    tool::with_region(Tool::of(&mutator, ToolKind::Mutator)?, Region::from_raw(kind), &callback)
 }

@@ -18,7 +18,7 @@ use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::rebuild;
 use super::seen::{Memo, Seen};
-use super::tool::{self, Kind, Tool};
+use super::tool::{self, ToolKind, Tool};
 use super::{Order, Region, unchanged};
 use crate::column::expected;
 use crate::guard::Nested;
@@ -512,7 +512,7 @@ impl<'a> Mapping<'a> {
         let Shape::Hook(hook) = &plan.shape else { return Ok(None) };
         let hook = plan.in_place.as_ref().filter(|_| in_place).unwrap_or(hook);
         let called = self.nested(value, plan, region, |mutator| {
-            Tool::of(mutator, Kind::Mutator)?.call_hook(hook, &value.as_view())
+            Tool::of(mutator, ToolKind::Mutator)?.call_hook(hook, &value.as_view())
         });
         match called {
             Ok(result) => Ok(outcome_of(result, value)),
@@ -529,7 +529,7 @@ impl<'a> Mapping<'a> {
         body: impl FnOnce(&ObjectRef) -> Result<R>,
     ) -> Result<R> {
         let _nested = Nested::enter()?;
-        let mutator = self.mutator.get_or_init(|| tool::make(Kind::Mutator, &TABLE));
+        let mutator = self.mutator.get_or_init(|| tool::make(ToolKind::Mutator, &TABLE));
         let rest = Rest { region, call: false, replaced: false, noted: false, memo: None, generation: 0 };
         let frame = Frame {
             // SAFETY: the caller keeps the value as long as the callback runs, and the frame is removed afterwards.
@@ -543,7 +543,7 @@ impl<'a> Mapping<'a> {
         };
         self.frames.borrow_mut().push(frame);
         let depth = self.frames.borrow().len();
-        let lent = Tool::of(mutator, Kind::Mutator)?;
+        let lent = Tool::of(mutator, ToolKind::Mutator)?;
         let walk = core::ptr::from_ref(self).cast();
         let result = lent.lend(&TABLE, walk, region, || body(mutator));
         // No mutation below this value follows. (An error is described after the frame has been removed.)
@@ -606,7 +606,7 @@ pub(crate) fn mutate_by(
     default: bool,
     in_place: bool,
 ) -> Result<Any> {
-    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let tool = Tool::of(mutator, ToolKind::Mutator)?;
     let Some(walk) = tool.walk(&TABLE)? else {
         return if default { default_mutate(tool, value, in_place) } else { tool.go(value, in_place) };
     };
@@ -702,7 +702,7 @@ fn checked_key(variable: &AnyView<'_>) -> Result<Any> {
 
 /// Returns the recorded replacement of a variable, or None if none is recorded.
 pub(crate) fn remap_get(mutator: &ObjectRef, variable: &AnyView<'_>) -> Result<Any> {
-    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let tool = Tool::of(mutator, ToolKind::Mutator)?;
     let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_get(variable) };
     // SAFETY: as in `mutate_by`.
     let map = unsafe { &*walk.cast::<Mapping<'_>>() };
@@ -711,7 +711,7 @@ pub(crate) fn remap_get(mutator: &ObjectRef, variable: &AnyView<'_>) -> Result<A
 
 /// Records a replacement for a variable.
 pub(crate) fn remap_set(mutator: &ObjectRef, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
-    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let tool = Tool::of(mutator, ToolKind::Mutator)?;
     let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_set(variable, value) };
     // SAFETY: as in `mutate_by`.
     let map = unsafe { &*walk.cast::<Mapping<'_>>() };

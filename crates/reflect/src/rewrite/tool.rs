@@ -54,7 +54,7 @@ unsafe impl Send for Content {}
 
 /// Kind of a tool object: visitor or mutator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ToolKind {
     Visitor,
     Mutator,
 }
@@ -66,10 +66,10 @@ static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 ///
 /// # Panics
 /// Panics if another type is registered under the key.
-pub(crate) fn type_index(kind: Kind) -> i32 {
+pub(crate) fn type_index(kind: ToolKind) -> i32 {
     let (place, key) = match kind {
-        Kind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
-        Kind::Mutator => (&MUTATOR_TYPE, "ffi.StructuralMutator"),
+        ToolKind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
+        ToolKind::Mutator => (&MUTATOR_TYPE, "ffi.StructuralMutator"),
     };
     let known = place.load(Ordering::Acquire);
     if known >= 0 {
@@ -85,7 +85,7 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
 }
 
 /// Creates a visitor or mutator with the given function table.
-pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
+pub(crate) fn make(kind: ToolKind, table: &'static Table) -> ObjectRef {
     let head = Head { table, region: AtomicI32::new(Region::None as i32) };
     let (walk, part) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
     let content = Content { head, walk, thread: AtomicUsize::new(0), part };
@@ -102,7 +102,7 @@ impl<'a> Tool<'a> {
     ///
     /// # Errors
     /// Returns `TypeError` if it is not.
-    pub(crate) fn of(object: &'a ObjectRef, kind: Kind) -> Result<Tool<'a>> {
+    pub(crate) fn of(object: &'a ObjectRef, kind: ToolKind) -> Result<Tool<'a>> {
         let index = type_index(kind);
         if object.is_instance(index) {
             return Ok(Tool(object));
@@ -168,14 +168,14 @@ impl<'a> Tool<'a> {
         let Some(content) = self.content(table) else { return body() };
         /// Guard that restores the previous walk and definition region when it is dropped, even if `body`
         /// panics.
-        struct Loan<'a> {
+        struct RestoreGuard<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
             /// Guard that keeps the identity of the call stack unique.
             _stack: Stack,
         }
-        impl Drop for Loan<'_> {
+        impl Drop for RestoreGuard<'_> {
             fn drop(&mut self) {
                 self.content.walk.store(self.walk, Ordering::Release);
                 self.content.head.region.store(self.region, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl<'a> Tool<'a> {
         content.part.store(stack.part, Ordering::Relaxed);
         let walk = content.walk.swap(walk.cast_mut(), Ordering::AcqRel);
         let region = content.head.region.swap(region as i32, Ordering::Relaxed);
-        let _loan = Loan { content, walk, region, _stack: stack };
+        let _loan = RestoreGuard { content, walk, region, _stack: stack };
         body()
     }
 

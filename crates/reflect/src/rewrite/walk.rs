@@ -15,7 +15,7 @@ use super::fail::{self, Described};
 use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::seen::Seen;
-use super::tool::{self, Kind, Tool};
+use super::tool::{self, ToolKind, Tool};
 use super::{Order, Region};
 use crate::guard::Nested;
 use crate::value::same;
@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
         let value = child.into_owned();
         let Shape::Hook(hook) = &plan.shape else { return Ok(Entered::Done) };
         let called = self.nested(&value, Rc::clone(&plan), region, |visitor| {
-            let visitor = Tool::of(visitor, Kind::Visitor)?;
+            let visitor = Tool::of(visitor, ToolKind::Visitor)?;
             interrupt_of(visitor.call_hook(hook, &value.as_view())?)
         });
         match called {
@@ -299,12 +299,12 @@ impl<'a> Walk<'a> {
         body: impl FnOnce(&ObjectRef) -> Result<R>,
     ) -> Result<R> {
         let _nested = Nested::enter()?;
-        let visitor = self.visitor.get_or_init(|| tool::make(Kind::Visitor, &TABLE));
+        let visitor = self.visitor.get_or_init(|| tool::make(ToolKind::Visitor, &TABLE));
         let node = Value::Owned(value.clone());
         let (children, call, noted) = (Children::Chosen, false, false);
         self.frames.borrow_mut().push(Frame { node, plan, children, region, inner: region, call, noted });
         let depth = self.frames.borrow().len();
-        let lent = Tool::of(visitor, Kind::Visitor)?;
+        let lent = Tool::of(visitor, ToolKind::Visitor)?;
         let result = lent.lend(&TABLE, core::ptr::from_ref(self).cast(), region, || body(visitor));
         if result.is_ok() {
             self.frames.borrow_mut().truncate(depth - 1);
@@ -394,7 +394,7 @@ unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIA
 /// Visits `value` in the walk that `visitor` belongs to. Returns None, or the interrupt with which a callback
 /// ended the walk. If `default` is true, the callback for the value itself is not called.
 pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
-    let tool = Tool::of(visitor, Kind::Visitor)?;
+    let tool = Tool::of(visitor, ToolKind::Visitor)?;
     match tool.walk(&TABLE)? {
         Some(walk) => {
             // SAFETY: a walk is available to its visitor during a callback only, on this thread, and is only ever

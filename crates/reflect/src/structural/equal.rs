@@ -17,7 +17,7 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Held, Mapping, is_watched};
+use crate::value::{self, HeldObject, Mapping, is_watched};
 
 static EQUAL: Column = Column::new("__s_equal__");
 
@@ -60,7 +60,7 @@ const ROOT: usize = 2;
 const READ: usize = 2;
 
 /// Result of one step of a comparison.
-enum Look {
+enum StepResult {
     Equal,
     Unequal,
     /// The pair was pushed on the stack, and its children are compared next.
@@ -69,10 +69,10 @@ enum Look {
 
 /// Pair of values of the same type whose content is being compared.
 enum Content {
-    Arrays { left: Held, right: Held },
+    Arrays { left: HeldObject, right: HeldObject },
     Lists(Box<(Vec<Any>, Vec<Any>)>),
     Pairs(Box<Pairs>),
-    Objects { left: Held, right: Held, plan: u32 },
+    Objects { left: HeldObject, right: HeldObject, plan: u32 },
 }
 
 /// Key-value pairs of the left Map or Dict, and the right Map or Dict.
@@ -153,7 +153,7 @@ impl Equal {
             None => self.open_values(left, right, own, outer)?,
         };
         loop {
-            if let Look::Unequal = step {
+            if let StepResult::Unequal = step {
                 self.unwind(base);
                 self.region = outer;
                 return Ok(false);
@@ -196,29 +196,29 @@ impl Equal {
     }
 
     /// Begins to compare the content of two values as `Equal::open` does, and takes over their references.
-    fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
+    fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<StepResult> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
-            return Ok(Look::Equal);
+            return Ok(StepResult::Equal);
         };
-        self.open(Held::owned(left), Held::owned(right), own, outer)
+        self.open(HeldObject::owned(left), HeldObject::owned(right), own, outer)
     }
 
     /// Begins to compare the content of two objects of the same type. `own` is the reference count that each
     /// object has if no other code refers to it. `outer` is the definition region to which the operation
     /// returns after the two objects.
-    fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
+    fn open(&mut self, left: HeldObject, right: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
         match left.type_index() {
             kTVMFFIArray => {
                 if self.meet(&left, &right, own) {
                     self.region = outer;
-                    return Ok(Look::Equal);
+                    return Ok(StepResult::Equal);
                 }
                 if !self.traced && value::elements(&left).len() != value::elements(&right).len() {
-                    return Ok(Look::Unequal);
+                    return Ok(StepResult::Unequal);
                 }
                 self.push(Content::Arrays { left, right }, outer);
-                Ok(Look::Opened)
+                Ok(StepResult::Opened)
             }
             kTVMFFIList | kTVMFFIMap | kTVMFFIDict => self.open_containers(&left, &right, own, outer),
             _ => self.open_objects(left, right, own, outer),
@@ -238,10 +238,10 @@ impl Equal {
         right: &ObjectRef,
         own: usize,
         outer: Region,
-    ) -> Result<Look> {
+    ) -> Result<StepResult> {
         if self.meet(left, right, own) {
             self.region = outer;
-            return Ok(Look::Equal);
+            return Ok(StepResult::Equal);
         }
         let lengths;
         let content = if left.type_index() == kTVMFFIList {
@@ -255,10 +255,10 @@ impl Equal {
             Content::Pairs(Box::new(Pairs { left, right, same_len: lengths.0 == lengths.1 }))
         };
         if !self.traced && lengths.0 != lengths.1 {
-            return Ok(Look::Unequal);
+            return Ok(StepResult::Unequal);
         }
         self.push(content, outer);
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     /// Records that the comparison of two objects has begun. Returns true if it had begun before, so that the
@@ -280,7 +280,7 @@ impl Equal {
     }
 
     #[inline]
-    fn open_objects(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
+    fn open_objects(&mut self, left: HeldObject, right: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
         let plan = self.plans.of(&left)?;
         let kind = kind_of(self.plans.get(plan))?;
         let decided = match kind {
@@ -290,11 +290,11 @@ impl Equal {
             _ => None,
         };
         if decided == Some(false) {
-            return Ok(Look::Unequal);
+            return Ok(StepResult::Unequal);
         }
         if decided.is_some() || self.meet(&left, &right, own) {
             self.region = outer;
-            return Ok(Look::Equal);
+            return Ok(StepResult::Equal);
         }
         if self.plans.get(plan).hooked {
             return self.ask(left, right, plan, outer);
@@ -303,7 +303,7 @@ impl Equal {
         if kind == FREE_VAR {
             self.region = self.region.within_variable();
         }
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     /// Returns true if two variables or DAG nodes are bound to each other, false if one of them is bound to
@@ -337,9 +337,9 @@ impl Equal {
     }
 
     /// Continues with the next children of the topmost pair on the stack.
-    fn advance(&mut self) -> Result<Look> {
+    fn advance(&mut self) -> Result<StepResult> {
         loop {
-            let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
+            let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Equal) };
             let at = frame.next;
             frame.next += 1;
             match &frame.content {
@@ -351,13 +351,13 @@ impl Equal {
                     };
                     match leaf(self.skip_tensor_content, l, r)? {
                         Some(true) => continue,
-                        Some(false) => return Ok(Look::Unequal),
+                        Some(false) => return Ok(StepResult::Unequal),
                         None => {
                             let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                             // SAFETY: the frame holds the Array, and is below the frame of its element.
-                            let l = unsafe { Held::borrowed(l) };
+                            let l = unsafe { HeldObject::borrowed(l) };
                             // SAFETY: the frame holds the Array, and is below the frame of its element.
-                            let r = unsafe { Held::borrowed(r) };
+                            let r = unsafe { HeldObject::borrowed(r) };
                             let own = l.own();
                             return self.open(l, r, own, self.region);
                         }
@@ -371,7 +371,7 @@ impl Equal {
                     };
                     match leaf(self.skip_tensor_content, l, r)? {
                         Some(true) => continue,
-                        Some(false) => return Ok(Look::Unequal),
+                        Some(false) => return Ok(StepResult::Unequal),
                         None => {
                             let (l, r) = (l.clone(), r.clone());
                             return self.open_values(l, r, READ + 1, self.region);
@@ -392,13 +392,13 @@ impl Equal {
                     if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
                         match leaf(self.skip_tensor_content, &l, &r)? {
                             Some(true) => continue,
-                            Some(false) => return Ok(Look::Unequal),
+                            Some(false) => return Ok(StepResult::Unequal),
                             None => {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                                 // SAFETY: the frame holds the object, and is below the frame of the value.
-                                let l = unsafe { Held::borrowed(l) };
+                                let l = unsafe { HeldObject::borrowed(l) };
                                 // SAFETY: the frame holds the object, and is below the frame of the value.
-                                let r = unsafe { Held::borrowed(r) };
+                                let r = unsafe { HeldObject::borrowed(r) };
                                 let (own, outer) = (l.own(), self.region);
                                 self.region = outer.of(field);
                                 return self.open(l, r, own, outer);
@@ -411,7 +411,7 @@ impl Equal {
                     let outer = self.region;
                     match leaf(self.skip_tensor_content, &l, &r)? {
                         Some(true) => continue,
-                        Some(false) => return Ok(Look::Unequal),
+                        Some(false) => return Ok(StepResult::Unequal),
                         None => {
                             self.region = outer.of(field);
                             return self.open_values(l, r, READ, outer);
@@ -433,10 +433,10 @@ impl Equal {
         }
     }
 
-    fn end_of_sequence(&mut self, (left, right): (usize, usize)) -> Look {
+    fn end_of_sequence(&mut self, (left, right): (usize, usize)) -> StepResult {
         if left == right {
             self.close();
-            return Look::Equal;
+            return StepResult::Equal;
         }
         self.stack.pop();
         let steps = if left > right {
@@ -445,14 +445,14 @@ impl Equal {
             (Step::missing_item(left), Step::item(left))
         };
         self.reverse.push(steps);
-        Look::Unequal
+        StepResult::Unequal
     }
 
     #[inline]
-    fn end_of_object(&mut self) -> Look {
+    fn end_of_object(&mut self) -> StepResult {
         let Some(Frame { content: Content::Objects { left, right, plan }, region, .. }) = self.stack.last()
         else {
-            return Look::Equal;
+            return StepResult::Equal;
         };
         if matches!(self.plans.get(*plan).kind, DAG | FREE_VAR) {
             let (left, right, plan, region) = ((**left).clone(), (**right).clone(), *plan, *region);
@@ -460,53 +460,53 @@ impl Equal {
             return self.compared(&left, &right, plan, region);
         }
         self.close();
-        Look::Equal
+        StepResult::Equal
     }
 
     /// Completes the comparison of two objects whose fields are equal. Binds the two objects to each other if
     /// they are variables or DAG nodes. `region` is their definition region.
-    fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
+    fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> StepResult {
         match self.plans.get(plan).kind {
             DAG => self.bind(left, right),
             FREE_VAR => {
                 if region == Region::Use && !left.ptr_eq(right) {
-                    return Look::Unequal;
+                    return StepResult::Unequal;
                 }
                 self.bind(left, right);
             }
             _ => {}
         }
-        Look::Equal
+        StepResult::Equal
     }
 
     /// Looks up the left key at index `at` in the right Map or Dict, and compares the two values. Returns
     /// `None` if they are equal, so that the next key follows.
-    fn pair(&mut self, at: usize) -> Result<Option<Look>> {
+    fn pair(&mut self, at: usize) -> Result<Option<StepResult>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
-            return Ok(Some(Look::Equal));
+            return Ok(Some(StepResult::Equal));
         };
         let Pairs { left, right, same_len } = &**pairs;
         let Some((key, l)) = left.get(at) else {
             if *same_len {
                 self.close();
-                return Ok(Some(Look::Equal));
+                return Ok(Some(StepResult::Equal));
             }
             let steps = self.missing_pair()?;
             self.stack.pop();
             self.reverse.extend(steps);
-            return Ok(Some(Look::Unequal));
+            return Ok(Some(StepResult::Unequal));
         };
         let other = self.counterpart(key, &self.left_to_right, |bound| &bound.1);
         let Some(r) = right.get(&other)? else {
             let steps = (Step::key(key.clone()), Step::missing_key(other));
             self.stack.pop();
             self.reverse.push(steps);
-            return Ok(Some(Look::Unequal));
+            return Ok(Some(StepResult::Unequal));
         };
         let l = l.clone();
         Ok(match leaf(self.skip_tensor_content, &l, &r)? {
             Some(true) => None,
-            Some(false) => Some(Look::Unequal),
+            Some(false) => Some(StepResult::Unequal),
             None => Some(self.open_values(l, r, READ, self.region)?),
         })
     }
@@ -528,15 +528,15 @@ impl Equal {
 
     /// Compares two objects by calling the hook of their type.
     #[cold]
-    fn ask(&mut self, left: Held, right: Held, plan: u32, outer: Region) -> Result<Look> {
-        let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(Look::Unequal) };
+    fn ask(&mut self, left: HeldObject, right: HeldObject, plan: u32, outer: Region) -> Result<StepResult> {
+        let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(StepResult::Unequal) };
         let (region, steps) = (self.region, self.reverse.len());
         if self.plans.get(plan).kind == FREE_VAR {
             self.region = region.within_variable();
         }
         let result = guard::lend(self, Equal::callback, |callback| hook_equal(&hook, &left, &right, callback))?;
         if !result.get::<bool>()? {
-            return Ok(Look::Unequal);
+            return Ok(StepResult::Unequal);
         }
         self.reverse.truncate(steps);
         self.region = outer;

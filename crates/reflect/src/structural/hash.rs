@@ -17,7 +17,7 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Held, hash_bytes, hash_combine, is_watched};
+use crate::value::{self, HeldObject, hash_bytes, hash_combine, is_watched};
 
 static HASH: Column = Column::new("__s_hash__");
 
@@ -37,7 +37,7 @@ pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
 
 /// Progress of hashing an object.
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Known {
+enum Progress {
     #[default]
     Nothing,
     /// The object is being hashed.
@@ -60,16 +60,16 @@ struct Frame {
 }
 
 enum Content {
-    Array(Held),
+    Array(HeldObject),
     /// Snapshot of the elements of a List.
     List(Vec<Any>),
     /// Values of a Map or Dict with the hashes of their keys, sorted by these hashes.
     Sorted(Vec<(u64, Any)>),
-    Object(Held, u32),
+    Object(HeldObject, u32),
 }
 
 /// Result of one step of a hash computation.
-enum Look {
+enum StepResult {
     Hash(u64),
     Opened,
 }
@@ -79,7 +79,7 @@ struct Hash {
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    known: Table<usize, Known>,
+    known: Table<usize, Progress>,
     /// Objects whose addresses are keys of `known`, held so that the addresses are not reused.
     kept: Vec<ObjectRef>,
     variables: u32,
@@ -125,8 +125,8 @@ impl Hash {
         let mut hash = match leaf(self.skip_tensor_content, &value)? {
             Some(hash) => return Ok(hash),
             None => match self.open_value(value, own, outer)? {
-                Look::Hash(hash) => return Ok(hash),
-                Look::Opened => None,
+                StepResult::Hash(hash) => return Ok(hash),
+                StepResult::Opened => None,
             },
         };
         loop {
@@ -139,23 +139,23 @@ impl Hash {
                 }
             }
             hash = match self.advance()? {
-                Look::Hash(done) => Some(done),
-                Look::Opened => None,
+                StepResult::Hash(done) => Some(done),
+                StepResult::Opened => None,
             };
         }
     }
 
     /// Begins to hash a value as `Hash::open` does, and takes over its reference.
-    fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
+    fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<StepResult> {
         match value.into_object() {
-            Some(object) => self.open(Held::owned(object), own, outer),
-            None => Ok(Look::Hash(0)),
+            Some(object) => self.open(HeldObject::owned(object), own, outer),
+            None => Ok(StepResult::Hash(0)),
         }
     }
 
     /// Begins to hash the content of an object. `own` is the reference count that the object has if no other
     /// code refers to it. `outer` is the definition region to which the operation returns after the object.
-    fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
+    fn open(&mut self, object: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
         let plan = if is_container { None } else { Some(self.plans.of(&object)?) };
@@ -168,13 +168,13 @@ impl Hash {
         if object.use_count() > own || is_watched(self.stack.len()) {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
-                Known::Hash(hash) => {
+                Progress::Hash(hash) => {
                     self.region = outer;
-                    return Ok(Look::Hash(hash));
+                    return Ok(StepResult::Hash(hash));
                 }
-                Known::Open => return Err(cycle()),
-                Known::Nothing => {
-                    self.known.set(address, Known::Open);
+                Progress::Open => return Err(cycle()),
+                Progress::Nothing => {
+                    self.known.set(address, Progress::Open);
                     self.kept.push((*object).clone());
                 }
             }
@@ -200,7 +200,7 @@ impl Hash {
             }
             None => self.open_container(&object, address, outer)?,
         }
-        Ok(Look::Opened)
+        Ok(StepResult::Opened)
     }
 
     /// Pushes a stack frame for content that is in the current definition region.
@@ -255,16 +255,16 @@ impl Hash {
         match key.type_index() {
             kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => leaf(true, key),
             _ => Ok(match self.known.get(value::address(key)) {
-                Some(Known::Hash(hash)) => Some(hash),
+                Some(Progress::Hash(hash)) => Some(hash),
                 _ => None,
             }),
         }
     }
 
     /// Hashes the next child of the topmost value on the stack, or pushes it if it has children.
-    fn advance(&mut self) -> Result<Look> {
+    fn advance(&mut self) -> Result<StepResult> {
         let skip = self.skip_tensor_content;
-        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
+        let Some(frame) = self.stack.last_mut() else { return Ok(StepResult::Hash(0)) };
         let (object, own, region) = loop {
             let at = frame.next;
             frame.next += 1;
@@ -281,7 +281,7 @@ impl Hash {
                         None => {
                             let Some(object) = item.as_object() else { continue };
                             // SAFETY: the frame holds the element, and is below the frame of the element.
-                            break (unsafe { Held::borrowed(object) }, own, self.region);
+                            break (unsafe { HeldObject::borrowed(object) }, own, self.region);
                         }
                     }
                 }
@@ -299,7 +299,7 @@ impl Hash {
                         None => {
                             let Some(object) = item.as_object() else { continue };
                             // SAFETY: the frame holds the value, and is below the frame of the value.
-                            break (unsafe { Held::borrowed(object) }, 2, self.region);
+                            break (unsafe { HeldObject::borrowed(object) }, 2, self.region);
                         }
                     }
                 }
@@ -315,7 +315,7 @@ impl Hash {
                             None => {
                                 let Some(object) = item.as_object() else { continue };
                                 // SAFETY: the frame holds the object, and is below the frame of the value.
-                                break (unsafe { Held::borrowed(object) }, 1, self.region.of(field));
+                                break (unsafe { HeldObject::borrowed(object) }, 1, self.region.of(field));
                             }
                         }
                     }
@@ -325,7 +325,7 @@ impl Hash {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
                         None => {
                             let Some(object) = item.into_object() else { continue };
-                            break (Held::owned(object), 2, self.region.of(field));
+                            break (HeldObject::owned(object), 2, self.region.of(field));
                         }
                     }
                 }
@@ -337,9 +337,9 @@ impl Hash {
     }
 
     /// Removes the topmost value from the stack and returns its hash.
-    fn close(&mut self) -> Look {
+    fn close(&mut self) -> StepResult {
         // Read in place. The frame was written word by word, and reading it back in larger pieces would stall.
-        let Some(frame) = self.stack.last() else { return Look::Hash(0) };
+        let Some(frame) = self.stack.last() else { return StepResult::Hash(0) };
         let (mut hash, address, region, skipped) = (frame.hash, frame.address, frame.region, frame.skipped);
         let object = match &frame.node {
             Content::Object(object, plan) => Some((value::address_of(object), *plan)),
@@ -351,19 +351,19 @@ impl Hash {
             hash = self.result(object, plan, hash, region);
         } else if skipped != self.skipped {
             if address != 0 {
-                self.known.set(address, Known::Nothing);
+                self.known.set(address, Progress::Nothing);
             }
-            return Look::Hash(hash);
+            return StepResult::Hash(hash);
         }
         self.remember(address, hash)
     }
 
     #[inline]
-    fn remember(&mut self, address: usize, hash: u64) -> Look {
+    fn remember(&mut self, address: usize, hash: u64) -> StepResult {
         if address != 0 {
-            self.known.set(address, Known::Hash(hash));
+            self.known.set(address, Progress::Hash(hash));
         }
-        Look::Hash(hash)
+        StepResult::Hash(hash)
     }
 
     /// Returns the hash of an object, given `hash`, the combined hash of its fields. `object` is the address
@@ -386,8 +386,8 @@ impl Hash {
 
     /// Hashes an object by calling the hook of its type.
     #[cold]
-    fn ask(&mut self, object: Held, plan: u32, address: usize, outer: Region) -> Result<Look> {
-        let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
+    fn ask(&mut self, object: HeldObject, plan: u32, address: usize, outer: Region) -> Result<StepResult> {
+        let Some(hook) = HASH.get(object.type_index())? else { return Ok(StepResult::Hash(0)) };
         let (region, start) = (self.region, self.plans.get(plan).info.key_hash());
         if self.plans.get(plan).kind == FREE_VAR {
             self.region = region.within_variable();

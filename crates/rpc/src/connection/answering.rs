@@ -48,7 +48,7 @@ const ERROR_TEXT: usize = 1024;
 
 impl Connection {
     pub(super) fn execute(self: &Arc<Self>, call: Incoming) {
-        let Incoming { asked: Asked { id, depth, target, args }, state } = call;
+        let Incoming { asked: IncomingCall { id, depth, target, args }, state } = call;
         let me = Arc::as_ptr(self).addr();
         // The depth in a call is what the peer claims; the nesting on this thread's stack is counted here.
         let nested = CURRENT.with_borrow(|calls| calls.iter().filter(|call| call.connection == me).count());
@@ -83,11 +83,11 @@ impl Connection {
         // An error here means that the connection is over, of which all waiting threads are notified.
         let _ = match result {
             Ok(payload) => {
-                let sent = self.send(Kind::Return, id, &payload);
+                let sent = self.send(FrameKind::Return, id, &payload);
                 give_back(payload);
                 sent
             }
-            Err(error) => self.send(Kind::Error, id, &self.written_error(&error)),
+            Err(error) => self.send(FrameKind::Error, id, &self.written_error(&error)),
         };
     }
 
@@ -116,14 +116,14 @@ impl Connection {
     /// it must not block on sending.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
-            Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),
+            Ok(payload) => self.push_reply(&mut lock(&self.state), (FrameKind::Return, id, payload)),
             Err(error) => self.reply_error(id, &error),
         }
     }
 
     pub(super) fn reply_error(self: &Arc<Self>, id: u64, error: &Error) {
         let payload = self.written_error(error);
-        self.push_reply(&mut lock(&self.state), (Kind::Error, id, payload));
+        self.push_reply(&mut lock(&self.state), (FrameKind::Error, id, payload));
     }
 
     /// Sends an error as the reply to a call that will not run.

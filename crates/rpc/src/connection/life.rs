@@ -116,7 +116,7 @@ impl Connection {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
         {
-            let _ = frame::write_message(Kind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
+            let _ = frame::write_message(FrameKind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
         }
     }
 

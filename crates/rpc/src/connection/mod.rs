@@ -25,7 +25,7 @@ use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail, check_sign
 use rustc_hash::FxBuildHasher;
 
 use crate::channel::{Opener, Sealer};
-use crate::frame::{self, Frames, HEADER, Kind};
+use crate::frame::{self, Frames, HEADER, FrameKind};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
 use crate::sink::Sink;
@@ -61,7 +61,7 @@ pub(crate) enum Target {
 }
 
 /// Decoded call from the peer.
-struct Asked {
+struct IncomingCall {
     id: u64,
     depth: u16,
     target: Callee,
@@ -70,7 +70,7 @@ struct Asked {
 
 /// Accepted call from the peer, which will run.
 struct Incoming {
-    asked: Asked,
+    asked: IncomingCall,
     state: Arc<Running>,
 }
 
@@ -130,14 +130,14 @@ pub(crate) struct Proxies {
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
 /// Memory that a transfer fills. The waiting thread borrows it mutably but does not access it while the
-/// waiter of its call exists. [`Entry`] removes the waiter before the borrow ends.
+/// waiter of its call exists. [`WaiterEntry`] removes the waiter before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
     filled: usize,
 }
 
-// SAFETY: every write through the pointer holds the lock of the table, so one thread at a time writes, and none after `Entry` has
+// SAFETY: every write through the pointer holds the lock of the table, so one thread at a time writes, and none after `WaiterEntry` has
 // ended. Bytes may be written from any thread.
 unsafe impl Send for Destination {}
 
@@ -169,19 +169,19 @@ impl Waiter {
 /// Guard for the waiter of a call, which is removed when the guard is dropped. This matters only if the
 /// thread unwinds: later bytes of a transfer would otherwise be written to memory that is no longer borrowed.
 /// In all other cases, [`Connection::leave`] has already removed the waiter.
-struct Entry<'a> {
+struct WaiterEntry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
     /// Borrow of the memory that the waiter's transfer fills.
     _into: Option<&'a mut [u8]>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> WaiterEntry<'a> {
     /// Adds a waiter for the call `id` and returns its guard.
     ///
     /// # Errors
     /// Returns the error that ended the connection.
-    fn new(connection: &'a Arc<Connection>, id: u64, mut into: Option<&'a mut [u8]>) -> Result<Entry<'a>> {
+    fn new(connection: &'a Arc<Connection>, id: u64, mut into: Option<&'a mut [u8]>) -> Result<WaiterEntry<'a>> {
         let memory =
             into.as_mut().map(|into| Destination { data: into.as_mut_ptr(), length: into.len(), filled: 0 });
         let mut state = lock(&connection.state);
@@ -190,7 +190,7 @@ impl<'a> Entry<'a> {
         }
         state.waiters.insert(id, Waiter { into: memory, ..Waiter::default() });
         drop(state);
-        Ok(Entry { connection, id, _into: into })
+        Ok(WaiterEntry { connection, id, _into: into })
     }
 
     /// Defuses the guard, because [`Connection::leave`] has already removed the waiter.
@@ -199,7 +199,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for WaiterEntry<'_> {
     fn drop(&mut self) {
         self.connection.leave(lock(&self.connection.state), self.id);
     }
@@ -209,7 +209,7 @@ impl Drop for Entry<'_> {
 /// has few entries.
 type ById<T> = HashMap<u64, T, FxBuildHasher>;
 
-struct State {
+struct ConnectionState {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
@@ -219,7 +219,7 @@ struct State {
     /// Handles of the peer to be released, each with the number of times that it was received.
     releases: Vec<(u64, u64)>,
     /// Replies that a reading thread has queued, because it must not block on sending.
-    replies: VecDeque<(Kind, u64, Vec<u8>)>,
+    replies: VecDeque<(FrameKind, u64, Vec<u8>)>,
     /// Error that ended the connection; `None` while it is open.
     ended: Option<Error>,
     /// Number of additional threads that run incoming calls, not counting the serving thread.
@@ -254,9 +254,9 @@ pub struct Connection {
     socket: Socket,
     out: Mutex<Out>,
     input: Mutex<Input>,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     handles: Mutex<Handles>,
-    /// True if bytes have arrived since `State::heard` was last updated.
+    /// True if bytes have arrived since `ConnectionState::heard` was last updated.
     has_heard: AtomicBool,
     /// True if replies or releases may be waiting to be sent.
     has_more: AtomicBool,
@@ -361,7 +361,7 @@ impl Connection {
             socket,
             out: Mutex::new(Out { sealer, held: Vec::new(), sealed: Vec::new() }),
             input: Mutex::new(Input { opener, frames, polling: Polling::default() }),
-            state: Mutex::new(State {
+            state: Mutex::new(ConnectionState {
                 reading: false,
                 waiters: ById::default(),
                 running: ById::default(),
@@ -441,18 +441,18 @@ impl Connection {
         scope.is_written();
         let payload = writer.out;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry::new(self, id, into)?;
+        let entry = WaiterEntry::new(self, id, into)?;
         let sent = match bytes {
-            [] => self.send(Kind::Call, id, &payload),
+            [] => self.send(FrameKind::Call, id, &payload),
             bytes => {
-                self.send_before(Kind::Call, id, &payload).and_then(|()| self.send_data(id, bytes, progress))
+                self.send_before(FrameKind::Call, id, &payload).and_then(|()| self.send_data(id, bytes, progress))
             }
         };
         give_back(payload);
         if let Err(error) = sent {
             drop(entry);
             // An error of `progress` leaves the connection open and the peer waiting for the remaining bytes.
-            let _ = self.send(Kind::Cancel, id, &[]);
+            let _ = self.send(FrameKind::Cancel, id, &[]);
             return Err(error);
         }
         let result = self.wait(id, deadline, progress);
@@ -504,7 +504,7 @@ impl Connection {
                 state = lock(&self.state);
                 if let Err(error) = heard {
                     self.leave(state, id);
-                    let _ = self.send(Kind::Cancel, id, &[]);
+                    let _ = self.send(FrameKind::Cancel, id, &[]);
                     return Err(error);
                 }
                 continue;
@@ -537,7 +537,7 @@ impl Connection {
             if signals && let Some(error) = given_up(deadline) {
                 self.leave(state, id);
                 // The code that runs the call can find out that its caller no longer waits.
-                let _ = self.send(Kind::Cancel, id, &[]);
+                let _ = self.send(FrameKind::Cancel, id, &[]);
                 return Err(error);
             }
             if reading {
@@ -557,7 +557,7 @@ impl Connection {
             state.reading = false;
             if let Some(error) = waits.given_up.take() {
                 self.leave(state, id);
-                let _ = self.send(Kind::Cancel, id, &[]);
+                let _ = self.send(FrameKind::Cancel, id, &[]);
                 return Err(error);
             }
             match read {
@@ -573,7 +573,7 @@ impl Connection {
 
     /// Ends the wait for the call `id`: removes its waiter, refuses the incoming calls that were queued for
     /// its thread, and wakes another thread to read.
-    fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
+    fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, ConnectionState>, id: u64) {
         // The waiter is removed as a whole and dropped after unlocking: an unclaimed result may hold handles, whose release locks
         // the state.
         let waiter = state.waiters.remove(&id).unwrap_or_default();
@@ -588,7 +588,7 @@ impl Connection {
         }
     }
 
-    fn wake_reader(state: &State, but: u64) {
+    fn wake_reader(state: &ConnectionState, but: u64) {
         if state.reading {
             return;
         }

@@ -4,7 +4,7 @@ use super::*;
 
 impl Connection {
     /// Reads from the socket once and dispatches all complete messages. Returns false if nothing has arrived.
-    /// The caller must have set `State::reading`.
+    /// The caller must have set `ConnectionState::reading`.
     pub(super) fn read(self: &Arc<Self>, reading: Option<&Reading>) -> Result<bool> {
         let mut input = lock(&self.input);
         if let Some(deadline) = reading.and_then(|reading| reading.deadline) {
@@ -50,7 +50,7 @@ impl Connection {
     }
 
     /// Updates and returns the approximate time of the last received bytes.
-    pub(super) fn heard(&self, state: &mut State) -> Instant {
+    pub(super) fn heard(&self, state: &mut ConnectionState) -> Instant {
         if self.has_heard.swap(false, Ordering::Relaxed) {
             (state.heard, state.asked) = (Instant::now(), None);
         }
@@ -89,7 +89,7 @@ impl Connection {
             }
             None if silent > ASK => {
                 state.asked = Some(Instant::now());
-                self.push_reply(&mut state, (Kind::Ping, 0, Vec::new()));
+                self.push_reply(&mut state, (FrameKind::Ping, 0, Vec::new()));
             }
             _ => {}
         }
@@ -101,17 +101,17 @@ impl Connection {
     /// instead sent as the reply to that call.
     pub(super) fn dispatch(
         self: &Arc<Self>,
-        kind: Kind,
+        kind: FrameKind,
         id: u64,
         payload: &[u8],
         reading: Option<&Reading>,
     ) -> Result<()> {
-        let is_result = kind == Kind::Return;
+        let is_result = kind == FrameKind::Return;
         let decoding = Decoding { reading, call: Cell::new(is_result.then_some(id)), is_result };
         let scope = Scope::of_read(self, &decoding);
         let mut reader = Reader::new(&scope, payload, self.wire);
         match kind {
-            Kind::Call => match self.incoming(id, &mut reader, &decoding) {
+            FrameKind::Call => match self.incoming(id, &mut reader, &decoding) {
                 Ok((parent, Some(asked))) => {
                     if self.take_in(parent, asked)? {
                         return Ok(());
@@ -123,9 +123,9 @@ impl Connection {
                     self.reply_error(id, &error);
                 }
             },
-            Kind::Return | Kind::Error => {
+            FrameKind::Return | FrameKind::Error => {
                 let mut value = match kind {
-                    Kind::Return => reader.value().and_then(|value| reader.end().map(|()| value)),
+                    FrameKind::Return => reader.value().and_then(|value| reader.end().map(|()| value)),
                     _ => reader.error().and_then(|error| Err(self.as_remote(error))),
                 };
                 self.give_back_unread(reader);
@@ -146,7 +146,7 @@ impl Connection {
                 drop(unused);
                 return Ok(());
             }
-            Kind::Cancel => {
+            FrameKind::Cancel => {
                 let mut state = lock(&self.state);
                 if let Some(running) = state.running.get(&id) {
                     running.cancelled.store(true, Ordering::Relaxed);
@@ -160,23 +160,23 @@ impl Connection {
                     );
                 }
             }
-            Kind::Release => {
+            FrameKind::Release => {
                 let mut gone = Vec::new();
                 while !reader.rest().is_empty() {
                     let (handle, count) = (reader.u64()?, reader.u64()?);
                     gone.extend(lock(&self.handles).release(handle, count)?);
                 }
             }
-            Kind::Data => self.data(id, payload)?,
-            Kind::Ping => self.push_reply(&mut lock(&self.state), (Kind::Pong, id, Vec::new())),
-            Kind::Pong => {}
-            Kind::Bye => {
+            FrameKind::Data => self.data(id, payload)?,
+            FrameKind::Ping => self.push_reply(&mut lock(&self.state), (FrameKind::Pong, id, Vec::new())),
+            FrameKind::Pong => {}
+            FrameKind::Bye => {
                 let why: String =
                     String::from_utf8_lossy(payload).chars().filter(|c| !c.is_control()).collect();
                 let why = if why.is_empty() { "the peer ended the session" } else { &why };
                 bail!("ConnectionError", "{}: {why}", self.peer);
             }
-            Kind::Hello | Kind::Welcome | Kind::Queued => {
+            FrameKind::Hello | FrameKind::Welcome | FrameKind::Queued => {
                 bail!(
                     "ConnectionError",
                     "{}: unexpected handshake message in an established session",
@@ -272,7 +272,7 @@ impl Connection {
         id: u64,
         reader: &mut Reader<'_>,
         decoding: &Decoding<'_>,
-    ) -> Result<(u64, Option<Asked>)> {
+    ) -> Result<(u64, Option<IncomingCall>)> {
         let (parent, depth) = (reader.u64()?, reader.u16()?);
         decoding.call.set((parent != ROOT).then_some(parent));
         if depth >= CALLS_MAX {
@@ -313,11 +313,11 @@ impl Connection {
                 return Ok((parent, None));
             }
         }
-        Ok((parent, Some(Asked { id, depth, target, args })))
+        Ok((parent, Some(IncomingCall { id, depth, target, args })))
     }
 
     /// Returns true if the number of calls in progress has reached the limit of the policy.
-    fn has_enough(&self, state: &State) -> bool {
+    fn has_enough(&self, state: &ConnectionState) -> bool {
         state.running.len() + state.uploads.len() >= self.policy.calls as usize
     }
 
@@ -330,7 +330,7 @@ impl Connection {
     /// Passes an incoming call to the thread that will run it: the thread that waits for the call `parent`,
     /// the serving thread, or a new thread. Refuses the call and returns false if too many calls are in
     /// progress.
-    pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
+    pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: IncomingCall) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {
             drop(state);
@@ -378,7 +378,7 @@ impl Connection {
         }
     }
 
-    /// Runs an incoming call on a new thread. The caller has already incremented `State::workers`.
+    /// Runs an incoming call on a new thread. The caller has already incremented `ConnectionState::workers`.
     pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
         let (this, id) = (self.clone(), call.asked.id);
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {

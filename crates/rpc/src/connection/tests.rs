@@ -93,14 +93,14 @@ fn bytes_for_a_call_that_unwound_are_thrown_away() {
     let data = |at: u64| [&at.to_le_bytes()[..], &[9; 32]].concat();
     let id = 7;
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _entry = Entry::new(&client, id, Some(&mut memory)).unwrap();
-        client.dispatch(Kind::Data, id, &data(0), Some(&reading)).unwrap();
+        let _entry = WaiterEntry::new(&client, id, Some(&mut memory)).unwrap();
+        client.dispatch(FrameKind::Data, id, &data(0), Some(&reading)).unwrap();
         panic!("while it waits");
     }));
     assert!(unwound.is_err());
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
     // The memory belongs to another owner now.
-    client.dispatch(Kind::Data, id, &data(32), Some(&reading)).unwrap();
+    client.dispatch(FrameKind::Data, id, &data(32), Some(&reading)).unwrap();
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
     assert!(lock(&client.state).waiters.is_empty());
 }
@@ -136,16 +136,16 @@ fn a_result_is_not_read_to_its_end_when_time_is_over() {
     // Fewer than are released immediately.
     let count = RELEASES as u64 - 1;
     let (client, _server, mut reading) = reading(7);
-    let _entries = [7, 8].map(|id| Entry::new(&client, id, None).unwrap());
+    let _entries = [7, 8].map(|id| WaiterEntry::new(&client, id, None).unwrap());
     reading.deadline = Some(Instant::now());
-    client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
+    client.dispatch(FrameKind::Return, 7, &functions(count), Some(&reading)).unwrap();
     let (own, given) = outcome(&client, 7);
     assert_eq!(own.unwrap().unwrap_err().kind(), "TimeoutError");
     // Handles of the values that were read, and of those that were not.
     assert_eq!(given, (1..=count).collect::<Vec<_>>());
     assert!(reading.given_up.take().is_none(), "it has its outcome");
     // A result for another call is read nevertheless, and the reading thread stops waiting afterwards.
-    client.dispatch(Kind::Return, 8, &functions(count), Some(&reading)).unwrap();
+    client.dispatch(FrameKind::Return, 8, &functions(count), Some(&reading)).unwrap();
     let (other, given) = outcome(&client, 8);
     assert_eq!(
         (other.unwrap().unwrap().get::<anyfn::Array>().unwrap().len(), given),
@@ -158,12 +158,12 @@ fn a_result_is_not_read_to_its_end_when_time_is_over() {
 fn a_result_that_nobody_waits_for_is_not_read_to_its_end() {
     let count = RELEASES as u64 - 1;
     let (client, _server, reading) = reading(7);
-    client.dispatch(Kind::Return, 9, &functions(count), Some(&reading)).unwrap();
+    client.dispatch(FrameKind::Return, 9, &functions(count), Some(&reading)).unwrap();
     assert_eq!(outcome(&client, 9).1, (1..=count).collect::<Vec<_>>());
     // A result of a connection that is over is not read either.
-    let entry = Entry::new(&client, 7, None).unwrap();
+    let entry = WaiterEntry::new(&client, 7, None).unwrap();
     client.end(error!("ConnectionError", "it is over"));
-    client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
+    client.dispatch(FrameKind::Return, 7, &functions(count), Some(&reading)).unwrap();
     assert_eq!(outcome(&client, 7).0.unwrap().unwrap_err().message(), "it is over");
     drop(entry);
 }

@@ -9,14 +9,14 @@ const FEW: usize = 8 << 10;
 /// Returns the beginning of a `Data` message: frame header, and offset of its bytes in the transfer.
 fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
     let mut head = [0; HEADER + 8];
-    head[..HEADER].copy_from_slice(&frame::header(Kind::Data, false, id, length + 8));
+    head[..HEADER].copy_from_slice(&frame::header(FrameKind::Data, false, id, length + 8));
     head[HEADER..].copy_from_slice(&at.to_le_bytes());
     head
 }
 
 impl Connection {
     /// Sends one message.
-    pub(crate) fn send(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
+    pub(crate) fn send(&self, kind: FrameKind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.put(&mut out, header, part))?;
@@ -26,7 +26,7 @@ impl Connection {
 
     /// Holds a message back, to be sent together with the next message. The caller must send that one
     /// immediately afterwards.
-    pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
+    pub(super) fn send_before(&self, kind: FrameKind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
@@ -81,7 +81,7 @@ impl Connection {
     }
 
     /// Queues a reply. The next thread that writes sends it.
-    pub(super) fn push_reply(&self, state: &mut State, reply: (Kind, u64, Vec<u8>)) {
+    pub(super) fn push_reply(&self, state: &mut ConnectionState, reply: (FrameKind, u64, Vec<u8>)) {
         state.replies.push_back(reply);
         self.has_more.store(true, Ordering::Relaxed);
     }
@@ -106,7 +106,7 @@ impl Connection {
                 payload.extend_from_slice(&handle.to_le_bytes());
                 payload.extend_from_slice(&count.to_le_bytes());
             }
-            frame::write_message(Kind::Release, 0, &payload, |header, part| self.put(out, header, part))?;
+            frame::write_message(FrameKind::Release, 0, &payload, |header, part| self.put(out, header, part))?;
         }
         for (kind, id, payload) in replies {
             frame::write_message(kind, id, &payload, |header, part| self.put(out, header, part))?;

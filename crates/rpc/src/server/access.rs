@@ -37,10 +37,10 @@ pub(crate) enum Answer {
 
 /// Current keys of a running server.
 pub(crate) struct Keyring {
-    kind: Kind,
+    kind: KeySource,
 }
 
-enum Kind {
+enum KeySource {
     Open(Grant),
     Keys(Keys),
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
@@ -58,13 +58,13 @@ impl Keyring {
     pub(crate) fn new(access: &Access) -> Result<Keyring> {
         let kind = match access {
             Access::Open(policy, limits) => {
-                Kind::Open(Grant { secret: None, policy: policy.clone(), limits: limits.clone() })
+                KeySource::Open(Grant { secret: None, policy: policy.clone(), limits: limits.clone() })
             }
-            Access::Keys(keys) => Kind::Keys(keys.clone()),
+            Access::Keys(keys) => KeySource::Keys(keys.clone()),
             Access::File(path, policy, limits) => {
                 let read = stamp(path);
                 let keys = Keys::read(path, policy, limits)?;
-                Kind::File { path: path.clone(), policy: policy.clone(), limits: limits.clone(), keys, read }
+                KeySource::File { path: path.clone(), policy: policy.clone(), limits: limits.clone(), keys, read }
             }
         };
         Ok(Keyring { kind })
@@ -76,7 +76,7 @@ impl Keyring {
     /// # Errors
     /// Returns the error of [`Keys::read`], once for each change.
     pub(crate) fn refresh(&mut self) -> Result<bool> {
-        let Kind::File { path, policy, limits, keys, read } = &mut self.kind else { return Ok(false) };
+        let KeySource::File { path, policy, limits, keys, read } = &mut self.kind else { return Ok(false) };
         let now = stamp(path);
         if now == *read {
             return Ok(false);
@@ -88,7 +88,7 @@ impl Keyring {
 
     /// Returns true if the keys come from a key file, so that they may change.
     pub(crate) fn is_file(&self) -> bool {
-        matches!(self.kind, Kind::File { .. })
+        matches!(self.kind, KeySource::File { .. })
     }
 
     /// Decides about a client that claims to have the key `key`, or that has no key.
@@ -97,10 +97,10 @@ impl Keyring {
     /// Returns `OSError` if no random bytes can be read.
     pub(crate) fn look_up(&self, key: Option<&str>) -> Result<Answer> {
         match (&self.kind, key) {
-            (Kind::Open(grant), None) => Ok(Answer::Grant(grant.clone())),
-            (Kind::Open(_), Some(_)) => Ok(Answer::Refuse(Refusal::KeyNotTaken)),
+            (KeySource::Open(grant), None) => Ok(Answer::Grant(grant.clone())),
+            (KeySource::Open(_), Some(_)) => Ok(Answer::Refuse(Refusal::KeyNotTaken)),
             (_, None) => Ok(Answer::Refuse(Refusal::NoKey)),
-            (Kind::Keys(keys) | Kind::File { keys, .. }, Some(key)) => match keys.get(key) {
+            (KeySource::Keys(keys) | KeySource::File { keys, .. }, Some(key)) => match keys.get(key) {
                 Some(grant) => Ok(Answer::Grant(grant.clone())),
                 None => Ok(Answer::Unknown(Secret::random()?)),
             },
@@ -111,7 +111,7 @@ impl Keyring {
     /// key may continue.
     pub(crate) fn still_grants(&self, key: Option<&str>, secret: Option<&Secret>) -> bool {
         match (&self.kind, key) {
-            (Kind::Keys(keys) | Kind::File { keys, .. }, Some(key)) => {
+            (KeySource::Keys(keys) | KeySource::File { keys, .. }, Some(key)) => {
                 keys.get(key).is_some_and(|grant| grant.secret.as_ref() == secret)
             }
             _ => true,
@@ -121,8 +121,8 @@ impl Keyring {
     /// Returns true if any client may upload libraries, so that it can run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
-            Kind::Open(grant) => grant.policy.upload,
-            Kind::Keys(keys) | Kind::File { keys, .. } => keys.grant_uploads(),
+            KeySource::Open(grant) => grant.policy.upload,
+            KeySource::Keys(keys) | KeySource::File { keys, .. } => keys.grant_uploads(),
         }
     }
 
@@ -130,8 +130,8 @@ impl Keyring {
     /// limits until its client has named its key.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {
-            Kind::Open(grant) => grant.limits.clone(),
-            Kind::Keys(keys) | Kind::File { keys, .. } => keys.widest(),
+            KeySource::Open(grant) => grant.limits.clone(),
+            KeySource::Keys(keys) | KeySource::File { keys, .. } => keys.widest(),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Server;
 use super::config::ServerConfig;
 use super::process::session_main;
-use super::session::State;
+use super::session::SessionState;
 
 /// Running server. It stops when the last reference to it is dropped.
 #[derive(Object)]
@@ -35,10 +35,10 @@ impl RunningServer {
         let mut all = Vec::new();
         for session in self.server.sessions() {
             let state = match session.state {
-                State::Greeting => "greeting",
-                State::Proving => "proving",
-                State::Waiting => "waiting",
-                State::Active => "active",
+                SessionState::Greeting => "greeting",
+                SessionState::Proving => "proving",
+                SessionState::Waiting => "waiting",
+                SessionState::Active => "active",
             };
             let mut map = Map::<Text, anyfn::Any>::new();
             map.insert("number".into(), anyfn::Any::new(i64::try_from(session.number).unwrap_or(i64::MAX))?)?;

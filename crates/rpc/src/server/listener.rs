@@ -21,7 +21,7 @@ use super::folder::{Folder, Report};
 use super::output::Output;
 use super::queue::{Entered, Queue};
 use super::sandbox::Sandbox;
-use super::session::{Session, SessionInfo, State};
+use super::session::{Session, SessionInfo, SessionState};
 use super::spawn::{self, Program, Start};
 use super::sys::{self, Polled};
 use crate::handshake::{Refused, Server};
@@ -558,9 +558,9 @@ impl Listener {
             return Some(());
         }
         match (message, session.state) {
-            (FromSession::Hello(key), State::Greeting) => self.greet(number, key),
-            (FromSession::Ready, State::Proving) if !session.refused => {
-                session.enter(State::Waiting);
+            (FromSession::Hello(key), SessionState::Greeting) => self.greet(number, key),
+            (FromSession::Ready, SessionState::Proving) if !session.refused => {
+                session.enter(SessionState::Waiting);
                 let key = session.key.clone();
                 self.audit.write("proved", Some(number), details([("key", json!(key))]));
                 let sessions_max = usize::try_from(session.limits.sessions).unwrap_or(usize::MAX);
@@ -578,7 +578,7 @@ impl Listener {
                 }
                 Some(())
             }
-            (FromSession::Alive, State::Waiting | State::Active) => {
+            (FromSession::Alive, SessionState::Waiting | SessionState::Active) => {
                 session.heard = Instant::now();
                 Some(())
             }
@@ -599,7 +599,7 @@ impl Listener {
         self.refresh_keys_now();
         let answer = self.keyring.look_up(key.as_deref());
         let session = self.sessions.get_mut(&number)?;
-        session.state = State::Proving;
+        session.state = SessionState::Proving;
         let peer = json!(session.peer.to_string());
         let mut line = details([("peer", peer), ("pid", json!(session.pid)), ("key", json!(key))]);
         let message = match answer {
@@ -647,7 +647,7 @@ impl Listener {
                 self.queue.leave(number);
                 continue;
             };
-            session.enter(State::Active);
+            session.enter(SessionState::Active);
             // Logged first, so that what the session does follows it in the log.
             self.audit.write("begin", Some(number), Map::new());
             if !session.tell(&ToSession::Go) {
@@ -694,7 +694,7 @@ impl Listener {
         if let Some(status) = ended.status {
             line.insert("status".into(), status.into());
         }
-        if session.state == State::Greeting
+        if session.state == SessionState::Greeting
             && ended.status != Some(0)
             && let Some(said) = session.output.last_line()
         {

@@ -39,7 +39,7 @@ pub use control::Refusal;
 pub use functions::RunningServer;
 pub use process::session_main;
 pub use sandbox::Isolation;
-pub use session::{SessionInfo, State};
+pub use session::{SessionInfo, SessionState};
 pub use spawn::{CLIENT_FD, CONTROL_FD};
 
 /// Running server, which stops when this value is dropped.

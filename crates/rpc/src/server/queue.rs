@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Session whose client has proved its key, or needs none.
 #[derive(Debug)]
-struct Entry {
+struct AcceptedSession {
     session: u64,
     key: Option<String>,
     /// Maximum number of simultaneous sessions with the session's key.
@@ -30,8 +30,8 @@ pub(crate) enum Entered {
 pub(crate) struct Queue {
     active_max: usize,
     waiting_max: usize,
-    active: Vec<Entry>,
-    waiting: VecDeque<Entry>,
+    active: Vec<AcceptedSession>,
+    waiting: VecDeque<AcceptedSession>,
 }
 
 impl Queue {
@@ -44,7 +44,7 @@ impl Queue {
     /// `key`. Otherwise the session is refused.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
         let of_key =
-            |entries: &mut dyn Iterator<Item = &Entry>| entries.filter(|entry| entry.key == key).count();
+            |entries: &mut dyn Iterator<Item = &AcceptedSession>| entries.filter(|entry| entry.key == key).count();
         // A session that can be admitted immediately does not wait.
         let goes = self.active.len() < self.active_max && of_key(&mut self.active.iter()) < key_max;
         let mut entered = Entered::In;
@@ -59,7 +59,7 @@ impl Queue {
                 _ => return Entered::Full,
             }
         }
-        self.waiting.push_back(Entry { session, key, key_max });
+        self.waiting.push_back(AcceptedSession { session, key, key_max });
         entered
     }
 

@@ -32,12 +32,12 @@ pub struct SessionInfo {
     /// Name of the client's key; `None` if the client has no key, or has not sent its name yet.
     pub key: Option<String>,
     /// Progress of the session.
-    pub state: State,
+    pub state: SessionState,
 }
 
 /// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SessionState {
     /// The session process is starting, or the client has not sent the name of its key.
     Greeting,
     /// The client has sent the name of its key but has not proved that it has the key.
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     /// Captured standard error of the process until its session begins.
     pub(crate) output: Output,
     pub(crate) folder: PathBuf,
-    pub(crate) state: State,
+    pub(crate) state: SessionState,
     pub(crate) key: Option<String>,
     pub(crate) secret: Option<Secret>,
     /// True if the client has been refused, or cannot prove its key because the key does not exist.
@@ -99,7 +99,7 @@ impl Session {
             control: Some(control),
             output: Output::new(output),
             folder,
-            state: State::Greeting,
+            state: SessionState::Greeting,
             key: None,
             secret: None,
             refused: false,
@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn enter(&mut self, state: State) {
+    pub(crate) fn enter(&mut self, state: SessionState) {
         self.state = state;
         self.since = Instant::now();
         self.heard = self.since;
@@ -134,7 +134,7 @@ impl Session {
 
     /// Returns true if the client still has to prove its key.
     pub(crate) fn is_half_open(&self) -> bool {
-        self.ending.is_none() && matches!(self.state, State::Greeting | State::Proving)
+        self.ending.is_none() && matches!(self.state, SessionState::Greeting | SessionState::Proving)
     }
 
     /// Sends a message to the session process. Returns false if the channel is closed or full.
@@ -176,13 +176,13 @@ impl Session {
             .closed
             .map(|closed| (closed + LAST_WORDS, "the process has closed its channel to the listener"));
         let by_state = match self.state {
-            State::Greeting | State::Proving => {
+            SessionState::Greeting | SessionState::Proving => {
                 Some((self.started + handshake, "the client did not prove its key in time"))
             }
-            State::Waiting | State::Active => Some((self.heard + hung, "the process does not answer")),
+            SessionState::Waiting | SessionState::Active => Some((self.heard + hung, "the process does not answer")),
         };
         let seconds = Duration::from_secs(self.limits.seconds);
-        let by_age = (self.state == State::Active && !seconds.is_zero())
+        let by_age = (self.state == SessionState::Active && !seconds.is_zero())
             .then(|| Some((self.since.checked_add(seconds)?, "the session took longer than its key allows")))
             .flatten();
         [closed, by_state, by_age].into_iter().flatten().min_by_key(|(at, _)| *at)
@@ -207,7 +207,7 @@ impl Session {
         }
         match libc::WEXITSTATUS(status) {
             0 => "closed".into(),
-            CANNOT_START if self.state == State::Greeting => "the session process cannot be started".into(),
+            CANNOT_START if self.state == SessionState::Greeting => "the session process cannot be started".into(),
             status => format!("the process ended with status {status}"),
         }
     }

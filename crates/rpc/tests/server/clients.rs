@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyfn_rpc::keys::{Key, Keys, Limits};
 use anyfn_rpc::policy::Policy;
-use anyfn_rpc::server::{Access, State};
+use anyfn_rpc::server::{Access, SessionState};
 
 use crate::rig::{Client, Rig, wait_for};
 
@@ -30,7 +30,7 @@ fn a_session_has_its_own_process_and_folder() {
     assert!(mine.contains(" 0 "), "{mine}");
     let infos = rig.server.sessions();
     let pids: Vec<String> = infos.iter().map(|info| info.pid.to_string()).collect();
-    assert!(pids.contains(&session) && infos.iter().all(|info| info.state == State::Active), "{infos:?}");
+    assert!(pids.contains(&session) && infos.iter().all(|info| info.state == SessionState::Active), "{infos:?}");
     drop(one);
     let end = rig.ended("closed");
     assert_eq!(end["detail"]["status"], 0);

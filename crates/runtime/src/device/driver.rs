@@ -100,7 +100,7 @@ pub struct Request {
 
 /// A location in the memory of a device.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct MemoryLocation {
     /// Device of the memory.
     pub device: Device,
     /// Address or handle, according to the driver's [`MemoryKind`].
@@ -113,9 +113,9 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Source of the copy.
-    pub from: Place,
+    pub from: MemoryLocation,
     /// Target of the copy.
-    pub to: Place,
+    pub to: MemoryLocation,
     /// Number of bytes, at least 1.
     pub bytes: usize,
     /// Stream in which the copy is queued, which may be [`DEFAULT_STREAM`].

@@ -5,7 +5,7 @@ use core::fmt;
 
 use anyfn::{Device, Result, bail};
 
-use super::{DEFAULT_STREAM, Driver, Handle, MemoryKind, Place, Request, Transfer, driver_of, memory_kind};
+use super::{DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, driver_of, memory_kind};
 
 /// Alignment of tensors and workspaces in bytes.
 pub const ALIGNMENT: usize = 64;
@@ -152,7 +152,7 @@ impl Memory {
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory.
-    pub fn place(&self, offset: usize, bytes: usize) -> Result<Place> {
+    pub fn place(&self, offset: usize, bytes: usize) -> Result<MemoryLocation> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.len()) {
             bail!(
                 "ValueError",
@@ -161,7 +161,7 @@ impl Memory {
                 self.device
             );
         }
-        Ok(Place { device: self.device, data: self.data, offset })
+        Ok(MemoryLocation { device: self.device, data: self.data, offset })
     }
 
     /// Copies `bytes` from the host into the memory, to the byte offset `offset`.
@@ -244,8 +244,8 @@ fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
 }
 
 /// Returns the location of the address `data` in main memory.
-pub fn host(data: *const u8) -> Place {
-    Place { device: Device::CPU, data: data.cast_mut().cast(), offset: 0 }
+pub fn host(data: *const u8) -> MemoryLocation {
+    MemoryLocation { device: Device::CPU, data: data.cast_mut().cast(), offset: 0 }
 }
 
 /// Copies bytes between any two locations. The copy has finished when the call returns, unless both locations are on
@@ -258,7 +258,7 @@ pub fn host(data: *const u8) -> Place {
 /// # Safety
 /// Both locations must be valid for `bytes` bytes until the copy has finished, and the bytes at `from` must be
 /// initialised. `stream` must be a live stream of the device that it belongs to, or the default one.
-pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -> Result<()> {
+pub unsafe fn copy_bytes(from: MemoryLocation, to: MemoryLocation, bytes: usize, stream: Handle) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }

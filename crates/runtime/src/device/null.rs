@@ -20,10 +20,10 @@ const MEMORY: usize = 1 << 30;
 /// Driver of null devices, which only store bytes. [`super::enable_null`] registers one.
 pub struct Null {
     device_type: i32,
-    state: Mutex<State>,
+    state: Mutex<Allocations>,
 }
 
-struct State {
+struct Allocations {
     memory: BTreeMap<usize, Box<[u8]>>,
     used: [usize; DEVICES as usize],
     next: usize,
@@ -32,15 +32,15 @@ struct State {
 impl Null {
     /// Creates a driver of null devices whose type is `device_type`, one of the `kDL*` constants.
     pub const fn new(device_type: i32) -> Null {
-        let state = State { memory: BTreeMap::new(), used: [0; DEVICES as usize], next: 1 };
+        let state = Allocations { memory: BTreeMap::new(), used: [0; DEVICES as usize], next: 1 };
         Null { device_type, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Allocations> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_own(&self, place: &super::Place) -> bool {
+    fn is_own(&self, place: &super::MemoryLocation) -> bool {
         place.device.0.device_type == self.device_type
     }
 
@@ -106,7 +106,7 @@ unsafe impl Driver for Null {
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()> {
         let Transfer { from, to, bytes, .. } = transfer;
         let mut state = self.state();
-        let mut outside = |place: &super::Place| -> Result<*mut u8> {
+        let mut outside = |place: &super::MemoryLocation| -> Result<*mut u8> {
             if !self.is_own(place) {
                 return Ok(place.data.wrapping_byte_add(place.offset).cast());
             }

@@ -38,7 +38,7 @@ impl Default for Options {
 }
 
 /// A recorded call that is in progress.
-struct Frame {
+struct ActiveCall {
     function: *mut c_void,
     args: *const TVMFFIAny,
     start: u64,
@@ -59,7 +59,7 @@ struct Log {
     calls: Thread,
     by_name: BTreeMap<u32, usize>,
     known: KnownNames,
-    frames: Vec<Frame>,
+    frames: Vec<ActiveCall>,
 }
 
 // SAFETY: addresses of functions and arguments are only compared, never dereferenced.
@@ -75,7 +75,7 @@ struct Shard {
 }
 
 /// State of the recorder that is guarded by locks.
-struct State {
+struct RecorderState {
     shards: [Mutex<Shard>; SHARDS],
     texts: Mutex<Texts>,
     /// The recording in progress; `None` if no recording is running.
@@ -86,7 +86,7 @@ struct Running {
     began: u64,
 }
 
-static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+static STATE: AtomicPtr<RecorderState> = AtomicPtr::new(ptr::null_mut());
 /// True while calls are recorded. A forked process inherits the observer that reports calls, but not the recording, so
 /// this state is separate.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -116,10 +116,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn state() -> &'static State {
+fn state() -> &'static RecorderState {
     let mut current = STATE.load(Ordering::Acquire);
     if current.is_null() {
-        let new = Box::into_raw(Box::new(State {
+        let new = Box::into_raw(Box::new(RecorderState {
             shards: std::array::from_fn(|_| Mutex::default()),
             texts: Mutex::default(),
             running: Mutex::new(None),
@@ -329,7 +329,7 @@ impl Log {
         let nested = self.calls.sums[sum].open > 0;
         self.calls.sums[sum].open += 1;
         let &Call { function, args, door, .. } = call;
-        let frame = Frame { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
+        let frame = ActiveCall { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
         self.frames.push(frame);
         let depth = self.frames.len();
         // The clock is read as late as possible.
@@ -370,9 +370,9 @@ impl Log {
         self.keep(&frame, nanos, failed, false);
     }
 
-    fn keep(&mut self, frame: &Frame, nanos: u64, failed: bool, open: bool) {
+    fn keep(&mut self, frame: &ActiveCall, nanos: u64, failed: bool, open: bool) {
         let name = self.calls.sums[frame.sum].name;
-        let &Frame { start, described: args, door, .. } = frame;
+        let &ActiveCall { start, described: args, door, .. } = frame;
         self.calls.events.push(Event { start, nanos, name, args, door, failed, open });
     }
 

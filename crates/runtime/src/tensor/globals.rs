@@ -17,16 +17,16 @@ use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
 /// A tensor argument to which the function keeps a reference. If the caller passes an array by reference, the argument
 /// is wrapped in a tensor object that keeps the array alive.
-struct Kept(Tensor);
+struct OwnedArg(Tensor);
 
-impl FromArg for Kept {
-    type Arg<'a> = Kept;
+impl FromArg for OwnedArg {
+    type Arg<'a> = OwnedArg;
     fn schema() -> Schema {
         Schema::plain("ffi.Tensor")
     }
-    fn from_arg(view: &AnyView<'_>) -> Result<Kept, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<OwnedArg, Mismatch> {
         let owned = view.to_owned();
-        owned.as_view().get::<Tensor>().map(Kept).map_err(|_| Mismatch::of_type::<Self>(view))
+        owned.as_view().get::<Tensor>().map(OwnedArg).map_err(|_| Mismatch::of_type::<Self>(view))
     }
 }
 
@@ -119,7 +119,7 @@ fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -
 /// `relative_byte_offset` bytes after the first element of `tensor` and may be smaller. `tensor` must be contiguous.
 #[register("runtime.TVMTensorCreateView")]
 fn create_view(
-    tensor: Kept,
+    tensor: OwnedArg,
     shape: Shape,
     dtype: DType,
     #[default(0)] relative_byte_offset: i64,
@@ -138,7 +138,7 @@ fn create_view(
 /// the memory that the elements of `tensor` span.
 #[register("anyfn.tensor_as_strided")]
 fn as_strided(
-    tensor: Kept,
+    tensor: OwnedArg,
     shape: Shape,
     #[default(None)] strides: Option<Shape>,
     #[default(0)] offset: i64,
@@ -153,7 +153,7 @@ fn as_strided(
 /// Returns a tensor that shares the memory of `tensor` and has the same elements in another shape. One extent may be
 /// -1, and is then inferred. Raises `ValueError` if the shape would require a copy.
 #[register("anyfn.tensor_reshape")]
-fn tensor_reshape(tensor: Kept, shape: Shape) -> Result<Tensor> {
+fn tensor_reshape(tensor: OwnedArg, shape: Shape) -> Result<Tensor> {
     view::reshape(&tensor.0, &shape)
 }
 
@@ -161,7 +161,7 @@ fn tensor_reshape(tensor: Kept, shape: Shape) -> Result<Tensor> {
 /// shares the memory of `tensor`.
 #[register("anyfn.tensor_slice")]
 fn tensor_slice(
-    tensor: Kept,
+    tensor: OwnedArg,
     dim: i64,
     #[default(None)] start: Option<i64>,
     #[default(None)] stop: Option<i64>,
@@ -172,7 +172,7 @@ fn tensor_slice(
 
 /// Returns a tensor that shares the memory of `tensor`, with its dimensions in the order `axes`.
 #[register("anyfn.tensor_permute")]
-fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
+fn tensor_permute(tensor: OwnedArg, axes: Shape) -> Result<Tensor> {
     view::permute(&tensor.0, &axes)
 }
 
@@ -242,7 +242,7 @@ fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
 /// Returns a tensor with the same elements on `device`. If `tensor` is on that device already, the result is `tensor`
 /// itself.
 #[register("anyfn.tensor_to_device", blocking)]
-fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
+fn tensor_to_device(tensor: OwnedArg, device: Device) -> Result<Tensor> {
     if tensor.0.view().device() == device {
         return Ok(tensor.0);
     }
@@ -258,7 +258,7 @@ fn tensor_copy(#[read_only] tensor: TensorView<'_>, #[default(None)] device: Opt
 /// Returns a tensor with the same elements in row-major order without gaps. If `tensor` is compact already, the result
 /// is `tensor` itself.
 #[register("anyfn.tensor_contiguous", blocking)]
-fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
+fn tensor_contiguous(tensor: OwnedArg) -> Result<Tensor> {
     let layout = tensor.0.view();
     if Layout::of(&layout)?.is_compact() {
         return Ok(tensor.0);

@@ -6,7 +6,7 @@ use anyfn::tensor_mismatch::TensorMismatch;
 pub(crate) use anyfn::tensor_mismatch::show;
 use anyfn::{DType, NDIM_MAX, Result, TensorView, bail};
 
-use crate::device::{MemoryKind, Place, memory_kind};
+use crate::device::{MemoryKind, MemoryLocation, memory_kind};
 
 /// Returns the number of bits of an element, including all lanes.
 ///
@@ -95,7 +95,7 @@ pub(crate) struct Layout<'a> {
     /// bits.
     pub(crate) low: i128,
     pub(crate) high: i128,
-    pub(crate) place: Place,
+    pub(crate) place: MemoryLocation,
     pub(crate) kind: MemoryKind,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Layout<'a> {
         }
         let kind = memory_kind(tensor.device());
         let offset = usize::try_from(dl.byte_offset).unwrap_or(usize::MAX);
-        let place = Place { device: tensor.device(), data: dl.data, offset };
+        let place = MemoryLocation { device: tensor.device(), data: dl.data, offset };
         let layout = Layout { dtype, shape, strides, bits, count, low, high, place, kind };
         Ok(layout)
     }
@@ -139,18 +139,18 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// Returns `ValueError` if the location would be before the start of opaque memory.
-    pub(crate) fn at(&self, bytes: i128) -> Result<Place> {
+    pub(crate) fn at(&self, bytes: i128) -> Result<MemoryLocation> {
         let offset = self.place.offset as i128 + bytes;
         if self.kind != MemoryKind::Handle {
             // An address, which supports offsets in both directions.
-            return Ok(Place {
+            return Ok(MemoryLocation {
                 data: self.place.data.wrapping_byte_offset(offset as isize),
                 offset: 0,
                 ..self.place
             });
         }
         match usize::try_from(offset) {
-            Ok(offset) => Ok(Place { offset, ..self.place }),
+            Ok(offset) => Ok(MemoryLocation { offset, ..self.place }),
             Err(_) => bail!("ValueError", "the tensor begins {} bytes before its memory", -offset),
         }
     }

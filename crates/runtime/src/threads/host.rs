@@ -32,11 +32,11 @@ pub(super) fn get() -> Option<PackedFunc> {
 /// the object for longer than the launch; the object then refuses to run tasks.
 struct Ticket {
     job: Shared,
-    state: Mutex<State>,
+    state: Mutex<TicketState>,
     left: Condvar,
 }
 
-struct State {
+struct TicketState {
     is_open: bool,
     running: usize,
 }
@@ -74,7 +74,7 @@ impl Ticket {
 /// Runs a job by calling `launcher(run, n)`. The launcher calls `run(i)` for each `i` from 0 to `n - 1`, on any
 /// threads. Waits for the tasks.
 pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
-    let state = Mutex::new(State { is_open: true, running: 0 });
+    let state = Mutex::new(TicketState { is_open: true, running: 0 });
     let ticket = Arc::new(Ticket { job: Shared(job), state, left: Condvar::new() });
     let shared = ticket.clone();
     // Each call runs one task regardless of the index, so no task can run twice.

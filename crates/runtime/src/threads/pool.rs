@@ -19,14 +19,14 @@ static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Pool {
     process: u32,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     work: Condvar,
     /// Number of jobs that have been launched and not ended. It may be read without the lock.
     open: AtomicUsize,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Launches that have not ended, oldest first.
     jobs: Vec<Shared>,
     workers: usize,
@@ -102,7 +102,7 @@ impl Pool {
     fn new() -> Pool {
         Pool {
             process: fork::process(),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(PoolState::default()),
             work: Condvar::new(),
             open: AtomicUsize::new(0),
         }
@@ -165,11 +165,11 @@ impl Pool {
         state.looking -= 1;
         let mut has_looked = true;
         loop {
-            if let Some(Shared(job)) = State::job(&state) {
+            if let Some(Shared(job)) = PoolState::job(&state) {
                 drop(state);
                 // SAFETY: counted as a helper under the lock, while the job was open.
                 unsafe { &*job }.run_tasks();
-                // SAFETY: counted as a helper in `State::job`; this returns that count, and the job is not touched
+                // SAFETY: counted as a helper in `PoolState::job`; this returns that count, and the job is not touched
                 // afterwards.
                 unsafe { Job::leave(job) };
                 if self.process != fork::process() {
@@ -199,7 +199,7 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Returns a job with tasks that have not begun, and counts the caller as a helper thread of that job.
     /// Returns `None` if no such job exists.
     fn job(&self) -> Option<Shared> {

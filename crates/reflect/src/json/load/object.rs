@@ -10,14 +10,14 @@ use super::super::UnknownFields;
 use super::super::inline::Inline;
 use super::super::kept::{self, KeptField};
 use super::super::save::with_place;
-use super::super::tape::{At, Kind};
-use super::{LoadedField, Loader, Node, Other, Part, Places};
+use super::super::tape::{At, TokenKind};
+use super::{LoadedField, Loader, Node, Other, Part, FieldPositions};
 
 impl Loader<'_> {
     /// Finds the fields of an object in the data of its node and records the token of each value in `places`.
     pub(super) fn match_fields(&mut self, node: Node) -> Result<()> {
         let tape = self.tape;
-        let data = self.data(node, Kind::Object, "Map<Any, Any>")?;
+        let data = self.data(node, TokenKind::Object, "Map<Any, Any>")?;
         let mut places = core::mem::take(&mut self.places);
         let count = self.plans[node.plan].fields.len();
         places.known.clear();
@@ -78,7 +78,7 @@ impl Loader<'_> {
     /// Handles an unknown field, that is, one that the type does not have. Depending on the options and the
     /// type, records it in `places`, discards it, or returns an error.
     #[cold]
-    fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
+    fn stranger(&self, node: Node, name: At, value: At, places: &mut FieldPositions) -> Result<()> {
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
         match plan.unknown {
             UnknownFields::Keep => {}
@@ -99,9 +99,9 @@ impl Loader<'_> {
             }
             // Without a record, a number may be an int or the index of a node, so it is not kept.
             None => match tape.kind(value) {
-                Kind::Null => Some(Inline::None),
-                Kind::True | Kind::False => Some(Inline::Bool),
-                Kind::Float => Some(Inline::Float),
+                TokenKind::Null => Some(Inline::None),
+                TokenKind::True | TokenKind::False => Some(Inline::Bool),
+                TokenKind::Float => Some(Inline::Float),
                 _ if tape.str(value).is_some_and(|name| name.parse::<DType>().is_ok()) => Some(Inline::DType),
                 _ => return Ok(()),
             },
