@@ -305,7 +305,9 @@ impl<'a> Parser<'a> {
             return self.dotted(name, at);
         }
         let is_dtype = |token: &Token| matches!(token, Token::Name(name) if is_dtype_name(name));
-        if self.defining && self.is_sign(0, ":") && (!self.in_range || is_dtype(self.ahead(1))) {
+        // In a range, `:` may also be followed by its end, which may begin with a cast such as `int64(n)`.
+        let is_declared = !self.in_range || (is_dtype(self.ahead(1)) && !self.is_sign(2, "("));
+        if self.defining && self.is_sign(0, ":") && is_declared {
             self.at += 1;
             let dtype = self.dtype()?;
             return Ok(self.new_extent(name, dtype).into_parent());

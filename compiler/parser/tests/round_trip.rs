@@ -178,6 +178,21 @@ def f(a: Buffer((8,), "float32")):
     parse(&printed).unwrap();
 }
 
+/// Tests that the end of a range in the shape of a parameter may begin with a cast, which is not taken for the data type of a
+/// new variable.
+#[test]
+fn a_range_in_a_shape_may_end_with_a_cast() {
+    let text = r#"
+def f(n: int32, data: Buffer((8,), "float32"), A: Buffer((call("min", region(data[m: int64:int64(n) + 1])),), "float32")):
+    A[0] = 1.0
+"#;
+    let printed = printer::text(&parse(text).unwrap());
+    assert_eq!(printer::text(&parse(&printed).unwrap()), printed);
+    let known = text.replace("m: int64:int64(n)", "n:int64(n)");
+    let printed = printer::text(&parse(&known).unwrap());
+    assert_eq!(printer::text(&parse(&printed).unwrap()), printed);
+}
+
 #[test]
 fn hostile_nesting_is_refused() {
     let deep = |open: &str, close: &str| {
