@@ -285,6 +285,21 @@ fn damaged_functions_are_errors() -> Result<()> {
 /// Tests that the first value of a reduction axis must not depend on loops around the block. Otherwise, the
 /// reduction would be initialised several times, and otherwise valid schedule steps would change how often.
 #[test]
+fn a_launch_of_a_loop_that_is_not_parallel_is_refused() -> Result<()> {
+    for kind in ["range(17)", "bind(\"blockIdx.x\", 17)"] {
+        let text = format!(
+            "def f(A: Buffer((17,), \"float32\")):\n    with launch(A):\n        for i in {kind}:\n            A[i] = 1.0"
+        );
+        refused(&parse_func(&text)?, "ValueError", "the loop `i` of a launch is");
+        let error = anyfn_compiler::lower(&module(&parse_func(&text)?)?, None)
+            .map(drop)
+            .expect_err("the loop is not parallel");
+        assert!(error.message().contains("the loop `i` of a launch is"), "{}", error.message());
+    }
+    Ok(())
+}
+
+#[test]
 fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let text = |min: &str| {
         format!(

@@ -369,7 +369,8 @@ pub trait Mutator {
                     // If a pass replaces the loop by another statement, that statement replaces the launch, too.
                     return Ok(new);
                 };
-                if body.kind != ForKind::Parallel {
+                // A launch of a loop that was not parallel before is invalid, and stays so for `verify` to find.
+                if body.kind != ForKind::Parallel && node.body.kind == ForKind::Parallel {
                     return Ok(new);
                 }
                 let is_same = num_tasks.ptr_eq(&node.num_tasks) && body.ptr_eq(&node.body);
