@@ -46,6 +46,9 @@ class Wrong(Exception):
 
 EXACT, DOUBLE, SINGLE = 2, 1, 0
 
+# Sizes that floats do not reach. Nearer to the largest number, the order of operations decides if a sum is infinite, or NaN.
+LARGEST = {"float32": 2**100, "float64": 2**900}
+
 
 class Value:
     """A tensor or expression computed from the values ``of``. It is as precise as its least precise operand."""
@@ -131,6 +134,7 @@ class Program:
     def element(self, axes, want=None):
         """Returns an element of an existing tensor, or a constant if no tensor has the required axes."""
         known = [value for value in self.values if all(d in axes for d in value.dims)]
+        known = [value for value in known if value.size <= LARGEST.get(value.dtype, value.size)]
         if not known:
             return Value(tir.const(self.choose.randint(-3, 3), "int32"), "int32", True, 3)
         value = self.choose.choice(known)
@@ -149,6 +153,8 @@ class Program:
                 # The conversion of values that do not fit is unspecified, and values close to an integer may round differently.
                 number = self.choose.randint(0, 3)
                 return Value(tir.const(number, dtype), dtype, True, number)
+        if value.size > LARGEST.get(dtype, value.size):
+            return Value(tir.const(1, dtype), dtype, True, 1)
         exact = value.exact and (not dtype.startswith("float") or value.size < 2**24)
         size = value.size if dtype.startswith("float") or value.size < narrow else narrow
         if dtype.startswith("u"):
@@ -230,6 +236,8 @@ class Program:
             size = 2 ** (8 * np.dtype(dtype).itemsize) if wraps else a.size + b.size
         else:
             expr, size = a.tensor * b.tensor, a.size * b.size
+        if is_float and size > LARGEST[dtype]:
+            return a
         return Value(expr, dtype, exact and (not is_float or size < 2**24), size, [a, b])
 
     def compare(self, axes, dtype, depth):
