@@ -55,11 +55,11 @@ def main(rust, cpp):
 
     @anyfn.register_object("graph.Scale")
     class Scale(anyfn.Object):
-        """A type defined in Rust, whose constructor is derived from its fields."""
+        """Graph node that multiplies its input by a factor. The type is defined in Rust."""
 
     @anyfn.register_object("graph.Sum")
     class Sum(anyfn.Object):
-        """A type defined in C++."""
+        """Graph node that adds its two inputs. The type is defined in C++."""
 
     small = Sum(Scale(Leaf("x", 1.5), 3.0), Leaf("y"))
     print(small)

@@ -127,6 +127,14 @@ impl Packages {
         Ok(self.0.get(name).map(|package| &*package.folder).ok_or_else(|| absent(name))?)
     }
 
+    /// Returns the names of the packages in the workspace that a package is built from.
+    pub(crate) fn dependencies(&self, name: &str) -> &[String] {
+        match self.0.get(name) {
+            Some(package) => &package.dependencies,
+            None => &[],
+        }
+    }
+
     /// Returns the folders of the given packages, of the packages that their tests use, and of all packages
     /// in the workspace that these are built from.
     ///

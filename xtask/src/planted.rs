@@ -110,7 +110,11 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     }
     // Otherwise the faults may have been found by accident.
     test(&[]).map_err(|e| format!("after the last fault: {e}"))?;
-    if missed.is_empty() { Ok(()) } else { Err(format!("faults that were not found: {}", missed.join(", ")).into()) }
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("faults that were not found: {}", missed.join(", ")).into())
+    }
 }
 
 /// Copies the project's files, which are those that Git tracks or would add, to the empty folder `copy`. The

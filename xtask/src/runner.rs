@@ -59,8 +59,7 @@ pub(crate) struct Part {
     pub(crate) name: String,
     /// All inputs that determine the result.
     pub(crate) inputs: Inputs,
-    /// Inputs that belong to this part alone and not to parts on which it depends; `None` if all inputs are
-    /// treated alike.
+    /// Inputs of this part without those of its dependencies; `None` if the part does not distinguish them.
     own: Option<Inputs>,
 }
 

@@ -116,7 +116,9 @@ def class_of_kind(kind: str) -> "type[Exception]":
     return type(name, (Error,), {"__module__": "anyfn", "__doc__": f"An error of kind {kind!r}.", "kind": kind})
 
 
-def register_error(kind, cls=None):
+def register_error(
+    kind: "Union[type[_E], str]", cls: "Optional[type[_E]]" = None
+) -> "Union[type[_E], Callable[[type[_E]], type[_E]]]":
     """Registers the exception class of an error kind, for conversions from native errors to exceptions and back.
 
     An error of that kind raised by native code becomes an exception of the class, and an exception of the class becomes

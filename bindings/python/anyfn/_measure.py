@@ -95,7 +95,7 @@ def profile(limit: int = 1_000_000, shapes: bool = False) -> "Profile":
     return Profile(limit, shapes)
 
 
-def doctor():
+def doctor() -> "Diagnosis":
     """Checks which features work on this machine; the returned ``Diagnosis`` contains the reasons for failures.
 
     ``print`` shows it. ``checks`` is a list of dicts with ``id``, ``status``, ``done`` (what was tried), ``why`` (what was
@@ -124,7 +124,9 @@ if _core.type_index("anyfn.Timing") is not None:
     register_object("anyfn.Timing")(Timing)
 
 
-def _of_function(self, device=None, **options):
+def _of_function(
+    self, device: "Optional[Union[str, _Device]]" = None, **options: "Any"
+) -> "PackedFunc[..., Timing]":
     """Returns a function that measures calls of this PackedFunc; the options are those of ``anyfn.time_evaluator``."""
     return time_evaluator(self, device, **options)
 

@@ -52,7 +52,7 @@ class Module:
         """Returns true if the module has a function with the given name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
-    def list_functions(self, query_imports=False):
+    def list_functions(self, query_imports: bool = False) -> "list[str]":
         """Returns the names of the functions, sorted; the list is empty if the module cannot enumerate them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
@@ -173,7 +173,7 @@ class Module:
         return _core.get_global_func("ffi.ModulePinned", False)(self)
 
     @property
-    def entry_func(self):
+    def entry_func(self) -> "PackedFunc":
         """Function that a call of the module itself runs: ``main``, or the module's only function."""
         return _entry_of(self)
 
@@ -229,7 +229,12 @@ def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]")
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 
-def bundle(path, files=(), imports=(), **options):
+def bundle(
+    path: "_Path",
+    files: "Union[_Path, Iterable[_Path]]" = (),
+    imports: "Union[Module, Iterable[Module]]" = (),
+    **options: "Any",
+) -> None:
     """Writes one library file that contains ``files``, the modules ``imports``, and everything that these modules import.
 
     ``files`` are object files, static archives, C or C++ sources, or one linked library, which needs no linker. Modules are
@@ -324,16 +329,16 @@ class Watch:
     def __init__(self, module: "Module") -> None:
         self._watch = module
 
-    def poll(self):
+    def poll(self) -> bool:
         """Loads a newer usable build of the file, if any, and returns true in that case. Lookups and calls do the same."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
-    def reload(self):
+    def reload(self) -> "Module":
         """Returns the module of the file's current content. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
-    def module(self):
+    def module(self) -> "Module":
         """Newest usable build as a module. Functions that are looked up in it remain those of this build."""
         return _releasing("ffi.ModuleWatchNewest")(self._watch)
 
@@ -347,7 +352,7 @@ class Watch:
         """Absolute path of the file; each check follows symbolic links."""
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
-    def get_function(self, name):
+    def get_function(self, name: str) -> "PackedFunc":
         """Returns the function with the given name. Its calls always use the newest usable build of the file.
 
         Raises ``AttributeError`` if the newest usable build has no such function.
@@ -373,7 +378,11 @@ class Watch:
         return f"<anyfn.Watch of {self.path}{'' if problem is None else ', not the newest: ' + problem}>"
 
 
-def watch(path, on_reload=None, on_problem=None):
+def watch(
+    path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]",
+    on_reload: "Optional[Callable[[str, Module], object]]" = None,
+    on_problem: "Optional[Callable[[str, str], object]]" = None,
+) -> "Watch":
     """Returns a ``Watch``, which always uses the newest usable build of a library file, for development.
 
     The file is checked whenever a function is looked up or called; no thread is started. A newer build is loaded beside
@@ -409,7 +418,7 @@ def _releasing(name):
     return function
 
 
-def system_lib(prefix=""):
+def system_lib(prefix: str = "") -> "Module":
     """Returns a module of the functions with a common name prefix that are linked statically into this process."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
 

@@ -70,7 +70,7 @@ class StructuralVisitor(_core.Object):
         """Calls the callback for a value, or else visits its children. Returns the VisitInterrupt that ends the visit, or None."""
         return _visit(self, value)
 
-    def default_visit(self, value):
+    def default_visit(self, value: "Any") -> "Optional[VisitInterrupt]":
         """Visits the children of a value, not the value itself. Returns None or the VisitInterrupt that ends the visit."""
         return _default_visit(self, value)
 
@@ -91,7 +91,7 @@ class StructuralMutator(_core.Object):
         """Returns the replacement of a value: the result of its callback, or else the value with mutated children."""
         return _mutate(self, value)
 
-    def default_mutate(self, value):
+    def default_mutate(self, value: "Any") -> "Any":
         """Returns a value with mutated children, without calling its callback; the value itself if no child changes."""
         return _default_mutate(self, value)
 
@@ -144,7 +144,9 @@ def structural_walk(
     return _rewrite(root, _WALK, options, *args)
 
 
-def structural_visit(root, callbacks=()):
+def structural_visit(
+    root: "Any", callbacks: "_Callbacks[Callable[[Any, StructuralVisitor], Any]]" = ()
+) -> "Optional[VisitInterrupt]":
     """Visits the values of a graph with callbacks, each of which decides which children to visit.
 
     A function receives the value and a ``StructuralVisitor``, and calls ``visitor.visit(child)``,
@@ -189,7 +191,9 @@ def structural_map(
     return _rewrite(root, _MAP, options, *args)
 
 
-def structural_mutate(root, callbacks=(), inplace=False):
+def structural_mutate(
+    root: "Any", callbacks: "_Callbacks[Callable[..., Any]]" = (), inplace: bool = False
+) -> "Any":
     """Returns a graph in which callbacks replace values; each callback decides which children to mutate.
 
     A function receives the value and a ``StructuralMutator``, and calls ``mutator.mutate(child)``,

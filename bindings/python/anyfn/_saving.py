@@ -57,7 +57,7 @@ def load_json(
     return get_global_func("anyfn.load_json")(text, unknown_fields)
 
 
-def json_metadata(text=None, *, path=None):
+def json_metadata(text: "Optional[str]" = None, *, path: "Optional[_Path]" = None) -> "Map[str, Any]":
     """Returns the metadata that ``save_json`` saved: the caller's metadata, and format and version under ``"anyfn"``.
 
     >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]

@@ -140,19 +140,19 @@ class AccessPath(_core.Object):
         return list(_method("_to_steps", self))
 
     @staticmethod
-    def root():
+    def root() -> "AccessPath":
         """Returns the path of the root itself, which has no steps."""
         return _method("_root")
 
-    def attr(self, name):
+    def attr(self, name: str) -> "AccessPath":
         """Returns this path extended by the field ``name``."""
         return _method("_attr", self, name)
 
-    def array_item(self, index):
+    def array_item(self, index: int) -> "AccessPath":
         """Returns this path extended by the element at ``index``."""
         return _method("_array_item", self, index)
 
-    def map_item(self, key):
+    def map_item(self, key: "Any") -> "AccessPath":
         """Returns this path extended by the entry of ``key``."""
         return _method("_map_item", self, key)
 
@@ -185,7 +185,7 @@ class StructuralKey(_core.Object):
 _hooks = {}
 
 
-def register_type_attr(of, name, function):
+def register_type_attr(of: "Union[type[Object], str]", name: str, function: "Callable[..., Any]") -> None:
     """Registers a function as the hook by which a native type replaces an operation on its objects, in all languages.
 
     ``of`` is the key of the type, or the class that represents it. ``name`` is, for example, ``__ffi_repr__``, whose

@@ -282,7 +282,7 @@ class Tensor(_core.BuiltinObject):
 
     # ---- Copies ----
 
-    def copyto(self, target):
+    def copyto(self, target: "_T") -> "_T":
         """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns ``target``."""
         _copy_from_to(self, target)
         return target

@@ -29,7 +29,9 @@ def set_num_threads(threads: "Optional[int]") -> None:
     _core.get_global_func("anyfn.set_num_threads", False)(0 if threads is None else threads)
 
 
-def set_parallel_launcher(launcher):
+def set_parallel_launcher(
+    launcher: "Union[Callable[[PackedFunc, int], Any], PackedFunc, None]"
+) -> "Optional[PackedFunc]":
     """Sets the function that runs the tasks of parallel loops instead of anyfn's threads; returns the previous function.
 
     ``launcher(run, n)`` must call ``run(i)`` once for each ``i`` in ``range(n)``, on any threads, and return when all these

@@ -56,7 +56,7 @@ class dtype(_core.Word):
         return _core.make_word(cls, _core.dtype_parse(name))
 
     @property
-    def code(self):
+    def code(self) -> int:
         """Type code: 0 int, 1 uint, 2 float, ..."""
         return _core.word_bits(self) & 0xFF
 
@@ -178,7 +178,7 @@ class device(_core.Word):
         return _core.make_word(cls, kind | index << 32)
 
     @property
-    def device_type(self):
+    def device_type(self) -> int:
         """Code of the device type in DLPack."""
         return _core.word_bits(self) & 0xFFFFFFFF
 

@@ -62,7 +62,7 @@ class Tensor(Object):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def copy_from(self, source: Any, progress: Optional[Callable[[int, int], Any]] = None) -> None:
-        """Copies the elements of an array of this process, or of a tensor of the same session.
+        """Copies elements into this tensor from an array in this process or from a tensor of the same session.
 
         ``source`` must have the same shape and data type.
         """
@@ -72,7 +72,7 @@ class Tensor(Object):
             with _Progress(progress, self.nbytes) as heard:
                 self.write(source, heard)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<rpc.Tensor: {self.dtype}, shape {tuple(self.shape)}, on {self.device} of the remote end>"
 
 
@@ -80,7 +80,7 @@ class Tensor(Object):
 class RemoteObject(Object):
     """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of the object."""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.type_key} of the remote end>"
 
 

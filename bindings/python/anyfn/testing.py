@@ -40,7 +40,7 @@ def live_objects() -> "dict[str, int]":
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
-def null_device(index=0):
+def null_device(index: int = 0) -> "device":
     """Returns a null device, which only stores bytes, for tests. The host cannot access its memory directly, as with a GPU."""
     return _device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
 

@@ -451,12 +451,12 @@ def select(condition: _Operand, true_value: _Operand, false_value: _Operand) -> 
 if_then_else = select
 
 
-def all(*conditions):
+def all(*conditions: _Operand) -> PrimExpr:
     """Returns the conjunction of conditions; reads in a condition are not executed if an earlier one is false."""
     return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
 
 
-def any(*conditions):
+def any(*conditions: _Operand) -> PrimExpr:
     """Returns the disjunction of conditions; reads in a condition are not executed if an earlier one is true."""
     return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
 
@@ -553,7 +553,7 @@ def call_extern(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> 
     return _call.call_extern(name, list(args), dtype)
 
 
-def read_only(buffer):
+def read_only(buffer: Union[Buffer, BufferRegion]) -> PrimExpr:
     """Returns a call argument for a buffer or buffer region that the callee does not write to."""
     return _call.read_only(buffer)
 

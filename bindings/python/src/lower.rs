@@ -81,7 +81,7 @@ impl<'a> CallFrame<'a> {
         self.push(TVMFFIAny::from_bits(type_index, bits));
     }
 
-    /// Appends a reference to a native object that its argument keeps alive.
+    /// Appends a borrowed reference to a native object. The Python argument from which it comes keeps the object alive.
     #[inline(always)]
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
         // SAFETY: the object is valid.

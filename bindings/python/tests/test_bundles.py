@@ -428,7 +428,7 @@ def test_the_command_makes_bundles(tmp_path, kernel, loader, capsys):
     fails(1, "No such file", out, kernel, "--carry", "x=no/such")
     fails(1, "no code was given", out)
     fails(1, "none.so: there is no such file", out, kernel, "--load", tmp_path / "none.so")
-    fails(1, "no_such_tool cannot be run", out, kernel, "--linker", "no_such_tool")
+    fails(1, "cannot run no_such_tool", out, kernel, "--linker", "no_such_tool")
     check(out)
 
 
@@ -455,6 +455,7 @@ def test_nothing_is_left_of_a_bundle_that_fails(tmp_path, kernel, loader):
     fails("no code was given", [], [device()], error=ValueError)
     fails("none.o: No such file", tmp_path / "none.o", device())
     fails("cannot run no_such_linker: No such file", kernel, device(), linker="no_such_linker")
+    fails("cannot run the linker: expected a closing quotation mark", kernel, device(), linker="'cc -O1")
     fails("option `-nonsense`|unrecognized .*-nonsense|unknown argument", kernel, device(), link_options=["-nonsense"])
     fails("it is not an object file, static archive", __file__, device())
     fails("it is a program", "/proc/self/exe", device()) if not is_pie(sys.executable) else None

@@ -76,7 +76,7 @@ DAMAGES = {
     "archive": (lambda e: b"!<arch>\n" + e.content, "it is not an ELF shared library but"),
     "class": (lambda e: e.patched(4, 1, "B"), "32-bit"),
     "byte order": (lambda e: e.patched(5, 2, "B"), "big-endian"),
-    "version": (lambda e: e.patched(6, 9, "B"), "of version 9"),
+    "version": (lambda e: e.patched(6, 9, "B"), "of the unknown version 9"),
     "ARM": (lambda e: e.patched(18, 40, "<H"), "it is a library for ARM"),
     "RISC-V": (lambda e: e.patched(18, 243, "<H"), "it is a library for "),
     "unknown machine": (lambda e: e.patched(18, 0xFFFF, "<H"), "machine number 65535"),

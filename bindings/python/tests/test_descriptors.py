@@ -15,7 +15,7 @@ M = 2**63 - 1
 DATA = b"\0" * 64
 
 REFUSED = {
-    "fewer dimensions than none": (dict(ndim=-1), "-1 dimensions"),
+    "fewer dimensions than none": (dict(ndim=-1), "0 or more dimensions, got -1"),
     "too many dimensions": (dict(ndim=2**31 - 1), "at most 64 dimensions but got 2147483647"),
     "no extents": (dict(ndim=3, no_shape=True), "3 dimensions: its shape is NULL"),
     "a negative extent": (dict(shape=(-4,)), "an extent is negative"),

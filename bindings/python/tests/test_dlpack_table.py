@@ -136,7 +136,7 @@ CASES = {
         None,
         numpy=NO_DTYPE,
         method=NO_ML_DTYPES,
-        use=refused(TypeError, r"elements of type dtype\(200, 8, 1\) are not known"),
+        use=refused(TypeError, r"elements of type dtype\(200, 8, 1\) cannot be converted"),
     ),
     "no lanes": Case(
         dict(data=bytes(8), dtype=(2, 32, 0), shape=(1,)),

@@ -574,7 +574,7 @@ def test_greenlets_use_what_a_hook_got():
     assert Shown.kept[0](3) == "3"
     outer = Shown.kept[0]
     worker.switch()
-    # The outer hook's operation is with the inner one.
+    # The operation of the outer hook is in use by the inner one.
     with pytest.raises(RuntimeError, match="by one thread at a time"):
         outer(3)
     assert Shown.kept[0]([4]) == "(4,)"

@@ -393,7 +393,7 @@ def test_functions_of_c_are_interpreted(dtype, name, function):
 def test_other_functions_of_c_are_not_interpreted():
     with pytest.raises(ValueError, match="cannot interpret a call of the C function `getenv`: only functions of the C math library, .* are supported"):
         interpreted("float64", lambda x: tir.call_extern("getenv", x, dtype="float64"))
-    # With other types than it has.
+    # A call with data types that differ from those of the function.
     message = r"C function `hypotf`: expected 2 arguments of float32 and a result of float32, got \(float64, float64\) and float64"
     with pytest.raises(TypeError, match=message):
         interpreted("float64", lambda x: tir.call_extern("hypotf", x, x, dtype="float64"))

@@ -579,7 +579,7 @@ def test_what_cannot_be_defined():
         members = {"__annotations__": fields, "__module__": __name__}
         return anyfn.object(key)(type(name, bases, members))
 
-    assert "field 'a' of No: complex is no type of a native field" in message(TypeError, define, a=complex)
+    assert "field 'a' of No: complex is not a type of native fields" in message(TypeError, define, a=complex)
     assert "defined by native code" in message(TypeError, define, "testing.Point", a=int)
     assert "all objects have an attribute" in message(TypeError, define, same_as=int)
     message(TypeError, anyfn.object, 3)

@@ -146,7 +146,7 @@ def test_limits_without_meaning_are_refused(name):
 @pytest.mark.parametrize(
     "options, error",
     [
-        ({"functions": [""]}, 'expected a name, or a beginning that ends with `.`, got ""'),
+        ({"functions": [""]}, 'expected a name, or a prefix followed by `.`, got ""'),
         ({"functions": ["a b"]}, "`functions`"),
         ({"functions": ["*a"]}, "`functions`"),
         ({"functions": ["demo.*", "demo\n"]}, "`functions`"),

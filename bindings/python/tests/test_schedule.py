@@ -223,6 +223,13 @@ def test_the_steps_as_a_program():
         (lambda s, i, j, k: [s.parallel(i), s.parallel(i)], "loop `i0` is parallel already"),
         (lambda s, i, j, k: [s.split(i, [None, 2]), s.unroll(i)], "loop `i0` no longer exists"),
         (lambda s, i, j, k: [s.reorder([k, i]), s.decompose_reduction("C", i)], "outer loop `k` belongs to reduction axis `v_k`"),
+        (lambda s, i, j, k: s.bind(i, "threadIdx.w"), "unknown thread axis `threadIdx.w`; known axes are blockIdx.x, "),
+        (lambda s, i, j, k: s.bind(k, "blockIdx.x"), "`k` cannot be bound to blockIdx.x: its iterations update the same elements"),
+        (lambda s, i, j, k: [s.bind(i, "blockIdx.x"), s.bind(i, "blockIdx.y")], "loop `i0` is bound to blockIdx.x already"),
+        (lambda s, i, j, k: [s.bind(i, "threadIdx.x"), s.bind(j, "threadIdx.x")], "cannot be inside of loop `i0`, which is bound to"),
+        (lambda s, i, j, k: s.set_scope("C", 0, "shared"), "the memory scope of `C` cannot be changed: the caller of the function owns"),
+        (lambda s, i, j, k: s.set_scope("C", 1, "shared"), "block `C` writes no buffer number 1; writes: C"),
+        (lambda s, i, j, k: s.set_scope("C", 0, "local"), "expected the memory scope global or shared, got `local`"),
     ],
 )
 def test_what_is_refused(refused, text):

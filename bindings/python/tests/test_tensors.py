@@ -272,13 +272,13 @@ def test_tensor_copies():
         (object(), None, TypeError, "expected numbers but got object"),
         ({1: 2}, None, TypeError, "expected numbers but got dict"),
         ([2**64], None, OverflowError, "fit in neither int64 nor uint64"),
-        ([300], "int8", ValueError, r"300 at \[0\] is no int8"),
-        ([0, -1], "uint32", ValueError, r"-1 at \[1\] is no uint32"),
-        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] is no int32"),
-        ([math.nan], "int64", ValueError, "nan at .0. is no int64"),
-        ([2], "bool", ValueError, "2 at .0. is no bool"),
-        ([8], "int4", ValueError, "8 at .0. is no int4"),
-        ([1j], "float32", TypeError, "do not become float32 one by one"),
+        ([300], "int8", ValueError, r"300 at \[0\] cannot be represented as int8"),
+        ([0, -1], "uint32", ValueError, r"-1 at \[1\] cannot be represented as uint32"),
+        ([[0, 1], [2, 1.5]], "int32", ValueError, r"1.5 at \[1, 1\] cannot be represented as int32"),
+        ([math.nan], "int64", ValueError, "nan at .0. cannot be represented as int64"),
+        ([2], "bool", ValueError, "2 at .0. cannot be represented as bool"),
+        ([8], "int4", ValueError, "8 at .0. cannot be represented as int4"),
+        ([1j], "float32", TypeError, "cannot be converted to float32 one by one"),
         (b"abc", "int32", ValueError, "3 bytes are not a whole number of elements of int32"),
         (np.zeros(2, ">f4"), None, TypeError, "byte order is not native"),
     ],
@@ -414,7 +414,7 @@ def test_reshape():
     assert tensor.reshape(2, 12).data_ptr == tensor.reshape(24).data_ptr == tensor.data_ptr
     assert some((0, 3)).reshape(5, 0).shape == (5, 0) and some((1, 1)).reshape(()).shape == ()
     for shape in [(5, 5), (-1, -1), (-1, 5), (0, -1), (25,), (-2, -12)]:
-        with pytest.raises(ValueError, match="cannot get the shape|not negative"):
+        with pytest.raises(ValueError, match="cannot get the shape|expected extents of 0 or more"):
             tensor.reshape(shape)
 
 
@@ -590,7 +590,7 @@ def test_functions_of_other_runtimes():
     tensor.copyfrom(np.arange(16, dtype="float32").reshape(4, 4))
     assert view(tensor, (2, 2), "float32", 16).tolist() == [[4, 5], [6, 7]]
     for offset in (-4, 52, 2**62):
-        with pytest.raises(ValueError, match="not negative|reaches from byte"):
+        with pytest.raises(ValueError, match="expected an offset of 0 or more|reaches from byte"):
             view(tensor, (2, 2), "float32", offset)
     with pytest.raises(ValueError, match="contiguous"):
         view(tensor.T, (2, 2), "float32", 0)

@@ -104,7 +104,7 @@ impl Analyzer {
         Linear::atom(self.intern_with(Key::Opaque(address), expr.dtype, Some(held), None))
     }
 
-    /// Applies a binary operation to two sums.
+    /// Returns the linear combination that equals `a op b`.
     pub(crate) fn binary(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Linear {
         let result = match op {
             BinaryOp::Add => a.plus(b, 1).map(|sum| self.tidied(sum)),

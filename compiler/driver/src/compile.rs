@@ -65,8 +65,8 @@ impl Compiler {
     /// Finds the compiler of a target.
     ///
     /// # Errors
-    /// Returns `RuntimeError` if the compiler does not exist; the message says what to install. Returns `ValueError` if
-    /// the command of the compiler is incomplete.
+    /// Returns `RuntimeError` if the compiler does not exist; the message names the package to install. Returns `ValueError`
+    /// if the command of the compiler is incomplete.
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
         let mut words = words(&target.cc)?.into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());

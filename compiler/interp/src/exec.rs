@@ -129,7 +129,7 @@ impl Machine {
         })
     }
 
-    /// Runs `step` while buffers have newly allocated memory.
+    /// Allocates memory for `buffers`, runs `step`, and restores the previous memory of the buffers.
     fn with_buffers(
         &mut self,
         buffers: &[anyfn::Ref<anyfn_ir::buffer::Buffer>],

@@ -220,8 +220,8 @@ impl ForKind {
     /// Kinds of loops that are bound to a thread axis of a device. The string of each kind is the name of its
     /// axis.
     ///
-    /// The threads of a block synchronise after each outermost loop over them, so that later loops see the
-    /// values that it has stored.
+    /// The threads of a block synchronise after each outermost loop over them, so that later loops see the values that it has
+    /// stored. They also synchronise between consecutive loops over threads inside of it.
     pub const BOUND: [ForKind; 6] = [
         ForKind::BlockIdxX,
         ForKind::BlockIdxY,

@@ -232,9 +232,10 @@ fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: us
     Ok(!first.is_empty() && instance(analyzer, write, read, shared, own, &first)?)
 }
 
-/// Returns true if an execution of `write` is proven to set the element that `read` reads. The loops in
-/// `shared` enclose both accesses. Both accesses are in the same iteration of these loops, except that the
-/// write is in the first iteration of the loops in `first`. `own` is the rest of the path to the write.
+/// Returns true if some execution of `write` provably sets the element that `read` reads.
+///
+/// `shared` lists the loops around both accesses. Both are assumed to run in the same iteration of each, except for the loops
+/// that are also in `first`, where the write runs in the first iteration. `own` is the path to the write below `shared`.
 fn instance(
     analyzer: &mut Analyzer,
     write: &Access,

@@ -10,7 +10,7 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-use crate::access::{PathStep, Informed};
+use crate::access::{Informed, PathStep};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 
@@ -135,7 +135,8 @@ impl Mutator for CheckBounds {
                 self.tested(&[node.min.clone(), node.extent.clone()], None, new)
             }
             StmtKind::IfThenElse(node) => {
-                let then_case = self.inside(&PathStep::Branch(node.condition.clone(), true), &node.then_case)?;
+                let then_case =
+                    self.inside(&PathStep::Branch(node.condition.clone(), true), &node.then_case)?;
                 let else_case = match &node.else_case {
                     Some(other) => Some(self.inside(&PathStep::Branch(node.condition.clone(), false), other)?),
                     None => None,

@@ -13,7 +13,7 @@ use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-use crate::access::{self, Access, PathStep, Informed};
+use crate::access::{self, Access, Informed, PathStep};
 use crate::loops::changed;
 use crate::simplify::assume_shapes;
 

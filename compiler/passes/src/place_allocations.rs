@@ -12,9 +12,10 @@ use crate::loops::changed;
 
 /// Moves the allocation of each buffer to the innermost statement that contains all its uses.
 ///
-/// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value
-/// is carried from one iteration to the next. Each iteration of a parallel loop then has its own buffer.
-/// Blocks must already be lowered; nothing is moved inside a block.
+/// An allocation moves into a loop only if each iteration writes the elements that it reads, so that no value is
+/// carried from one iteration to the next. Each iteration of a parallel loop then has its own buffer. A buffer with the
+/// scope `shared` moves into a loop over blocks of threads, but not into a parallel loop or a loop over the threads of a
+/// block. Blocks must be lowered before; nothing is moved inside a block.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory is exhausted.

@@ -2,7 +2,7 @@
 //!
 //! A kind defines in which form a method of [`Schedule`] receives an argument (`given!`), how the argument is recorded
 //! in a [`Step`] (`record`), and how it is read from a recorded step before the step is applied (`read`). The function
-//! that applies the step receives what `read` returns, by reference. Kinds are types without values. [`Kind`] lists them
+//! that applies the step receives the result of `read` by reference. Kinds are types without values. [`Kind`] lists them
 //! for code that handles all steps.
 //!
 //! The table `kinds!` is the only list of kinds. `./x codegen` reads the Python types from it.

@@ -393,7 +393,7 @@ pub(crate) fn concurrent(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<F
 pub(crate) fn vectorize(func: &Func, var: &Ref<Var>) -> Result<Func> {
     let node = find_serial(func, var)?;
     if tree::only_loop(&node).is_some() {
-        bail!("ValueError", "loop `{}` cannot be vectorized: there are loops inside of it", var.name);
+        bail!("ValueError", "loop `{}` cannot be vectorized: it contains other loops", var.name);
     }
     if !reduction::is_reassociable(&node) {
         check_independent(&node, ForKind::Vectorized, &[])?;
@@ -412,7 +412,7 @@ pub(crate) fn unroll(func: &Func, var: &Ref<Var>) -> Result<Func> {
         Some(extent) if extent <= MOST_UNROLLED => set_kind(func, node, ForKind::Unrolled),
         Some(extent) => bail!(
             "ValueError",
-            "loop `{name}` cannot be unrolled: {extent} repetitions are more than {MOST_UNROLLED}"
+            "loop `{name}` cannot be unrolled: {extent} iterations exceed the limit of {MOST_UNROLLED}"
         ),
         None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
     }
@@ -421,37 +421,8 @@ pub(crate) fn unroll(func: &Func, var: &Ref<Var>) -> Result<Func> {
 /// Returns the function with the kind of a loop replaced.
 ///
 /// # Errors
-/// Returns `ValueError` if the kind would change the result, naming the block and its axis. Also returns it if the loop
-/// is already scheduled, if a loop to be unrolled has an unknown or too large trip count, or if a loop to be vectorized
-/// contains another loop.
-fn set_kind(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
-    let node = find_loop(func, var)?;
-    check_serial(&node)?;
-    let name = &node.loop_var.name;
-    match kind {
-        ForKind::Unrolled => match as_int(&node.extent) {
-            Some(extent) if extent <= MOST_UNROLLED => {}
-            Some(extent) => bail!(
-                "ValueError",
-                "loop `{name}` cannot be unrolled: {extent} iterations exceed the limit of {MOST_UNROLLED}"
-            ),
-            None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
-        },
-        ForKind::Vectorized => {
-            if tree::only_loop(&node).is_some() {
-                bail!("ValueError", "loop `{name}` cannot be vectorized: it contains other loops");
-            }
-            if !reduction::is_reassociable(&node) {
-                check_independent(&node, "vectorized", &[])?;
-            }
-        }
-        // A single iteration is independent.
-        ForKind::Parallel if is_int(&node.extent, 1) => {}
-        // Each task has its own memory for what is computed and used in one iteration.
-        ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
-        ForKind::Serial => {}
-        _ => bail!("ValueError", "no step binds loop `{name}` to {}", kind.text()),
-    }
+/// Returns `ValueError` if a vectorized loop would contain a parallel one.
+fn set_kind(func: &Func, node: Ref<For>, kind: ForKind) -> Result<Func> {
     let new = make::for_like(&node, kind, node.body.clone(), node.annotations.clone());
     let func = tree::replace(func, &node.into_parent(), new)?;
     match parallel_in_vectorized(&func) {
@@ -609,7 +580,7 @@ pub(crate) fn described(kind: ForKind) -> String {
     if kind.is_bound() { format!("bound to {}", kind.text()) } else { kind.text().to_owned() }
 }
 
-/// Returns a copy of a loop that has the body `body`.
+/// Returns a copy of a loop with the given body.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
     make::for_like(node, node.kind, body, node.annotations.clone())
 }

@@ -29,7 +29,7 @@ const SETTABLE: [&str; 2] = ["global", "shared"];
 pub(crate) fn bind(func: &Func, var: &Ref<Var>, axis: &str) -> Result<Func> {
     let Some(kind) = ForKind::BOUND.into_iter().find(|kind| kind.text() == axis) else {
         let known = ForKind::BOUND.map(ForKind::text).join(", ");
-        bail!("ValueError", "there is no thread axis `{axis}`; there are {known}");
+        bail!("ValueError", "unknown thread axis `{axis}`; known axes are {known}");
     };
     let node = tree::find_loop(func, var)?;
     if !is_int(&node.min, 0) {
@@ -46,7 +46,7 @@ pub(crate) fn bind(func: &Func, var: &Ref<Var>, axis: &str) -> Result<Func> {
 /// function does not allocate it, or if a block passes it to a call.
 pub(crate) fn set_scope(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<Func> {
     if !SETTABLE.contains(&memory) {
-        bail!("ValueError", "a memory scope is {}, but got `{memory}`", SETTABLE.join(" or "));
+        bail!("ValueError", "expected the memory scope {}, got `{memory}`", SETTABLE.join(" or "));
     }
     let scope = Scope::of(func)?;
     let leaf = &scope.leaves[scope.find(name)?];

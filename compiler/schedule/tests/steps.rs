@@ -195,7 +195,7 @@ fn a_surplus_argument_of_a_replayed_step_is_refused() -> Result<()> {
         let takes = |kinds: &[Kind]| info.parameters.iter().any(|parameter| kinds.contains(&parameter.kind));
         let check = |what: &str, damaged: Step| -> Result<()> {
             let message = refused(&before, damaged)?;
-            let expected = format!("step `{}` has {what}, which it does not take", info.name);
+            let expected = format!("step `{}` got {what}, which it does not take", info.name);
             assert_eq!(message, expected);
             Ok(())
         };

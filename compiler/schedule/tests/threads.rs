@@ -99,14 +99,14 @@ fn what_cannot_be_bound_is_refused() -> Result<()> {
     refused(
         &schedule,
         |s| s.bind(i.clone(), "threadIdx.w"),
-        "there is no thread axis `threadIdx.w`; there are blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, \
+        "unknown thread axis `threadIdx.w`; known axes are blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, \
          threadIdx.z",
     )?;
     refused(
         &schedule,
         |s| s.bind(k.clone(), "threadIdx.x"),
-        "loop `k` cannot be bound to threadIdx.x: its repetitions add to the same elements, by axis `v_k` of block `C`, \
-         which is one that reduces",
+        "loop `k` cannot be bound to threadIdx.x: its iterations update the same elements, since axis `v_k` of \
+         block `C` is not spatial",
     )?;
     schedule.bind(i.clone(), "threadIdx.x")?;
     refused(&schedule, |s| s.bind(i.clone(), "threadIdx.y"), "loop `i0` is bound to threadIdx.x already")?;
@@ -197,14 +197,14 @@ fn scopes_that_cannot_be_set_are_refused() -> Result<()> {
         refused(
             &schedule,
             |s| s.set_scope("C", Any::new(0)?, scope),
-            &format!("a memory scope is global or shared, but got `{scope}`"),
+            &format!("expected the memory scope global or shared, got `{scope}`"),
         )?;
     }
     refused(
         &schedule,
         |s| s.set_scope("D", Any::new(0)?, "shared"),
-        "the memory scope of `D` cannot be changed: it belongs to whoever calls the function; make a copy of it by \
-         cache_read or cache_write",
+        "the memory scope of `D` cannot be changed: the caller of the function owns the buffer; create a copy of \
+         it with cache_read or cache_write",
     )?;
     for number in [1, -1] {
         refused(
@@ -218,5 +218,5 @@ fn scopes_that_cannot_be_set_are_refused() -> Result<()> {
         |s| s.set_scope("C", Any::new("A")?, "shared"),
         "block `C` writes no buffer `A`; writes: C",
     )?;
-    refused(&schedule, |s| s.set_scope("E", Any::new(0)?, "shared"), "there is no block `E`; there are C, D")
+    refused(&schedule, |s| s.set_scope("E", Any::new(0)?, "shared"), "unknown block `E`; known blocks are C, D")
 }

@@ -11,7 +11,7 @@ pub use linkme;
 pub use crate::convert::Mismatch;
 pub use crate::error::{Detail, with_detail};
 pub use crate::hash::small_str_hash;
-pub use crate::registered::{RegisteredFunction, REGISTRATIONS};
+pub use crate::registered::{REGISTRATIONS, RegisteredFunction};
 pub use crate::schema::word as type_word;
 pub use crate::text::{intern, nearest, quote, shorten};
 pub use crate::typed::{Blocking, Names};

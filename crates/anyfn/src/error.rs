@@ -272,7 +272,11 @@ impl Error {
     #[cold]
     pub fn from_parts(kind: &str, first: &str, second: &str) -> Error {
         let at = Location::caller();
-        Self::at(kind, [first.as_bytes(), second.as_bytes()], &SourceLocation { file: at.file(), line: at.line() })
+        Self::at(
+            kind,
+            [first.as_bytes(), second.as_bytes()],
+            &SourceLocation { file: at.file(), line: at.line() },
+        )
     }
 
     /// Creates an error whose backtrace begins with the given source location.

@@ -102,8 +102,8 @@ pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
 pub use cell::Cell;
 pub use containers::{
-    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapCursor, SliceIndices, Slice,
-    Value,
+    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapCursor, MapIter, Slice,
+    SliceIndices, Value,
 };
 pub use convert::{FromArg, IntoAny, Mismatch};
 pub use define::value::FieldValue;

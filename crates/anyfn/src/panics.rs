@@ -57,7 +57,8 @@ mod imp {
             // unmapped, nothing frees it.
             PREVIOUS.get_or_init(panic::take_hook);
             panic::set_hook(std::boxed::Box::new(|info| {
-                let place = info.location().map(|at| SourceLocation { file: at.file().to_string(), line: at.line() });
+                let place =
+                    info.location().map(|at| SourceLocation { file: at.file().to_string(), line: at.line() });
                 // A thread that is ending has no slot any more; the location is then unknown.
                 let _ = PLACE.try_with(|slot| slot.replace(place));
                 if let Some(previous) = PREVIOUS.get() {

@@ -37,8 +37,8 @@ pub fn find(name: &str) -> Option<PackedFunc> {
     find_any(name).filter(|function| !function.is_unsafe())
 }
 
-/// Looks up a global function, including functions that trust addresses ([`Unsafe`](crate::Unsafe)); returns `None` if
-/// it does not exist.
+/// Looks up a global function, including [`Unsafe`](crate::Unsafe) ones, which use addresses in their arguments unchecked.
+/// Returns `None` if it does not exist.
 ///
 /// # Safety
 /// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be

@@ -87,7 +87,7 @@ fn objects_of_run_time_types_are_aligned_for_their_parent() {
             TypeDef::new(&format!("{parent}Child")).parent(index).field(FieldDef::new("z", "int")).define();
         let error = child.expect_err("its objects would not be aligned");
         assert_eq!(error.kind(), "TypeError");
-        assert!(error.message().contains("need an alignment of more than 16 bytes"), "{error}");
+        assert!(error.message().contains("require an alignment of more than 16 bytes"), "{error}");
     }
 }
 

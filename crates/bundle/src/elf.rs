@@ -1,5 +1,5 @@
-//! The parts of the ELF format that bundles need: 64 bits, little endian, any machine. The records and constants of the
-//! format are those of the crate `object`.
+//! Reads and writes the parts of the ELF format that bundles need, for 64-bit little-endian files of any machine. The records
+//! and constants of the format are those of the crate `object`.
 
 use object::elf::{self, FileHeader64, SectionHeader64, Sym64};
 use object::pod::{self, Pod};
@@ -13,7 +13,7 @@ pub(super) const SHARED: u16 = elf::ET_DYN;
 /// Name of the symbol whose data contains the modules of a library.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
-/// Identification of an ELF file: its format and its machine.
+/// Format and machine of an ELF file, as its header identifies them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ident {
     ident: elf::Ident,

@@ -240,7 +240,8 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let segments_size = (library.segments.len() + 1) * size_of::<ProgramHeader64<LE>>();
     let segments_at = add(&vec![0; segments_size], 16);
     let data_at = add(data, 16);
-    let data_place = TableLocation { address: address + data_at as u64, offset: begin + data_at, size: data.len() };
+    let data_place =
+        TableLocation { address: address + data_at as u64, offset: begin + data_at, size: data.len() };
     let mut symbols = library.symbols.to_vec();
     let mut strings = library.strings.to_vec();
     let mut tables = None;

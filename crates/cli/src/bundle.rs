@@ -34,7 +34,7 @@ impl ModuleKind for Carried {
     }
 }
 
-/// Runs the command. `args` are the command-line arguments after its name.
+/// Runs `anyfn bundle`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(args: Parser) -> Result<ExitCode, lexopt::Error> {
     match write(args) {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::usage::argument;
 
-/// Runs the command. `args` are the command-line arguments after its name.
+/// Runs `anyfn call`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let (Some(file), Some(name)) = (argument(&mut args)?, argument(&mut args)?) else {
         return Err("`call` needs a file and the name of a function".into());

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::output;
 
-/// Runs the command. `args` are the command-line arguments after its name.
+/// Runs `anyfn inspect`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let (mut as_json, mut files) = (false, Vec::new());
     while let Some(arg) = args.next()? {

@@ -51,7 +51,7 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Runs the command. `args` are the command-line arguments after its name.
+/// Runs `anyfn new`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let (mut templates, mut folders) = (Vec::new(), Vec::new());
     while let Some(arg) = args.next()? {
@@ -67,10 +67,7 @@ pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let ([template], [folder]) = (templates.as_slice(), folders.as_slice()) else {
         return Err("`new` needs one of --rust, --c, --cpp and a folder".into());
     };
-    let Some(template) = TEMPLATES.iter().find(|template| template.option == *option) else {
-        return wrong(&format!("`new` has no option `{option}`"));
-    };
-    match make(template, Path::new(folder)) {
+    Ok(match make(template, Path::new(folder)) {
         Ok(()) => crate::output::print(&format!(
             "created {folder}; run `make test` in it to build the plugin and call it\n"
         )),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::usage::{argument, finished, reason, wrong};
 
-/// Runs the command. `args` are the command-line arguments after its name.
+/// Runs `anyfn rpc`. `args` are the command-line arguments after the command's name.
 pub(crate) fn run(mut args: Parser) -> Result<ExitCode, lexopt::Error> {
     let done = match (argument(&mut args)?.as_deref(), args) {
         (Some("server"), args) => match parse(args) {
@@ -36,8 +36,8 @@ fn key(name: &str) -> Result<()> {
     write(&format!("{}\n", Key::generate(name)?.to_text()))
 }
 
-/// Runs a session process. The server starts one for each client, with the libraries of the operator; `rpc.spawn` starts one
-/// with the option `--spawned`.
+/// Runs a session process: loads the operator's libraries, then serves the session. The server starts such a process for each
+/// client; `rpc.spawn` starts one with the option `--spawned`.
 fn session(mut args: Parser) -> Result<()> {
     // The standard error of a session process is the operator's log, so the help is not printed.
     let wrong = |error: lexopt::Error| error!("ValueError", "{}", reason("rpc session", &error));

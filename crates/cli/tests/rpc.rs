@@ -140,7 +140,8 @@ fn wrong_words() {
         (&["rpc", "server", "--runner", "no-such-program -x"], 2, "cannot find the program `no-such-program`"),
         (&["rpc", "server", "--runner", "/nowhere/program"], 2, "/nowhere/program"),
         (&["rpc", "server", "--runner", " "], 2, "needs a command"),
-        (&["rpc", "server", "--keys", "x", "--upload"], 2, "the file says"),
+        (&["rpc", "server", "--runner", "sh 'a"], 2, "`--runner`: expected a closing quotation mark"),
+        (&["rpc", "server", "--keys", "x", "--upload"], 2, "the file specifies"),
         (&["rpc", "server", "--limit", "x=1"], 1, "unknown grant `x`"),
         (&["rpc", "server", "--host", "0.0.0.0"], 1, "reached from other machines"),
         (&["rpc", "server", "--port", "70000"], 2, "`--port`: expected a number from 0 to 65535, got `70000`"),
@@ -214,6 +215,9 @@ fn wrong_words() {
         ),
         (&["rpc", "server", "--port", "0", "--runner", "cat"], 1, "cat: session: No such file"),
         (&["rpc", "key", "a b"], 1, "expected a key name"),
+        (&["rpc", "key"], 2, "`rpc key` needs a name"),
+        (&["rpc", "key", "a", "b"], 2, "does not expect the argument `b`"),
+        (&["rpc", "session", "--what"], 1, "`rpc session` has no option `--what`"),
         (&["rpc", "session"], 1, "only be called in processes that a server"),
     ] {
         let output = anyfn(words);

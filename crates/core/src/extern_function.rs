@@ -6,7 +6,7 @@ use core::ptr;
 use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFunction};
 use anyfn::{ObjectRef, PackedFunc, Result, bail};
 
-use crate::libraries::{LeaseKind, Lease};
+use crate::libraries::{Lease, LeaseKind};
 
 type Deleter = unsafe extern "C" fn(*mut c_void);
 

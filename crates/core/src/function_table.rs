@@ -165,7 +165,11 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
 }
 
 fn entry_of(name: &[u8]) -> &'static FunctionEntry {
-    ENTRIES.get_or_insert(name, || FunctionEntry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
+    ENTRIES.get_or_insert(name, || FunctionEntry {
+        function: Slot::new(),
+        doc: Slot::new(),
+        metadata: Slot::new(),
+    })
 }
 
 /// Returns `name` in the form that error messages show: shortened, and with invalid UTF-8 replaced.

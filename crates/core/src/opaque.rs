@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use anyfn::abi::{TVMFFIOpaqueObjectCell, kTVMFFIOpaquePyObject};
 use anyfn::{ObjectRef, Result, bail};
 
-use crate::libraries::{LeaseKind, Lease};
+use crate::libraries::{Lease, LeaseKind};
 
 #[repr(C)]
 struct Opaque {

@@ -17,7 +17,7 @@ use anyfn::tensor_mismatch::TensorMismatch;
 use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
-use crate::libraries::{LeaseKind, Lease};
+use crate::libraries::{Lease, LeaseKind};
 use crate::value::out_of_memory;
 
 /// Content of a tensor object. Clients access only its first field, `tensor`.

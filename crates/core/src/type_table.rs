@@ -279,7 +279,13 @@ fn register(new: &NewType<'_>) -> Result<i32> {
 
 impl Writer {
     /// Allocates an index for a new type and reserves `num_slots` consecutive indices, beginning with it.
-    fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&TypeEntry>, num_slots: i32) -> Result<i32> {
+    fn allot(
+        &mut self,
+        new: &NewType<'_>,
+        key: &str,
+        parent: Option<&TypeEntry>,
+        num_slots: i32,
+    ) -> Result<i32> {
         if new.static_index >= 0 {
             if new.static_index >= kTVMFFIDynObjectBegin {
                 bail!(

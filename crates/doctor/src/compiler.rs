@@ -84,7 +84,7 @@ fn compiler() -> Vec<Check> {
         }
     }
     let done = "linked the kernel into a shared library";
-    match run(Command::new(&compiler).arg("-shared").arg(&object).arg("-o").arg(&library)) {
+    match run(compiler.command().arg("-shared").arg(&object).arg("-o").arg(&library)) {
         Ok(()) => checks.push(Check::new(IDS[1], Status::Ok, done, format!("{name} links"))),
         Err(why) => {
             let why = format!("{name} -shared: {why}");
@@ -176,7 +176,7 @@ fn version(compiler: &Compiler) -> String {
     let told = compiler.command().arg("--version").stdin(Stdio::null()).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let first = told.lines().next().unwrap_or("unknown version").to_owned();
-    format!("{} ({first})", compiler.display())
+    format!("{} ({first})", compiler.program.display())
 }
 
 /// Runs a command to completion, for at most [`PATIENCE`].

@@ -41,7 +41,7 @@ fn worker_threads() -> Vec<Check> {
     if let Some(affinity) = affinity {
         why.push_str(&format!("; allowed: {affinity}"));
     }
-    match threads::processor_quota() {
+    match cgroup::processor_quota() {
         Some(quota) => why.push_str(&format!("; a control group limits CPU time to {quota:.2} processors")),
         None => why.push_str("; no control group limits CPU time"),
     }

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use anyfn::Result;
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
-use anyfn_core::loader::{Add, LeaseKind, LOADERS, Lease, Libraries, Loader};
+use anyfn_core::loader::{Add, LOADERS, Lease, LeaseKind, Libraries, Loader};
 
 use library::{context, linked};
 use mapped::{KINDS, constructing, lease, ledger};

@@ -75,7 +75,8 @@ impl Watch {
         // Read before the file is loaded: what is written meanwhile is another content.
         let seen = identity_of(Path::new(&path));
         let module = load_from(&path)?;
-        let state = WatchState { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
+        let state =
+            WatchState { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
         let watch = Watch {
             path,
             on_reload,

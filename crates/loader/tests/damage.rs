@@ -146,7 +146,7 @@ const DAMAGES: &[(&str, Patch, &str)] = &[
     ("magic", |_, _| vec![(0, b"ELF\x7f".to_vec())], "a file of another format"),
     ("class", |_, _| vec![(4, vec![1])], "32-bit"),
     ("order", |_, _| vec![(5, vec![2])], "big-endian"),
-    ("version", |_, _| vec![(6, vec![9])], "of version 9"),
+    ("version", |_, _| vec![(6, vec![9])], "of the unknown version 9"),
     ("arm", |_, _| short(18, 40), "it is a library for ARM"),
     ("hexagon", |_, _| short(18, 164), "it is a library for Hexagon"),
     ("no machine", |_, _| short(18, 0xffff), "machine number 65535"),

@@ -171,7 +171,7 @@ impl IntoAny for Looked {
     }
 }
 
-/// Type with a read-only field, a container and a writable field whose values `Looked` converts.
+/// Type with fields of three kinds: read-only, container and writable. `Looked` converts the values of all three.
 #[derive(Object)]
 #[object(key = "test.hooks.Converted")]
 struct Converted {

@@ -11,7 +11,7 @@ use anyfn::{Error, Result, bail, check_signals, error};
 
 use crate::channel::{Opener, Sealer};
 use crate::connection::{Connection, Proxies};
-use crate::frame::{self, Frames, FrameKind};
+use crate::frame::{self, FrameKind, Frames};
 use crate::handshake::{Client, Refused, SHARING, Server, Step};
 use crate::keys::Key;
 use crate::policy::Policy;

@@ -136,16 +136,16 @@ pub fn header(kind: FrameKind, more: bool, id: u64, length: usize) -> [u8; HEADE
 ///
 /// ```
 /// # use anyfn_loader as _;
-/// use anyfn_rpc::frame::{Frames, Kind, header};
+/// use anyfn_rpc::frame::{Frames, FrameKind, header};
 ///
 /// let mut frames = Frames::new(1 << 20);
-/// let bytes = [&header(Kind::Ping, false, 7, 2)[..], b"hi"].concat();
+/// let bytes = [&header(FrameKind::Ping, false, 7, 2)[..], b"hi"].concat();
 /// for byte in bytes {
 ///     assert!(frames.next().unwrap().is_none());
 ///     frames.push(&[byte]);
 /// }
 /// let message = frames.next().unwrap().unwrap();
-/// assert_eq!((message.kind, message.id, message.payload), (Kind::Ping, 7, &b"hi"[..]));
+/// assert_eq!((message.kind, message.id, message.payload), (FrameKind::Ping, 7, &b"hi"[..]));
 /// ```
 #[derive(Debug)]
 pub struct Frames {
@@ -268,7 +268,14 @@ impl Frames {
 
     /// Appends a frame's payload to an incomplete message. Returns true if it was the last frame; `whole`
     /// then contains the message.
-    fn keep(&mut self, kind: FrameKind, id: u64, from: usize, length: usize, more: bool) -> Result<bool, Malformed> {
+    fn keep(
+        &mut self,
+        kind: FrameKind,
+        id: u64,
+        from: usize,
+        length: usize,
+        more: bool,
+    ) -> Result<bool, Malformed> {
         let key = (kind as u8, id);
         self.kept += length;
         if self.kept > self.message_max

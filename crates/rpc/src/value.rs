@@ -159,8 +159,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
-    /// which later values may refer.
+    /// Maximum nesting depth reached since the beginning of the innermost shareable value. Later values may refer to a
+    /// shareable value.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,

@@ -20,7 +20,7 @@ use anyfn_rpc::policy::Policy;
 use anyfn_runtime as _;
 use hand::*;
 
-/// Time limit of both ends for a handshake that cannot finish.
+/// Handshake timeout of both ends in tests in which the handshake cannot complete.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn policy() -> Policy {

@@ -97,7 +97,7 @@ fn wrong_addresses_of_a_driver_are_refused() {
     for wrong in [0, 1, 0x1008, 0x1020, usize::MAX - 63, usize::MAX - 4095] {
         let error = ADDRESSES.gives(wrong).unwrap_err();
         assert_eq!(error.kind(), "RuntimeError");
-        assert!(error.message().contains("cannot be 4096 bytes aligned to 64"), "{}", error.message());
+        assert!(error.message().contains("invalid for 4096 bytes aligned to 64"), "{}", error.message());
     }
     // Addresses that were refused are not passed to `free`.
     assert_eq!(ADDRESSES.freed.load(Ordering::Relaxed), 0);

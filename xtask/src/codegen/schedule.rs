@@ -171,9 +171,8 @@ impl Parameter {
     }
 }
 
-/// Parsed table of steps, whose entries have the form `fn name(parameter: kind [= default], ...) [-> kind] =
-/// path;`.
-struct Table(Vec<Step>);
+/// Parsed entries of a table, in order.
+struct Table<T>(Vec<T>);
 
 impl<T: Parse> Parse for Table<T> {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {

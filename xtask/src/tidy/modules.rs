@@ -56,7 +56,7 @@ const LIST: &str = "xtask/src/tidy/modules.rs";
 /// Function that returns the text of a file, or `None` if the file does not exist.
 type Open<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Checks all packages of `cargo metadata`.
+/// Returns a message for each circle of modules that is not permitted, in all packages of `cargo metadata`.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {

@@ -258,7 +258,7 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
         }
     };
     let slice = native(Slice::new(bound(1, 0)?, bound(2, i64::MAX)?, 1))?;
-    for at in slice.places(items.len()) {
+    for at in slice.indices(items.len()) {
         if compare::item_equals(&items[at], values[0])? {
             return py::int(at as i64);
         }

@@ -16,10 +16,11 @@ use crate::memo::ByAddress;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Maximum nesting depth of containers that are written; deeper containers are shown as dots.
+/// Maximum nesting depth of containers that are printed in full; deeper containers appear as `...`.
 const DEPTH_MAX: usize = 100;
 
-/// Number of written items after which a container that was written before is shown as dots.
+/// Number of printed items after which repeated containers are abbreviated: from then on, a container that has already been
+/// printed appears as `...`.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {

@@ -59,6 +59,8 @@ pub(crate) struct Null {
     open: Vec<ForKind>,
     /// Number of threads along each thread axis.
     extents: Vec<(ForKind, String)>,
+    /// Barriers inside of the outermost loops over the threads of a block.
+    barriers: Barriers,
     /// Number of parameters, which are the first entries of the scope.
     num_params: usize,
 }

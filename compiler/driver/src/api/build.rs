@@ -28,7 +28,8 @@ fn lower(
     crate::lower(&with_target(module, target)?, pipeline.as_ref())
 }
 
-/// Returns the C source of a module that is lowered by the passes of `pipeline` or of the default pipeline.
+/// Returns the source of a module in the dialect of its target, such as C, lowered by the passes of `pipeline` or of the
+/// default pipeline.
 #[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,

@@ -9,8 +9,8 @@ fn parse(text: &str) -> Result<ObjectRef> {
     anyfn_parser::parse(text)
 }
 
-/// Interprets a function with the given tensors and numbers as arguments. Reports invalid steps, such as
-/// accesses out of bounds.
+/// Interprets a function with the given tensors and numbers as arguments. Returns an error for an invalid operation, such as
+/// an access out of bounds.
 #[register("tir.interpret", blocking)]
 fn interpret(func: Ref<PrimFunc>, args: Array<Any>) -> Result<()> {
     anyfn_interp::interpret(&func, &args)

@@ -81,8 +81,8 @@ pub(crate) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if a command compiles for this machine, judged by its name and arguments. The name of a cross compiler
-/// contains its target.
+/// Returns true if the name and arguments of a compiler command indicate that it compiles for this machine. The name of a
+/// cross compiler contains its target.
 fn compiles_for_this_machine(words: &[String]) -> bool {
     let name = name(words);
     let is_cross =

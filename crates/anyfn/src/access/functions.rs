@@ -253,7 +253,7 @@ mod imp {
     use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
-    use super::super::table::{Monitor, AccessTable};
+    use super::super::table::{AccessTable, Monitor};
     use super::TABLE;
 
     pub(super) struct Lock {
@@ -340,7 +340,7 @@ mod imp {
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicBool, Ordering};
 
-    use super::super::table::{Monitor, AccessTable};
+    use super::super::table::{AccessTable, Monitor};
 
     /// A spin lock, for builds without `std`. In such builds all callers count as one thread, so every
     /// conflict is with the calling thread itself, and no access waits.

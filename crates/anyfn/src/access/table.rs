@@ -75,7 +75,13 @@ enum Verdict {
 
 impl AccessTable {
     pub(super) const fn new() -> AccessTable {
-        AccessTable { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
+        AccessTable {
+            held: Vec::new(),
+            waiting: Vec::new(),
+            protected: Vec::new(),
+            last_ticket: 0,
+            last_order: 0,
+        }
     }
 
     /// Decides whether a request of the thread `me` succeeds, waits or fails. `order` is the position of the request in

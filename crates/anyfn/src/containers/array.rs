@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 
 use super::Value;
 use super::seq::{self, Seq};
-use super::slice::{SliceIndices, Slice};
+use super::slice::{Slice, SliceIndices};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
 /// Initial capacity of a new Array.
@@ -105,11 +105,11 @@ impl<T> Array<T> {
     /// Returns `MemoryError` if memory allocation fails.
     pub fn slice(&self, slice: Slice) -> Result<Array<T>> {
         let items = self.as_slice();
-        Self::from_places(items, slice.places(items.len()))
+        Self::from_indices(items, slice.indices(items.len()))
     }
 
-    fn from_places(items: &[Any], places: SliceIndices) -> Result<Array<T>> {
-        Self::from_values(places.map(|at| items[at].clone()))
+    fn from_indices(items: &[Any], indices: SliceIndices) -> Result<Array<T>> {
+        Self::from_values(indices.map(|at| items[at].clone()))
     }
 
     /// Returns the number of elements that fit without reallocation.

@@ -92,10 +92,10 @@ impl List {
     pub fn set_slice(&self, slice: Slice, mut values: Vec<Any>) -> Result<()> {
         let (_removed, _old);
         let mut seq = self.lock();
-        let mut places = slice.places(seq.len());
+        let mut indices = slice.indices(seq.len());
         if slice.step != 1 {
-            if values.len() != places.len() {
-                let (given, wanted) = (values.len(), places.len());
+            if values.len() != indices.len() {
+                let (given, wanted) = (values.len(), indices.len());
                 // Release the lock before the message is formatted and before `values` is dropped.
                 drop(seq);
                 return Err(crate::error!(
@@ -104,16 +104,16 @@ impl List {
                 ));
             }
             for value in &mut values {
-                if let Some(at) = places.next() {
+                if let Some(at) = indices.next() {
                     *value = seq.replace(at, core::mem::take(value));
                 }
             }
             drop(seq);
             return Ok(());
         }
-        let start = places.next as usize;
-        _old = seq.make_room(values.len().saturating_sub(places.len()))?;
-        _removed = seq.drain(start..start + places.len());
+        let start = indices.next as usize;
+        _old = seq.make_room(values.len().saturating_sub(indices.len()))?;
+        _removed = seq.drain(start..start + indices.len());
         seq.insert(start, &mut values);
         Ok(())
     }
@@ -125,8 +125,8 @@ impl List {
     pub fn remove_slice(&self, slice: Slice) -> Result<()> {
         let _removed;
         let mut seq = self.lock();
-        let places = slice.places(seq.len());
-        _removed = seq.remove_places(places)?;
+        let indices = slice.indices(seq.len());
+        _removed = seq.remove_indices(indices)?;
         Ok(())
     }
 

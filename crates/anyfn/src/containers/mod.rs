@@ -30,9 +30,9 @@ use alloc::vec::Vec;
 pub use array::{Array, ArrayBuilder, ArrayIter};
 pub use dict::{Dict, DictIter};
 pub use list::{List, ListIter};
-pub use map::{Map, MapIter, MapCursor};
+pub use map::{Map, MapCursor, MapIter};
 pub(crate) use map::{next_pair, replace_value};
-pub use slice::{SliceIndices, Slice};
+pub use slice::{Slice, SliceIndices};
 
 use crate::{FromArg, IntoAny};
 

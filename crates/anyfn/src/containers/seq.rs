@@ -17,7 +17,7 @@ use anyfn_abi::{
 };
 
 use super::memory::{self, Buffer};
-use super::slice::{SliceIndices, Slice};
+use super::slice::{Slice, SliceIndices};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
@@ -310,18 +310,18 @@ impl Seq<'_> {
         removed
     }
 
-    /// Removes the elements at the indices `places` and returns them.
+    /// Removes the elements at the indices `indices` and returns them.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails; the sequence is unchanged in that case.
-    pub(super) fn remove_places(&mut self, places: SliceIndices) -> Result<Vec<Any>> {
+    pub(super) fn remove_indices(&mut self, indices: SliceIndices) -> Result<Vec<Any>> {
         let mut removed = Vec::new();
-        removed.try_reserve_exact(places.len()).map_err(|_| too_long())?;
-        let Some(first) = places.lowest() else { return Ok(removed) };
-        let (len, step) = (self.len(), places.step());
+        removed.try_reserve_exact(indices.len()).map_err(|_| too_long())?;
+        let Some(first) = indices.lowest() else { return Ok(removed) };
+        let (len, step) = (self.len(), indices.step());
         let mut to = first;
         for at in first..len {
-            if (at - first).is_multiple_of(step) && removed.len() < places.len() {
+            if (at - first).is_multiple_of(step) && removed.len() < indices.len() {
                 // SAFETY: `at` is below the size, and the slot is overwritten or discarded below.
                 removed.push(unsafe { self.take(at) });
             } else {
@@ -484,10 +484,10 @@ pub(super) fn try_to_vec(items: &[Any]) -> Result<Vec<Any>> {
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.
 pub(super) fn items_at(items: &[Any], slice: Slice) -> Result<Vec<Any>> {
-    let places = slice.places(items.len());
+    let indices = slice.indices(items.len());
     let mut copies = Vec::new();
-    copies.try_reserve_exact(places.len()).map_err(|_| too_long())?;
-    copies.extend(places.map(|at| items[at].clone()));
+    copies.try_reserve_exact(indices.len()).map_err(|_| too_long())?;
+    copies.extend(indices.map(|at| items[at].clone()));
     Ok(copies)
 }
 

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 ///
 /// // The elements 4, 2 and 0 of five, from the last one backwards.
 /// let slice = Slice::new(-1, i64::MIN, -2)?;
-/// assert_eq!(slice.places(5).collect::<Vec<_>>(), [4, 2, 0]);
+/// assert_eq!(slice.indices(5).collect::<Vec<_>>(), [4, 2, 0]);
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Slice {
     }
 
     /// Returns the selected indices in a sequence of `len` elements. Each of them is below `len`.
-    pub fn places(self, len: usize) -> SliceIndices {
+    pub fn indices(self, len: usize) -> SliceIndices {
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         let (lowest, highest) = if self.step < 0 { (-1, len - 1) } else { (0, len) };
         let cut = |at: i64| if at < 0 { (at + len).max(lowest) } else { at.min(highest) };

@@ -394,8 +394,7 @@ impl Field {
         Ok(unsafe { Any::from_raw(value) })
     }
 
-    /// Returns the value of an immutable field without adding a reference; `None` for other fields and for a field that
-    /// is not set.
+    /// Returns the value of a read-only field without adding a reference; `None` if the field is writable or not set.
     ///
     /// # Safety
     /// The requirements of `get_unchecked` apply, and the result may be used only while the object is alive.

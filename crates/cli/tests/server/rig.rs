@@ -198,7 +198,7 @@ impl Server {
         );
     }
 
-    /// Waits until no session is left, neither its process nor its folder.
+    /// Waits until all session processes have ended and all session folders are removed.
     pub(crate) fn wait_until_quiet(&self) {
         wait_for(
             || (self.children().is_empty() && self.folders().is_empty()).then_some(()),

@@ -37,9 +37,13 @@ fn kind(number: u32) -> Option<RelocationKind> {
             elf::R_X86_64_NONE => RelocationKind::Nothing,
             elf::R_X86_64_RELATIVE | elf::R_X86_64_RELATIVE64 => RelocationKind::Relative,
             elf::R_X86_64_IRELATIVE => RelocationKind::Computed,
-            elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_SIZE64 | elf::R_X86_64_PC64 => RelocationKind::Word,
+            elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_SIZE64 | elf::R_X86_64_PC64 => {
+                RelocationKind::Word
+            }
             elf::R_X86_64_JUMP_SLOT => RelocationKind::Slot,
-            elf::R_X86_64_DTPMOD64 | elf::R_X86_64_DTPOFF64 | elf::R_X86_64_TPOFF64 => RelocationKind::ThreadLocal,
+            elf::R_X86_64_DTPMOD64 | elf::R_X86_64_DTPOFF64 | elf::R_X86_64_TPOFF64 => {
+                RelocationKind::ThreadLocal
+            }
             elf::R_X86_64_32 | elf::R_X86_64_PC32 | elf::R_X86_64_SIZE32 => RelocationKind::Half,
             elf::R_X86_64_TLSDESC => RelocationKind::Pair,
             elf::R_X86_64_COPY => RelocationKind::Copy,
@@ -65,7 +69,8 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
         }
     }
     let first = usize::try_from(dynamic.relative_count).ok().and_then(|count| general.get(..count));
-    let is_relative = |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(RelocationKind::Relative);
+    let is_relative =
+        |relocation: &Rela64<LE>| kind(relocation.r_type(LE, false)) == Some(RelocationKind::Relative);
     if !first.is_some_and(|first| !cfg!(target_arch = "x86_64") || first.iter().all(is_relative)) {
         return Err("the file is damaged: it has fewer relative relocations than it declares".to_owned());
     }
@@ -128,13 +133,18 @@ fn one<'d, R: ReadRef<'d>>(
     let Some(kind) = kind(number) else {
         return Err(format!("has type {number}, which is unknown on this architecture"));
     };
-    if is_plt && cfg!(target_arch = "x86_64") && !matches!(kind, RelocationKind::Slot | RelocationKind::Computed | RelocationKind::Pair) {
+    if is_plt
+        && cfg!(target_arch = "x86_64")
+        && !matches!(kind, RelocationKind::Slot | RelocationKind::Computed | RelocationKind::Pair)
+    {
         return Err(format!("has type {number}, which is not allowed for the PLT"));
     }
     let (place, target) = (relocation.r_offset.get(LE), relocation.r_addend.get(LE) as u64);
     let size = match kind {
         RelocationKind::Nothing => return Ok(()),
-        RelocationKind::Copy => return Err("is a copy relocation, which is allowed in programs only".to_owned()),
+        RelocationKind::Copy => {
+            return Err("is a copy relocation, which is allowed in programs only".to_owned());
+        }
         RelocationKind::Half => 4,
         RelocationKind::Pair => 16,
         _ => 8,
@@ -152,7 +162,9 @@ fn one<'d, R: ReadRef<'d>>(
         return Err("writes into the dynamic section".to_owned());
     }
     let target_kind = symbols.kinds.get(symbol as usize).copied().unwrap_or_default();
-    if kind == RelocationKind::Slot && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC) {
+    if kind == RelocationKind::Slot
+        && !matches!(target_kind, elf::STT_NOTYPE | elf::STT_FUNC | elf::STT_GNU_IFUNC)
+    {
         return Err(format!("uses symbol {symbol} as a function, which it is not"));
     }
     let is_thread_local = matches!(kind, RelocationKind::ThreadLocal | RelocationKind::Pair);
@@ -166,7 +178,8 @@ fn one<'d, R: ReadRef<'d>>(
         return Err("calls a resolver function that is not in its code".to_owned());
     }
     let runs = |(at, size): (u64, u64)| place >= at && place < at.saturating_add(size);
-    if kind == RelocationKind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target) {
+    if kind == RelocationKind::Relative && (runs(dynamic.start) || runs(dynamic.end)) && !image.is_code(target)
+    {
         return Err("sets an initialization or termination function that is not in its code".to_owned());
     }
     Ok(())

@@ -27,7 +27,8 @@ struct Observers {
 // SAFETY: an observer is never freed and may be called from any thread.
 unsafe impl Send for Observers {}
 
-static STATE: Mutex<Observers> = Mutex::new(Observers { observer: core::ptr::null_mut(), frontends: Vec::new() });
+static STATE: Mutex<Observers> =
+    Mutex::new(Observers { observer: core::ptr::null_mut(), frontends: Vec::new() });
 
 /// Sets the observer of calls in the runtime, in all frontends and in all mapped libraries. NULL removes it.
 fn set(observer: OpaquePtr) {

@@ -160,8 +160,8 @@ pub(crate) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     load()
 }
 
-/// Returns true if `newer` may replace the global functions of `older`. This is the case if both were loaded
-/// from the same path, or if `newer` is loaded by a module that follows a file and has used `older` before.
+/// Returns true if `newer` may replace the global functions of `older`. This is the case if both were loaded from the same
+/// path, or if a watched module is reloading its file: `newer` is the new build, and `older` the build that it replaces.
 pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
     newer.path == older.path
         || OLDER.with_borrow(|known| {

@@ -47,7 +47,7 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
 /// contains the error of that registration, and the previous content of the global functions that the library
 /// has registered is restored.
 pub(crate) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
-    /// Guard that removes the library from the list of those being opened if `body` panics.
+    /// Guard that removes the library from the list of libraries being opened, also if opening it panics.
     struct Leave;
     impl Leave {
         fn take() -> Option<Current> {

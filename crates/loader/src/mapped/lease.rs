@@ -24,7 +24,7 @@ use std::string::String as StdString;
 use std::sync::Arc;
 
 use anyfn::{Any, IntoAny, Map, Result, String, making};
-use anyfn_core::loader::{self, HAS_LIBRARIES, LeaseKind, Lease, Libraries, Library, Mutex};
+use anyfn_core::loader::{self, HAS_LIBRARIES, Lease, LeaseKind, Libraries, Library, Mutex};
 
 use super::{KINDS, Mapped};
 use crate::dl;

@@ -21,7 +21,7 @@ use super::builtin::Builtin;
 use super::inline::Inline;
 use super::kept;
 use super::save::with_place;
-use super::tape::{At, TokenKind, Tape};
+use super::tape::{At, Tape, TokenKind};
 use super::{FORMAT, UnknownFields, bigint, enums, hook, tensor, text};
 use crate::column::Hook;
 
@@ -281,7 +281,7 @@ impl<'t> Loader<'t> {
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
         if !self.ready[index] {
-            // Only occurs in the first pass; the error is discarded.
+            // This happens only in the first pass, which discards the error.
             return Err(Error::untraced("ValueError", "the node is not loaded yet"));
         }
         Ok(self.made[index].clone())

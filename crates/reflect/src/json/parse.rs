@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use anyfn::{Error, Result};
 
-use super::tape::{TokenKind, Tape, Token, pack, position};
+use super::tape::{Tape, Token, TokenKind, pack, position};
 
 /// Parses a JSON string to a flat list of tokens. The numbers NaN, Infinity and -Infinity are accepted,
 /// because the writer produces them as well.

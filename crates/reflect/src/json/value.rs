@@ -11,7 +11,7 @@ use anyfn::{Any, Array, Dict, Error, List, Map, Result};
 use hashbrown::HashSet;
 use rustc_hash::FxBuildHasher;
 
-use super::tape::{At, TokenKind, Tape, Token, pack};
+use super::tape::{At, Tape, Token, TokenKind, pack};
 use super::text;
 
 /// Elements of an Array or List, or the keys and values of a Map or Dict, alternating.

@@ -186,7 +186,12 @@ impl Compare {
 
     /// Begins to compare two Lists, or two Maps or Dicts.
     #[inline(never)]
-    fn open_containers(&mut self, left: &ObjectRef, right: &ObjectRef, key: (usize, usize)) -> Result<StepResult> {
+    fn open_containers(
+        &mut self,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        key: (usize, usize),
+    ) -> Result<StepResult> {
         if left.type_index() == kTVMFFIList {
             let snapshot = |list: &ObjectRef| value::list(list.clone())?.try_snapshot();
             self.push(Content::Lists(Box::new((snapshot(left)?, snapshot(right)?))), key);

@@ -11,7 +11,7 @@ use anyfn::{
 };
 
 use super::links::{Extra, Links};
-use super::tool::{self, ToolKind, Native, Tool};
+use super::tool::{self, Native, Tool, ToolKind};
 use super::{Order, Region, fail, map, unchanged, walk};
 
 // ---- Registration of types

@@ -18,7 +18,7 @@ use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::rebuild;
 use super::seen::{Memo, Seen};
-use super::tool::{self, ToolKind, Tool};
+use super::tool::{self, Tool, ToolKind};
 use super::{Order, Region, unchanged};
 use crate::column::expected;
 use crate::guard::Nested;

@@ -1,5 +1,4 @@
-//! Search for the access paths that lead to an error, given the objects on the path that the error's context
-//! records.
+//! Finds the access paths to the place of an error in a graph, from the objects that the context of the error records.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;

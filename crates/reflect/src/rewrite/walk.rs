@@ -15,7 +15,7 @@ use super::fail::{self, Described};
 use super::links::Links;
 use super::plan::{Plan, Plans, Purpose, Shape};
 use super::seen::Seen;
-use super::tool::{self, ToolKind, Tool};
+use super::tool::{self, Tool, ToolKind};
 use super::{Order, Region};
 use crate::guard::Nested;
 use crate::value::same;

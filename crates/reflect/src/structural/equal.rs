@@ -280,7 +280,13 @@ impl Equal {
     }
 
     #[inline]
-    fn open_objects(&mut self, left: HeldObject, right: HeldObject, own: usize, outer: Region) -> Result<StepResult> {
+    fn open_objects(
+        &mut self,
+        left: HeldObject,
+        right: HeldObject,
+        own: usize,
+        outer: Region,
+    ) -> Result<StepResult> {
         let plan = self.plans.of(&left)?;
         let kind = kind_of(self.plans.get(plan))?;
         let decided = match kind {
@@ -422,7 +428,7 @@ impl Equal {
         }
     }
 
-    /// Removes the topmost pair, whose values are equal, from the stack.
+    /// Pops the top pair of the stack, after its values were found to be equal.
     #[inline]
     fn close(&mut self) {
         // Read and dropped in place. The frame was written word by word, and reading it back in larger pieces would

@@ -116,7 +116,8 @@ impl Connection {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
         {
-            let _ = frame::write_message(FrameKind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
+            let _ =
+                frame::write_message(FrameKind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
         }
     }
 

@@ -25,11 +25,11 @@ use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail, check_sign
 use rustc_hash::FxBuildHasher;
 
 use crate::channel::{Opener, Sealer};
-use crate::frame::{self, Frames, HEADER, FrameKind};
+use crate::frame::{self, FrameKind, Frames, HEADER};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
-use crate::sink::Sink;
 use crate::polling::Polling;
+use crate::sink::Sink;
 use crate::socket::{LOOK, Socket};
 use crate::value::{Class, Given, Reader, Wire, Writer};
 use scope::Scope;
@@ -181,7 +181,11 @@ impl<'a> WaiterEntry<'a> {
     ///
     /// # Errors
     /// Returns the error that ended the connection.
-    fn new(connection: &'a Arc<Connection>, id: u64, mut into: Option<&'a mut [u8]>) -> Result<WaiterEntry<'a>> {
+    fn new(
+        connection: &'a Arc<Connection>,
+        id: u64,
+        mut into: Option<&'a mut [u8]>,
+    ) -> Result<WaiterEntry<'a>> {
         let memory =
             into.as_mut().map(|into| Destination { data: into.as_mut_ptr(), length: into.len(), filled: 0 });
         let mut state = lock(&connection.state);
@@ -444,9 +448,9 @@ impl Connection {
         let entry = WaiterEntry::new(self, id, into)?;
         let sent = match bytes {
             [] => self.send(FrameKind::Call, id, &payload),
-            bytes => {
-                self.send_before(FrameKind::Call, id, &payload).and_then(|()| self.send_data(id, bytes, progress))
-            }
+            bytes => self
+                .send_before(FrameKind::Call, id, &payload)
+                .and_then(|()| self.send_data(id, bytes, progress)),
         };
         give_back(payload);
         if let Err(error) = sent {

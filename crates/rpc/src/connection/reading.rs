@@ -36,8 +36,7 @@ impl Connection {
     pub(super) fn receive(&self, input: &mut Input, wait: bool) -> io::Result<()> {
         let Input { opener, frames, polling } = input;
         let room = opener.room(frames);
-        let count =
-            if wait { self.socket.read_polling(room, polling) } else { self.socket.read(room, false) }?;
+        let count = if wait { self.socket.read_polling(room, polling) } else { self.socket.read(room, false) }?;
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection"));
         }

@@ -64,7 +64,13 @@ impl Keyring {
             Access::File(path, policy, limits) => {
                 let read = stamp(path);
                 let keys = Keys::read(path, policy, limits)?;
-                KeySource::File { path: path.clone(), policy: policy.clone(), limits: limits.clone(), keys, read }
+                KeySource::File {
+                    path: path.clone(),
+                    policy: policy.clone(),
+                    limits: limits.clone(),
+                    keys,
+                    read,
+                }
             }
         };
         Ok(Keyring { kind })

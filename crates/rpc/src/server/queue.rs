@@ -43,8 +43,9 @@ impl Queue {
     /// key with the most waiting sessions, provided that this key has at least two more waiting sessions than
     /// `key`. Otherwise the session is refused.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
-        let of_key =
-            |entries: &mut dyn Iterator<Item = &AcceptedSession>| entries.filter(|entry| entry.key == key).count();
+        let of_key = |entries: &mut dyn Iterator<Item = &AcceptedSession>| {
+            entries.filter(|entry| entry.key == key).count()
+        };
         // A session that can be admitted immediately does not wait.
         let goes = self.active.len() < self.active_max && of_key(&mut self.active.iter()) < key_max;
         let mut entered = Entered::In;

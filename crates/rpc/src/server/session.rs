@@ -179,7 +179,9 @@ impl Session {
             SessionState::Greeting | SessionState::Proving => {
                 Some((self.started + handshake, "the client did not prove its key in time"))
             }
-            SessionState::Waiting | SessionState::Active => Some((self.heard + hung, "the process does not answer")),
+            SessionState::Waiting | SessionState::Active => {
+                Some((self.heard + hung, "the process does not answer"))
+            }
         };
         let seconds = Duration::from_secs(self.limits.seconds);
         let by_age = (self.state == SessionState::Active && !seconds.is_zero())
@@ -207,7 +209,9 @@ impl Session {
         }
         match libc::WEXITSTATUS(status) {
             0 => "closed".into(),
-            CANNOT_START if self.state == SessionState::Greeting => "the session process cannot be started".into(),
+            CANNOT_START if self.state == SessionState::Greeting => {
+                "the session process cannot be started".into()
+            }
             status => format!("the process ended with status {status}"),
         }
     }

@@ -30,7 +30,10 @@ fn a_session_has_its_own_process_and_folder() {
     assert!(mine.contains(" 0 "), "{mine}");
     let infos = rig.server.sessions();
     let pids: Vec<String> = infos.iter().map(|info| info.pid.to_string()).collect();
-    assert!(pids.contains(&session) && infos.iter().all(|info| info.state == SessionState::Active), "{infos:?}");
+    assert!(
+        pids.contains(&session) && infos.iter().all(|info| info.state == SessionState::Active),
+        "{infos:?}"
+    );
     drop(one);
     let end = rig.ended("closed");
     assert_eq!(end["detail"]["status"], 0);

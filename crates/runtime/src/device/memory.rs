@@ -5,7 +5,9 @@ use core::fmt;
 
 use anyfn::{Device, Result, bail};
 
-use super::{DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, driver_of, memory_kind};
+use super::{
+    DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, driver_of, memory_kind,
+};
 
 /// Alignment of tensors and workspaces in bytes.
 pub const ALIGNMENT: usize = 64;

@@ -32,7 +32,8 @@ mod registry;
 mod stream;
 
 pub use driver::{
-    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value, unsupported,
+    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, MemoryLocation, Request, Transfer, Value,
+    unsupported,
 };
 pub(crate) use memory::buffer;
 pub use memory::{ALIGNMENT, Memory, copy_bytes, host};

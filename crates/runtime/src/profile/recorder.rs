@@ -329,7 +329,8 @@ impl Log {
         let nested = self.calls.sums[sum].open > 0;
         self.calls.sums[sum].open += 1;
         let &Call { function, args, door, .. } = call;
-        let frame = ActiveCall { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
+        let frame =
+            ActiveCall { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
         self.frames.push(frame);
         let depth = self.frames.len();
         // The clock is read as late as possible.

@@ -11,7 +11,7 @@ use super::super::inline::Inline;
 use super::super::kept::{self, KeptField};
 use super::super::save::with_place;
 use super::super::tape::{At, TokenKind};
-use super::{LoadedField, Loader, Node, Other, Part, FieldPositions};
+use super::{FieldPositions, LoadedField, Loader, Node, Other, Part};
 
 impl Loader<'_> {
     /// Finds the fields of an object in the data of its node and records the token of each value in `places`.

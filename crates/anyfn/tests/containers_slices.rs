@@ -20,12 +20,12 @@ fn by_definition(start: i64, stop: i64, step: i64, len: i64) -> Vec<usize> {
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
     let (low, high) = if step < 0 { (-1, len - 1) } else { (0, len) };
     let (mut at, stop) = (from_end(start).clamp(low, high), from_end(stop).clamp(low, high));
-    let mut places = Vec::new();
+    let mut indices = Vec::new();
     while if step < 0 { at > stop } else { at < stop } {
-        places.push(at as usize);
+        indices.push(at as usize);
         at = at.saturating_add(step);
     }
-    places
+    indices
 }
 
 #[test]
@@ -35,10 +35,14 @@ fn slices_name_the_places_that_the_definition_names() {
         for start in bounds {
             for stop in bounds {
                 for step in [i64::MIN, -3, -1, 1, 2, i64::MAX] {
-                    let places = Slice::new(start, stop, step).unwrap().places(len as usize);
-                    assert_eq!(places.len(), places.count());
-                    let places: Vec<usize> = places.collect();
-                    assert_eq!(places, by_definition(start, stop, step, len), "{start}:{stop}:{step} of {len}");
+                    let indices = Slice::new(start, stop, step).unwrap().indices(len as usize);
+                    assert_eq!(indices.len(), indices.count());
+                    let indices: Vec<usize> = indices.collect();
+                    assert_eq!(
+                        indices,
+                        by_definition(start, stop, step, len),
+                        "{start}:{stop}:{step} of {len}"
+                    );
                 }
             }
         }
