@@ -82,7 +82,8 @@ def _numpy():
     array = np.arange(6, dtype="float32").reshape(2, 3)
     back = np.from_dlpack(_core.convert(array))
     if back.shape != (2, 3) or not np.shares_memory(array, back):
-        return "python.numpy", "problem", done, f"NumPy {np.__version__}: the array was copied", "use another version"
+        why = "the array was copied" if back.shape == (2, 3) else f"the array has the shape {back.shape} instead of (2, 3)"
+        return "python.numpy", "problem", done, f"NumPy {np.__version__}: {why}", "use another version of NumPy"
     return "python.numpy", "ok", done, f"NumPy {np.__version__}", ""
 
 

@@ -674,7 +674,7 @@ def test_tiles_are_computed_by_blocks_of_threads():
     assert 'sch.set_scope("C", 0, "shared")' in str(schedule.trace())
     saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
     assert str(tir.Schedule.replay(func, saved)) == text
-    with pytest.raises(ValueError, match="in each thread of loop `i0_1`, but the threads of a block share that buffer"):
+    with pytest.raises(ValueError, match="in each iteration of loop `i0_1`, but the threads of a block share that buffer"):
         again = tir.Schedule(func)
         loop = again.split(again.get_loops("D")[0], [None, 8])[1]
         again.bind(loop, "threadIdx.x")

@@ -222,7 +222,10 @@ def test_the_ledger_sees_each_kind():
         assert anyfn.testing.live_objects().get(key, 0) == before.get(key, 0) + 1, key
         del held
         gc.collect()
-        assert anyfn.testing.live_objects() == before, key
+        after = anyfn.testing.live_objects()
+        assert after.get(key, 0) == before.get(key, 0), key
+        # A thread of an earlier test may have released objects of other types meanwhile.
+        assert all(count <= before.get(other, 0) for other, count in after.items()), (key, after, before)
 
 
 def test_objects_of_calls_beside_a_loop_are_released():

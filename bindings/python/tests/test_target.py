@@ -63,6 +63,7 @@ def test_what_is_no_target():
         "option `vector_bytes` of a target: expected 16, 32 or 64, or 0 for no vectors, got 128": lambda: anyfn.Target(vector_bytes=128),
         "option `vector_bytes` of a target: expected 16, 32 or 64, or 0 for no vectors, got 8": lambda: anyfn.Target(vector_bytes=8),
         "cannot run the C compiler: expected a closing quotation mark": lambda: anyfn.Target(cc="'gcc -O1"),
+        "expected the name of a program in the command `#gcc`": lambda: anyfn.Target(cc="#gcc"),
         "a target must have at least one core, not 0": lambda: anyfn.Target(num_cores=0),
         "unknown target kind `llvm`": lambda: anyfn.build(plus_one(), target="llvm"),
         "a target has no option `cpu`; known options are `kind`, `mcpu`": lambda: anyfn.build(plus_one(), target={"cpu": "x"}),

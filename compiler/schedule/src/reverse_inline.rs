@@ -170,7 +170,7 @@ fn check_order(
     refuse: Refuse<'_>,
 ) -> Result<()> {
     let (leaf, first) = (&scope.leaves[number], &scope.leaves[setter]);
-    for (place, other) in scope.leaves.iter().enumerate().filter(|(place, _)| *place != number) {
+    for (_, other) in scope.leaves.iter().enumerate().filter(|(place, _)| *place != number) {
         for (buffer, _) in leaf.uses.loads.iter().filter(|(buffer, _)| !buffer.ptr_eq(source)) {
             let is_between = other.child >= first.child && other.child <= leaf.child;
             if other.uses.writes(buffer) && is_between {
@@ -184,8 +184,8 @@ fn check_order(
         }
         let is_between = other.child >= first.child && other.child <= leaf.child;
         if is_between && other.uses.buffers().any(|used| used.data.ptr_eq(&result.data)) {
-            let of = if place == setter { "itself".to_owned() } else { format!("`{}`", other.name()) };
-            return Err(refuse(&format!("`{}`, which it writes, is already used by block {of}", result.name)));
+            let (result, user) = (&result.name, other.name());
+            return Err(refuse(&format!("`{result}`, which it writes, is already used by block `{user}`")));
         }
     }
     Ok(())

@@ -94,7 +94,10 @@ pub(crate) fn check(func: &PrimFunc) -> Result<()> {
         fn stmt(&mut self, stmt: &Stmt) {
             let StmtKind::For(node) = StmtKind::of(stmt) else { return self.below_stmt(stmt) };
             if self.result.is_ok() && node.kind.is_bound() {
-                self.result = check_nest(node, &self.outer).and_then(|()| check_shared(node));
+                self.result = check_nest(node, &self.outer);
+            }
+            if self.result.is_ok() && node.kind.is_concurrent() {
+                self.result = check_shared(node);
             }
             self.outer.push(node.clone());
             self.below_stmt(stmt);
@@ -127,10 +130,10 @@ fn check_nest(node: &For, outer: &[Ref<For>]) -> Result<()> {
     }
 }
 
-/// Checks that no thread of a loop computes elements of shared memory for its own use. Several threads may
-/// compute the same element, and one thread could overwrite the element while another still uses it.
+/// Checks that no iteration of a parallel loop or of a loop over threads computes elements of shared memory for its own use.
+/// Several iterations may compute the same element, and one could overwrite the element while another still uses it.
 fn check_shared(node: &For) -> Result<()> {
-    if !node.kind.is_over_threads() || is_int(&node.extent, 1) {
+    if node.kind.is_over_blocks() || is_int(&node.extent, 1) {
         return Ok(());
     }
     let places = tree::blocks(&node.body);
@@ -144,7 +147,7 @@ fn check_shared(node: &For) -> Result<()> {
             if let Some(reader) = places.iter().find(is_reader) {
                 bail!(
                     "ValueError",
-                    "block `{}` computes elements of `{}` for block `{}` in each thread of loop `{}`, but the threads of a \
+                    "block `{}` computes elements of `{}` for block `{}` in each iteration of loop `{}`, but the threads of a \
                      block share that buffer",
                     writer.block().name,
                     write.buffer.name,

@@ -155,7 +155,7 @@ fn other_steps_keep_the_order_of_bound_loops() -> Result<()> {
 
 #[test]
 fn threads_compute_no_shared_memory_for_themselves() -> Result<()> {
-    const MESSAGE: &str = "block `C` computes elements of `C` for block `D` in each thread of loop `i0`, but the threads \
+    const MESSAGE: &str = "block `C` computes elements of `C` for block `D` in each iteration of loop `i0`, but the threads \
                            of a block share that buffer";
     // In any order of the steps, the last one is refused.
     let schedule = new()?;
@@ -173,6 +173,7 @@ fn threads_compute_no_shared_memory_for_themselves() -> Result<()> {
     schedule.set_scope("C", Any::new(0)?, "shared")?;
     schedule.compute_at("C", i.clone())?;
     refused(&schedule, |s| s.bind(i.clone(), "threadIdx.x"), MESSAGE)?;
+    refused(&schedule, |s| s.parallel(i.clone()), MESSAGE)?;
     // Each block of threads has its own memory.
     schedule.bind(i, "blockIdx.x")
 }

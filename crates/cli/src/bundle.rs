@@ -69,13 +69,16 @@ const FOR_LINKER: [&str; 3] = ["-l", "-L", "-Wl,"];
 fn write(mut args: Parser) -> Result<(), Failure> {
     let mut bundle = Bundle::new();
     let (mut out, mut loaded) = (None, Vec::new());
+    // True after `--`, which lexopt skips: what follows is never an option.
+    let mut only_files = false;
     loop {
+        only_files |= args.try_raw_args().is_some_and(|words| words.peek().is_some_and(|word| word == "--"));
         // Taken before lexopt splits `-Idir` and removes the `=` of `-I=dir`.
-        if let Some(option) = passed_on(&mut args, &FOR_COMPILER)? {
+        if !only_files && let Some(option) = passed_on(&mut args, &FOR_COMPILER)? {
             bundle = bundle.compile_option(&option);
             continue;
         }
-        if let Some(option) = passed_on(&mut args, &FOR_LINKER)? {
+        if !only_files && let Some(option) = passed_on(&mut args, &FOR_LINKER)? {
             bundle = bundle.link_option(&option);
             continue;
         }

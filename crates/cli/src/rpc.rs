@@ -167,7 +167,7 @@ fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
 fn value(args: &mut Parser, name: &str) -> Result<String, lexopt::Error> {
     let value = args.value()?.string()?;
     if value.is_empty() {
-        return Err(format!("expected a value behind `--{name}`, got an empty one").into());
+        return Err(format!("expected a value after `--{name}`, got an empty one").into());
     }
     Ok(value)
 }

@@ -52,9 +52,9 @@ pub(crate) fn reason(command: &str, error: &lexopt::Error) -> String {
     use lexopt::Error as E;
     match error {
         E::UnexpectedOption(option) => format!("`{command}` has no option `{option}`"),
-        E::MissingValue { option: Some(option) } => format!("expected a value behind `{option}`, got nothing"),
+        E::MissingValue { option: Some(option) } => format!("expected a value after `{option}`, got nothing"),
         E::UnexpectedValue { option, value } => {
-            format!("expected no value behind `{option}`, got `{}`", value.to_string_lossy())
+            format!("expected no value after `{option}`, got `{}`", value.to_string_lossy())
         }
         E::UnexpectedArgument(value) => {
             format!("`{command}` does not expect the argument `{}`", value.to_string_lossy())

@@ -95,9 +95,11 @@ fn a_bundle_is_made_and_shown() {
     };
     let new = path("new.so");
     fails(&[], 2, "`bundle` needs a name for the new file");
-    fails(&[&new, library, "--carry"], 2, "expected a value behind `--carry`, got nothing");
+    fails(&[&new, library, "--carry"], 2, "expected a value after `--carry`, got nothing");
     fails(&[&new, library, "--carry", "kind"], 2, "as KIND=FILE, got `kind`");
     fails(&[&new, library, "--carry", "kind=no/such"], 1, "Cannot read no/such");
+    // What follows `--` is a file, not an option for the linker.
+    fails(&[&new, library, "--", "-lnothing.o"], 1, "-lnothing.o");
     fails(&[&new, library, "--nonsense"], 2, "`bundle` has no option `--nonsense`");
     fails(&[&new], 1, "no code was given");
     fails(&[&new, &out, "--carry", &carry], 1, "it already contains modules");
@@ -170,7 +172,7 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
     refused(&["doctor", "--now"], 2, "no option `--now`");
     refused(&["doctor", "now"], 2, "`doctor` does not expect the argument `now`");
-    refused(&["doctor", "--json=1"], 2, "expected no value behind `--json`, got `1`");
+    refused(&["doctor", "--json=1"], 2, "expected no value after `--json`, got `1`");
     refused(&["new", "--c", "--rust", "x"], 2, "one of --rust, --c, --cpp and a folder");
     refused(&["inspect", "--", "--yaml"], 1, "there is no such file");
     refused(&["call", "--json", "x.so"], 2, "`call` has no option `--json`");

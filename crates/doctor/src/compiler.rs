@@ -42,7 +42,7 @@ fn compiler() -> Vec<Check> {
         Ok(found) => found,
         Err(incomplete) => {
             let why = format!("CC: {incomplete}");
-            return vec![Check::new(IDS[0], Status::Problem, done, why).hint("mend CC, or unset it")];
+            return vec![Check::new(IDS[0], Status::Problem, done, why).hint("correct CC, or unset it")];
         }
     };
     let Some(compiler) = found else {

@@ -77,7 +77,7 @@ pub struct Message<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Unknown message kind.
-    FrameKind(u8),
+    Kind(u8),
     /// Unexpected flags, or reserved bytes that are not zero.
     Flags,
     /// Payload longer than [`PAYLOAD_MAX`]. Contains its length in bytes.
@@ -89,7 +89,7 @@ pub enum Malformed {
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Malformed::FrameKind(kind) => write!(f, "unknown frame kind {kind}"),
+            Malformed::Kind(kind) => write!(f, "unknown frame kind {kind}"),
             Malformed::Flags => write!(f, "unknown frame flags"),
             Malformed::Length(length) => {
                 write!(f, "expected a frame of at most {PAYLOAD_MAX} bytes, got {length}")
@@ -240,7 +240,7 @@ impl Frames {
             let bytes = &self.buffer[self.start..self.end];
             let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
             let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-            let kind = FrameKind::of(head[4]).ok_or(Malformed::FrameKind(head[4]))?;
+            let kind = FrameKind::of(head[4]).ok_or(Malformed::Kind(head[4]))?;
             let more = head[5] == MORE;
             if head[5] & !MORE != 0 || head[6..8] != [0, 0] || (more && !kind.has_parts()) {
                 return Err(Malformed::Flags);

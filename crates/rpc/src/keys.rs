@@ -138,9 +138,11 @@ impl FromStr for Key {
             Some(secret) => Key::new(name, secret),
             None => bail!(
                 "ValueError",
-                "expected 43 characters of base64url (letters, digits, `-`, `_`) as the secret of key `{name}`, got {} \
-                 characters",
-                secret.chars().count()
+                "expected 43 characters of base64url (letters, digits, `-`, `_`) as the secret of key `{name}`, got {}",
+                match secret.chars().count() {
+                    43 => "other characters".to_owned(),
+                    count => format!("{count} characters"),
+                }
             ),
         }
     }

@@ -203,6 +203,13 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
 /// Returns `ValueError` if the command ends within a quotation or after a backslash.
 pub(crate) fn words(cc: &str) -> Result<Vec<String>> {
     match anyfn_command::words(cc) {
+        // Only a comment. An empty command means `cc`.
+        Ok(words) if words.is_empty() && !cc.is_empty() => {
+            bail!(
+                "ValueError",
+                "cannot run the C compiler: expected the name of a program in the command `{cc}`"
+            )
+        }
         Ok(words) => Ok(words),
         Err(incomplete) => bail!("ValueError", "cannot run the C compiler: {incomplete}"),
     }

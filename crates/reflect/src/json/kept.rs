@@ -57,7 +57,7 @@ pub(super) struct KeptField {
 
 /// Unknown fields of one loaded object, which are saved again with it.
 #[derive(anyfn::Object)]
-#[object(key = "anyfn.json.ExtraFields", opaque)]
+#[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct ExtraFields {
     /// Weak reference to the object, so that its memory and thus its address is not reused.
     object: WeakRef,

@@ -606,7 +606,9 @@ impl Connection {
 
 fn text_of(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the peer closed the connection".into(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            "the peer closed the connection (reset)".into()
+        }
         io::ErrorKind::TimedOut => "the remote machine no longer answers".into(),
         _ => error.to_string(),
     }
