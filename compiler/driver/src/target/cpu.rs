@@ -204,7 +204,7 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
 pub(crate) fn words(cc: &str) -> Result<Vec<String>> {
     match anyfn_command::words(cc) {
         // Only a comment. An empty command means `cc`.
-        Ok(words) if words.is_empty() && !cc.is_empty() => {
+        Ok(words) if words.is_empty() && !cc.trim().is_empty() => {
             bail!(
                 "ValueError",
                 "cannot run the C compiler: expected the name of a program in the command `{cc}`"
@@ -311,6 +311,8 @@ mod tests {
         assert_eq!(words("  ccache\tgcc -O1 ").unwrap(), ["ccache", "gcc", "-O1"]);
         assert_eq!(words("'/a b/my cc' -D'X=\"1 2\"' \"\"").unwrap(), ["/a b/my cc", "-DX=\"1 2\"", ""]);
         assert_eq!(words(" ").unwrap(), [""; 0]);
+        let error = words("#gcc").unwrap_err();
+        assert!(error.message().ends_with("expected the name of a program in the command `#gcc`"), "{error}");
         let error = of("\"/a b", None, &[]).unwrap_err();
         let expected =
             "cannot run the C compiler: expected a closing quotation mark at the end of the command `\"/a b`";
