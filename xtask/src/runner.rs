@@ -576,8 +576,8 @@ mod tests {
         assert_eq!(hashes("2", None).state(&passed), Freshness::Changed);
     }
 
-    /// Checks that a quick run does not repeat its checks of a dependent part, and that a whole run makes all
-    /// checks.
+    /// Checks that a quick run omits some checks of a part that only depends on a changed part, and that a whole run
+    /// performs all checks.
     #[test]
     fn a_quick_run_checks_less_of_parts_that_depend_on_changes() {
         let name = format!("runner-test-{}", std::process::id());

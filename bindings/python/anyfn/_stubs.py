@@ -420,7 +420,7 @@ def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
 
 
 def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
-    """Returns the files for the classes of native types, as text by path below a folder."""
+    """Returns the stub files for the classes of native types: a dict from path, below ``folder``, to source."""
     files: dict[str, str] = {}
     spaces = of_types(prefix)
     for space, types in spaces.items():

@@ -18,9 +18,9 @@ pub(crate) struct Enclosing<'a> {
 /// Rule that assigns each loop variable its first or its last value.
 #[derive(Clone, Copy, PartialEq)]
 enum Corner {
-    /// Values for which the index is smallest.
+    /// Each variable has the value for which the index is smallest: checks the lower bound.
     Low,
-    /// Values for which the index is largest.
+    /// Each variable has the value for which the index is largest: checks the upper bound.
     High,
     First,
     Last,

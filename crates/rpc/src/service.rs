@@ -1,4 +1,4 @@
-//! Services that a server offers to every client, in addition to the functions that it has passed to it:
+//! Services that a server offers to every client, in addition to the functions that the server has passed to that client:
 //! looking up functions, loading libraries, allocating and copying tensors.
 
 use std::path::{Path, PathBuf};

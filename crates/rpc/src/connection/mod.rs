@@ -233,7 +233,7 @@ struct ConnectionState {
     heard: Instant,
     /// Time at which a `Ping` was sent; `None` if bytes have arrived since.
     asked: Option<Instant>,
-    /// Approximate time of the end of the last incoming call: the time at which a thread last noticed it.
+    /// Approximate time at which the last incoming call ended. It is set when a thread notices `has_worked`, which may be later.
     worked: Instant,
     /// True if an incoming call has ended since `worked` was last updated.
     has_worked: bool,

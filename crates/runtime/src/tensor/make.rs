@@ -19,8 +19,8 @@ struct Content {
 // SAFETY: the pointers refer to memory that the content owns; any thread may read, write and release a tensor.
 unsafe impl Send for Content {}
 
-/// Allocates a tensor whose elements have unspecified values, aligned to 64 bytes. In main memory the values are
-/// initialised, so that safe code may read them.
+/// Allocates a tensor in memory aligned to 64 bytes. The values of its elements are unspecified, but in main memory they are
+/// always initialised, so that safe code may read them.
 ///
 /// # Errors
 /// Returns `ValueError` for an invalid shape, `TypeError` for elements without a size, `RuntimeError` if the device is
