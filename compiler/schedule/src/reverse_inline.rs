@@ -170,7 +170,8 @@ fn check_order(
     refuse: Refuse<'_>,
 ) -> Result<()> {
     let (leaf, first) = (&scope.leaves[number], &scope.leaves[setter]);
-    for (_, other) in scope.leaves.iter().enumerate().filter(|(place, _)| *place != number) {
+    let others = scope.leaves.iter().enumerate().filter(|(place, _)| *place != number);
+    for other in others.map(|(_, other)| other) {
         for (buffer, _) in leaf.uses.loads.iter().filter(|(buffer, _)| !buffer.ptr_eq(source)) {
             let is_between = other.child >= first.child && other.child <= leaf.child;
             if other.uses.writes(buffer) && is_between {

@@ -137,7 +137,7 @@ impl Compiler {
     }
 }
 
-/// Returns the first C compiler that exists. `None` if there is none.
+/// Returns the first C compiler that exists, or `None` if the machine has no C compiler.
 ///
 /// # Errors
 /// Returns the reason if the value of the variable `CC` is not a complete command.

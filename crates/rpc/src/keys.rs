@@ -405,6 +405,16 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_secret_is_described_but_not_shown() {
+        for (secret, got) in [("!".repeat(43), "got other characters"), ("ab".to_owned(), "got 2 characters")] {
+            let error = format!("alice:{secret}").parse::<Key>().unwrap_err();
+            assert_eq!(error.kind(), "ValueError");
+            assert!(error.message().ends_with(got), "{error}");
+            assert!(!error.message().contains(&secret), "{error}");
+        }
+    }
+
+    #[test]
     fn the_secret_is_not_shown() {
         let key = Key::generate("alice").unwrap();
         assert!(!format!("{key:?}").contains(&key.secret().to_text()));
