@@ -162,11 +162,14 @@ mod tests {
 
     use super::*;
 
-    /// Lock that serialises the tests that compare byte counts, because bytes are counted for all threads.
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-    fn turn() -> std::sync::MutexGuard<'static, ()> {
-        TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Runs a test alone and in a thread of its own. The counts are of all threads, and a thread returns its blocks when
+    /// it ends, which for the thread of a test is after the test.
+    fn alone(test: impl FnOnce() + Send + 'static) {
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Err(panic) = std::thread::spawn(test).join() {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     fn new(bytes: u64) -> *mut c_void {
@@ -175,110 +178,119 @@ mod tests {
 
     #[test]
     fn blocks_are_aligned_and_used_again() {
-        let _turn = turn();
-        for bytes in [0, 1, 63, 64, 65, 4096, 5000, 1 << 20] {
-            let block = new(bytes);
-            assert!(block.addr().is_multiple_of(ALIGNMENT), "{bytes}");
-            // SAFETY: allocated just now with this size.
-            unsafe { block.cast::<u8>().write_bytes(0xA5, bytes as usize) };
-            free(Device::CPU, block).unwrap();
-            assert_eq!(new(bytes), block, "{bytes}");
-            free(Device::CPU, block).unwrap();
-        }
+        alone(|| {
+            for bytes in [0, 1, 63, 64, 65, 4096, 5000, 1 << 20] {
+                let block = new(bytes);
+                assert!(block.addr().is_multiple_of(ALIGNMENT), "{bytes}");
+                // SAFETY: allocated just now with this size.
+                unsafe { block.cast::<u8>().write_bytes(0xA5, bytes as usize) };
+                free(Device::CPU, block).unwrap();
+                assert_eq!(new(bytes), block, "{bytes}");
+                free(Device::CPU, block).unwrap();
+            }
+        });
     }
 
     #[test]
     fn blocks_are_freed_in_any_order_and_never_shared() {
-        let _turn = turn();
-        let mut random = Random::new(7);
-        let mut live: Vec<(*mut c_void, u64, u8)> = Vec::new();
-        for round in 0..2000_u64 {
-            if live.len() < 20 && random.chance(50) {
-                let (bytes, mark) = (random.below(1 << 14) as u64, round as u8);
-                let block = new(bytes);
-                // SAFETY: allocated just now with this size.
-                unsafe { block.cast::<u8>().write_bytes(mark, bytes as usize) };
-                live.push((block, bytes, mark));
-            } else if !live.is_empty() {
-                let (block, bytes, mark) = live.swap_remove(random.below(live.len()));
-                // SAFETY: written above, and in use until now.
-                let content = unsafe { core::slice::from_raw_parts(block.cast::<u8>(), bytes as usize) };
-                assert!(content.iter().all(|byte| *byte == mark));
+        alone(|| {
+            let mut random = Random::new(7);
+            let mut live: Vec<(*mut c_void, u64, u8)> = Vec::new();
+            for round in 0..2000_u64 {
+                if live.len() < 20 && random.chance(50) {
+                    let (bytes, mark) = (random.below(1 << 14) as u64, round as u8);
+                    let block = new(bytes);
+                    // SAFETY: allocated just now with this size.
+                    unsafe { block.cast::<u8>().write_bytes(mark, bytes as usize) };
+                    live.push((block, bytes, mark));
+                } else if !live.is_empty() {
+                    let (block, bytes, mark) = live.swap_remove(random.below(live.len()));
+                    // SAFETY: written above, and in use until now.
+                    let content = unsafe { core::slice::from_raw_parts(block.cast::<u8>(), bytes as usize) };
+                    assert!(content.iter().all(|byte| *byte == mark));
+                    free(Device::CPU, block).unwrap();
+                }
+            }
+            for (block, ..) in live {
                 free(Device::CPU, block).unwrap();
             }
-        }
-        for (block, ..) in live {
-            free(Device::CPU, block).unwrap();
-        }
+        });
     }
 
     #[test]
     fn memory_goes_back_when_the_thread_ends() {
-        let _turn = turn();
-        let before = workspace_bytes();
-        std::thread::spawn(move || {
-            let blocks: Vec<_> = (0..8).map(|i| new(100_000 << i)).collect();
-            for block in &blocks[..6] {
-                free(Device::CPU, *block).unwrap();
-            }
-            // Two blocks are left for the end of the thread.
-            assert!(workspace_bytes() > before);
-        })
-        .join()
-        .unwrap();
-        assert_eq!(workspace_bytes(), before);
+        alone(|| {
+            let before = workspace_bytes();
+            std::thread::spawn(move || {
+                let blocks: Vec<_> = (0..8).map(|i| new(100_000 << i)).collect();
+                for block in &blocks[..6] {
+                    free(Device::CPU, *block).unwrap();
+                }
+                // Two blocks are left for the end of the thread.
+                assert!(workspace_bytes() > before);
+            })
+            .join()
+            .unwrap();
+            assert_eq!(workspace_bytes(), before);
+        });
     }
 
     #[test]
     fn a_thread_does_not_keep_much_more_than_it_needs() {
-        let _turn = turn();
-        let before = workspace_bytes();
-        std::thread::spawn(move || {
-            free(Device::CPU, new(4 * KEPT_MAX as u64)).unwrap();
-            assert!(workspace_bytes() - before <= KEPT_MAX as i64);
-        })
-        .join()
-        .unwrap();
+        alone(|| {
+            let before = workspace_bytes();
+            std::thread::spawn(move || {
+                free(Device::CPU, new(4 * KEPT_MAX as u64)).unwrap();
+                assert!(workspace_bytes() - before <= KEPT_MAX as i64);
+            })
+            .join()
+            .unwrap();
+        });
     }
 
     #[test]
     fn what_cannot_be_had_is_an_error() {
-        for bytes in [u64::MAX, u64::MAX / 2, 1 << 62, 1 << 50] {
-            let error = allocate(Device::CPU, bytes).unwrap_err();
-            assert_eq!(error.kind(), "MemoryError");
-            assert!(error.message().contains(&bytes.to_string()), "{}", error.message());
-        }
-        let error = allocate(Device::new(2, 0), 64).unwrap_err();
-        assert_eq!(error.kind(), "RuntimeError");
-        assert!(error.message().contains("cuda:0 is not available"), "{}", error.message());
+        alone(|| {
+            for bytes in [u64::MAX, u64::MAX / 2, 1 << 62, 1 << 50] {
+                let error = allocate(Device::CPU, bytes).unwrap_err();
+                assert_eq!(error.kind(), "MemoryError");
+                assert!(error.message().contains(&bytes.to_string()), "{}", error.message());
+            }
+            let error = allocate(Device::new(2, 0), 64).unwrap_err();
+            assert_eq!(error.kind(), "RuntimeError");
+            assert!(error.message().contains("cuda:0 is not available"), "{}", error.message());
+        });
     }
 
     #[test]
     fn each_device_has_blocks_of_its_own() {
-        let _turn = turn();
-        let null = crate::device::enable_null().unwrap();
-        let other = Device::new(null.0.device_type, 1);
-        let (here, there, elsewhere) = (new(100), allocate(null, 100).unwrap(), allocate(other, 100).unwrap());
-        assert_eq!(free(null, here).unwrap_err().kind(), "ValueError");
-        assert_eq!(free(Device::CPU, there).unwrap_err().kind(), "ValueError");
-        free(null, there).unwrap();
-        assert_eq!(allocate(null, 100).unwrap(), there);
-        free(null, there).unwrap();
-        free(other, elsewhere).unwrap();
-        free(Device::CPU, here).unwrap();
+        alone(|| {
+            let null = crate::device::enable_null().unwrap();
+            let other = Device::new(null.0.device_type, 1);
+            let (here, there, elsewhere) =
+                (new(100), allocate(null, 100).unwrap(), allocate(other, 100).unwrap());
+            assert_eq!(free(null, here).unwrap_err().kind(), "ValueError");
+            assert_eq!(free(Device::CPU, there).unwrap_err().kind(), "ValueError");
+            free(null, there).unwrap();
+            assert_eq!(allocate(null, 100).unwrap(), there);
+            free(null, there).unwrap();
+            free(other, elsewhere).unwrap();
+            free(Device::CPU, here).unwrap();
+        });
     }
 
     #[test]
     fn what_was_not_allocated_here_is_not_freed() {
-        let _turn = turn();
-        let block = new(64);
-        let address = block.addr();
-        let elsewhere = std::thread::spawn(move || {
-            free(Device::CPU, core::ptr::without_provenance_mut(address)).unwrap_err().kind().to_owned()
+        alone(|| {
+            let block = new(64);
+            let address = block.addr();
+            let elsewhere = std::thread::spawn(move || {
+                free(Device::CPU, core::ptr::without_provenance_mut(address)).unwrap_err().kind().to_owned()
+            });
+            assert_eq!(elsewhere.join().unwrap(), "ValueError");
+            free(Device::CPU, block).unwrap();
+            assert_eq!(free(Device::CPU, block).unwrap_err().kind(), "ValueError");
+            assert_eq!(free(Device::CPU, core::ptr::null_mut()).unwrap_err().kind(), "ValueError");
         });
-        assert_eq!(elsewhere.join().unwrap(), "ValueError");
-        free(Device::CPU, block).unwrap();
-        assert_eq!(free(Device::CPU, block).unwrap_err().kind(), "ValueError");
-        assert_eq!(free(Device::CPU, core::ptr::null_mut()).unwrap_err().kind(), "ValueError");
     }
 }
