@@ -7,6 +7,7 @@ Type checkers read the stubs instead, so the annotations of a function must be t
 import ast
 import inspect
 import pydoc
+import re
 from pathlib import Path
 
 import anyfn
@@ -165,6 +166,7 @@ def test_help(value, shown):
     # Python versions differ in the quotation marks around annotations and in line breaks. Python 3.13 ends the last
     # parameter of a signature of several lines with a comma; in a class, each line begins with a bar.
     def compact(text):
-        return "".join(text.replace("'", "").replace("|", "").split()).replace(",)", ")")
+        text = re.sub(r"^ \|", "", text, flags=re.MULTILINE)
+        return "".join(text.replace("'", "").split()).replace(",)", ")")
 
     assert compact(shown) in compact(pydoc.plain(pydoc.render_doc(value)))
