@@ -329,6 +329,13 @@ class TestCompilers:
             anyfn.build(plus(1.0), {"cc": str(script), "mcpu": "native"})
         assert len(str(caught.value)) < 20000
 
+    def test_a_compiler_without_options_of_gcc(self, cache, tmp_path):
+        """Stands for Clang, which refuses the options by which GCC is told not to distribute loops."""
+        script = tmp_path / "cc"
+        script.write_text('#!/bin/sh\ncase "$*" in *-loop-*) echo "unknown argument" >&2; exit 1;; esac\nexec cc "$@"\n')
+        script.chmod(0o755)
+        check(anyfn.build(plus(1.0), {"cc": str(script), "mcpu": "native"}), 1)
+
     def test_a_name_with_blanks(self, cache, tmp_path):
         script = tmp_path / "my tools" / "my cc"
         script.parent.mkdir()

@@ -115,6 +115,16 @@ def test_loops_are_not_distributed_wrongly():
         assert got.tolist() == expected.tolist() == [0, 2]
 
 
+def test_sums_are_not_cleared_late():
+    """Checks sums which GCC 12 clears after it adds their terms (found by seeds 3564430 and 3572273)."""
+    func = tir.parse(CLEARED_LATE)
+    x, expected, got = np.array([[2, 4, 0, 1], [4, 2, 3, 1]], "uint16"), np.zeros((2, 4), "float32"), np.zeros((2, 4), "float32")
+    tir.interpret(func, x, expected)
+    for vector_bytes in (0, 64):
+        anyfn.build(func, {"kind": "c", "vector_bytes": vector_bytes}, cache=False)[func.attrs["global_symbol"]](x, got)
+        assert got.tolist() == expected.tolist() == [[1, 0, 5, 2], [4, 6, 3, 5]]
+
+
 DISTRIBUTED = """\
 def f22524723(in0: Buffer((int64(4), n1: int64), "uint32"), s1: Buffer((n1,), "int8")):
     attr("scheduled", True)
@@ -129,4 +139,20 @@ def f22524723(in0: Buffer((int64(4), n1: int64), "uint32"), s1: Buffer((n1,), "i
         if k0 == int64(0):
             s1[i0_1] = int8(0)
         s1[i0_1] = s1[i0_1] + s1_rf[k0, i0_1]
+"""
+
+CLEARED_LATE = """\
+def f3572273(in0: Buffer((int64(2), n1: int64), "uint16"), s1: Buffer((int64(2), n1), "float32")):
+    attr("scheduled", True)
+    s0 = alloc((int64(2), n1), "int8")
+    s0_1 = alloc((int64(2), n1), "float32")
+    for i0, i1 in grid(int64(2), n1) as int64:
+        s0[i0, i1] = int8(-128)
+        s0_1[i0, i1] = 0.0
+        new_s0: int8 = max(s0[i0, i1], int8(in0[i0, i1]))
+        new_s0_1: float32 = s0_1[i0, i1] + min(float32(in0[i0, min(i1 + int64(2), n1 - int64(1))]), float32(in0[i0, i1]))
+        s0[i0, i1] = new_s0
+        s0_1[i0, i1] = new_s0_1
+    for i0_1, i1_1 in grid(int64(2), n1) as int64:
+        s1[i0_1, i1_1] = s0_1[i0_1, max(i1_1 - int64(1), int64(0))] + float32(s0[i0_1, n1 - i1_1 - int64(1)])
 """

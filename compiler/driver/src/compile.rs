@@ -15,15 +15,10 @@ use anyfn_ir::target::Target;
 
 use crate::target::{cpu_options, no_compiler, processor, words};
 
-/// Options of the C compiler. Products and sums are contracted to fused operations: `-std` alone would
-/// disable this. Automatic vectorization is disabled, so the only vectors are those in the source: as random
-/// programs have shown, GCC 12 generates wrong code for ordered sums, conditions and fused products, and the
-/// kernels of the benchmarks are not faster with it. Loop distribution is disabled because GCC 12 then
-/// applies it incorrectly: a sum in memory over the inner one of two loops kept only the first term.
+/// Options of the C compiler, all of which GCC and Clang accept. Products and sums are contracted to fused
+/// operations: `-std` alone would disable this.
 const OPTIONS: &[&str] = &[
     "-O3",
-    "-fno-tree-vectorize",
-    "-fno-tree-loop-distribution",
     "-std=c11",
     "-fPIC",
     "-ffp-contract=fast",

@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* GCC 12 generates wrong code when it vectorizes loops (ordered sums, conditions, fused products) or distributes
+   them (a sum in memory kept its first term only, or was cleared after its terms had been added). Predictive
+   commoning is slow: it moves sums out of registers. */
 #if defined(__GNUC__) && !defined(__clang__)
-/* It would carry elements that the next step of a sum reads again from step to step, and sums out of registers for that. */
+#pragma GCC optimize("no-tree-vectorize,no-tree-loop-distribution,no-tree-loop-distribute-patterns")
 #pragma GCC optimize("no-predictive-commoning")
 #endif
 
