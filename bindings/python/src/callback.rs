@@ -9,8 +9,9 @@ use std::ptr;
 use anyfn::Error;
 use anyfn::abi::TVMFFIAny;
 
+use crate::at::At;
 use crate::lent::Loans;
-use crate::owned::lower_result;
+use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 use crate::python_function::PythonFunction;
 use crate::{error, gil, observe, stack};
@@ -57,12 +58,12 @@ pub(crate) unsafe extern "C" fn safe_call(
         } else {
             call(callable, args, &mut vec![MaybeUninit::uninit(); args.len() + 1])?
         };
-        lower_result(value.obj(), callable)
+        lower_owned(value.obj(), &At::Result { function: callable })
     }));
     match called {
         Ok(Ok(value)) => {
             // SAFETY: the ABI passes a writable result that holds no value.
-            unsafe { result.write(value) };
+            unsafe { result.write(value.into_raw()) };
             0
         }
         Ok(Err(Raised)) => error::raise_to_native(),

@@ -86,5 +86,5 @@ pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     }
     let result = gil::counted(|| anyfn::global!("anyfn.rewrite")?.call_views(&views));
     drop(moved);
-    lift::lift_owned(result.map_err(error::raise)?.into_raw())
+    lift::lift_owned(result.map_err(error::raise)?)
 }

@@ -107,6 +107,12 @@ impl Any {
         raw
     }
 
+    /// Returns a reference to the ABI struct.
+    #[inline]
+    pub const fn as_raw(&self) -> &TVMFFIAny {
+        &self.0
+    }
+
     /// Converts the value into an object reference; `None` if it is not an object.
     #[inline]
     pub fn into_object(self) -> Option<ObjectRef> {
