@@ -139,7 +139,8 @@ fn pause() {
     core::hint::spin_loop();
 }
 
-/// Registers the key of a type and returns the type index. Returns the reason if another type has registered the key.
+/// Registers the key of a type and returns the type index. Returns an error message if another type has
+/// registered the key.
 fn register<T: Define>() -> Result<i32, String> {
     let name = T::TYPE_KEY;
     let own = digest_of::<T>();
