@@ -66,11 +66,11 @@ impl ContextSymbol {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
-/// Empty collection for the unit tests; see [`REGISTRATIONS`].
+/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// Registration of a type with `#[derive(Object)]`.
+/// Entry of [`TYPES`] for a type with `#[derive(Object)]`.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns an error
     /// message if this fails. For `again`, see [`TypeIndex::define`].
@@ -81,7 +81,7 @@ pub struct TypeEntry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
-/// Empty collection for the unit tests; see [`REGISTRATIONS`].
+/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 

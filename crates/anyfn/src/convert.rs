@@ -177,7 +177,8 @@ impl Mismatch {
         &self.0.got
     }
 
-    /// Returns the path to the mismatch inside the value, such as `[3].key`. It is empty for the value itself.
+    /// Returns the path to the mismatch inside the value, such as `[3].key`. It is empty if the value itself
+    /// does not match.
     pub fn path(&self) -> &str {
         &self.0.path
     }

@@ -204,8 +204,8 @@ fn claim(index: i32, content: u64) -> bool {
 }
 
 /// Returns true if the attribute [`CONTENT_ATTRIBUTE`] of an existing type has the value `content`. The attribute is
-/// set directly after the type is registered, so this waits a moment if it is absent. If it remains absent, the type
-/// was registered by code that does not set it.
+/// set directly after the type is registered, so this function waits briefly if it is absent. If it remains
+/// absent, the type was registered by code that does not set it.
 #[cold]
 fn is_claimed(index: i32, content: u64) -> bool {
     const TRIES: usize = 1000;

@@ -29,7 +29,7 @@ pub struct TypeMethods {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
-/// Empty collection for the unit tests; see `REGISTRATIONS`.
+/// Empty slice that replaces the linker's collection in unit tests; see `REGISTRATIONS`.
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];
 
