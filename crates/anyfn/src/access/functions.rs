@@ -325,7 +325,7 @@ mod imp {
         Instant::now() + Duration::from_millis(milliseconds.into())
     }
 
-    /// Returns a number that is unique among living threads.
+    /// Returns a number that identifies the calling thread among the running threads.
     #[inline]
     pub(super) fn thread() -> usize {
         std::thread_local! {

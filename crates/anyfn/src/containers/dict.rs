@@ -342,7 +342,7 @@ impl<K, V> Dict<K, V> {
         Some(mapping.remove(at))
     }
 
-    /// Returns an iterator over the pairs that does not take the lock.
+    /// Returns an iterator over the pairs. It does not take the lock.
     ///
     /// # Safety
     /// The Dict must not change while the result is alive.

@@ -375,7 +375,7 @@ pub(super) struct Mapping<'a> {
     borrow: PhantomData<&'a mut MapObject>,
 }
 
-/// The pairs that were removed from a Dict, and the buffer that held them, if it must be freed.
+/// Pairs that were removed from a Dict, and the buffer that held them if the caller must free it.
 pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 
 /// The result of [`Mapping::add`].

@@ -21,8 +21,8 @@ use super::slice::{Slice, SliceIndices};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
-/// Header and cell of an Array or List. In an Array that this crate creates, the elements follow in the same
-/// allocation.
+/// Object header of an Array or List, and the cell that describes its elements. In an Array that this crate
+/// creates, the elements follow in the same allocation.
 #[repr(C)]
 struct SeqObject {
     header: TVMFFIObject,

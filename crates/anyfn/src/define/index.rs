@@ -172,9 +172,9 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds the existing registration, and returns the type index. No type
-/// that is defined in Rust gets the same index, so code that reads the content of its objects can rely on the index.
-/// `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type of native code, or finds the existing registration, and returns the type
+/// index. No type that is defined in Rust gets the same index, so code that reads the content of objects of
+/// this type can rely on the index. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
 /// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.
