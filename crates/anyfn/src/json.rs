@@ -14,7 +14,7 @@ pub(crate) enum Json {
     Float(f64),
     Str(String),
     Array(Vec<Json>),
-    /// Key-value pairs in the order of the source.
+    /// Key-value pairs of an object, in the order of the source.
     Object(Vec<(String, Json)>),
 }
 
@@ -135,7 +135,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses an escape sequence, after its backslash, and returns the character.
+    /// Parses the rest of an escape sequence, whose backslash has been read, and returns the escaped
+    /// character.
     fn escaped(&mut self) -> Option<char> {
         let letter = self.rest().chars().next()?;
         self.at += letter.len_utf8();

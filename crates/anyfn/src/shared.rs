@@ -28,9 +28,11 @@ pub struct SharedType {
     pub type_ancestors: *const *const SharedType,
     /// Hash of the type key.
     pub type_key_hash: u64,
-    /// Number of fields of this type, without those of its ancestors; stored after `fields`.
+    /// Number of fields of this type, without those of its ancestors. Writers store it after they have stored
+    /// `fields`.
     pub num_fields: AtomicI32,
-    /// Number of methods of this type, without those of its ancestors; stored after `methods`.
+    /// Number of methods of this type, without those of its ancestors. Writers store it after they have
+    /// stored `methods`.
     pub num_methods: AtomicI32,
     /// Fields of this type, in an array that lives for the lifetime of the process.
     pub fields: AtomicPtr<SharedField>,
@@ -82,11 +84,11 @@ unsafe impl Sync for SharedField {}
 pub struct SharedMetadata {
     /// Documentation of the type.
     pub doc: TVMFFIByteArray,
-    /// Function that creates an object: a `TVMFFIObjectCreator`, or NULL.
+    /// Function that creates an object of the type: a `TVMFFIObjectCreator`, or NULL.
     pub creator: AtomicPtr<c_void>,
-    /// Size of an object in bytes.
+    /// Size of an object of the type in bytes.
     pub total_size: i32,
-    /// Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`.
+    /// Kind of structural equality and hash for objects of the type, one of `kTVMFFISEqHashKind*`.
     pub structural_eq_hash_kind: i32,
 }
 
@@ -100,7 +102,7 @@ unsafe impl Sync for SharedMetadata {}
 pub struct SharedColumn {
     /// Entries of the column, in an array that lives for the lifetime of the process.
     pub data: AtomicPtr<TVMFFIAny>,
-    /// Number of entries; stored after `data`.
+    /// Number of entries. Writers store it after they have stored `data`.
     pub size: AtomicI32,
     /// Type index of the first entry.
     pub begin_index: i32,
@@ -169,8 +171,7 @@ impl SharedType {
     }
 }
 
-/// Returns one of the arrays of a type info, such as its fields. Another thread may append to the array at
-/// the same time.
+/// Returns an array of a type info, such as its fields, that another thread may extend at the same time.
 ///
 /// # Safety
 /// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger
@@ -277,7 +278,8 @@ impl Attribute {
     }
 }
 
-/// Sets an entry of a column while other threads may read it. The type index is stored last.
+/// Sets an entry of a column while other threads may read it. The type index is stored last, because readers
+/// check it first.
 ///
 /// # Safety
 /// `entry` must be a writable entry of a column's array that is `None`, and no other thread may set it at the same time.

@@ -58,7 +58,8 @@ pub struct Tensor(ObjectRef);
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// Tensor object to which the view refers, if that object is marked as read-only; otherwise NULL.
+    /// Address of the tensor object to which the view refers, if that object is marked as read-only;
+    /// otherwise NULL.
     read_only: *const TVMFFIObject,
     /// True if the memory must not be written.
     is_read_only: bool,
@@ -548,7 +549,7 @@ mod owned {
     /// a larger alignment, the allocator would have to write the zeros.
     const BASE: usize = 16;
 
-    /// A managed DLPack tensor, followed by its shape and its block of memory.
+    /// A managed DLPack tensor, together with its shape and the memory block for its elements.
     #[repr(C)]
     struct Owned {
         managed: DLManagedTensorVersioned,
