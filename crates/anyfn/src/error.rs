@@ -26,7 +26,7 @@ use crate::{Any, Array, Map, ObjectRef, error_kind, live, nesting, refcount};
 /// Result of an operation that may fail with an [`Error`] of any language.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// An error of any language: kind, message, backtrace, cause and context.
+/// An error with kind, message, backtrace, cause and context. Code in any language may raise and handle it.
 ///
 /// The kind is a stable name such as `ValueError`, which frontends map to their own classes; [`error_kind`] has
 /// constants for the usual ones. The backtrace lists the calls that the error passed through, most recent call first.
@@ -366,7 +366,7 @@ impl Error {
         self.with_backtrace(|trace| unsafe { trace.as_slice() }.to_vec())
     }
 
-    /// Calls `read` with the backtrace, which does not change during the call.
+    /// Locks the backtrace against changes and calls `read` with it.
     fn with_backtrace<T>(&self, read: impl FnOnce(&TVMFFIByteArray) -> T) -> T {
         // SAFETY: `self` keeps the error alive.
         let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };

@@ -1,4 +1,4 @@
-//! Packed functions: functions of any language.
+//! Packed functions: dynamically typed functions that any language can implement and call.
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
@@ -14,7 +14,7 @@ use crate::{
     Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, observe, panics, typed,
 };
 
-/// A function of any language with dynamically typed arguments and result.
+/// A function with dynamically typed arguments and result, which any language can implement and call.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -62,7 +62,7 @@ impl<'a> Args<'a> {
         self.0.is_empty()
     }
 
-    /// Reads argument `index` as a Rust type.
+    /// Converts argument `index` to the Rust type `T`.
     ///
     /// # Errors
     /// Returns `TypeError` if there is no such argument or it has another type, and `OverflowError` if an integer does

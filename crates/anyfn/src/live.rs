@@ -173,7 +173,8 @@ impl Ledger {
 
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Installs a ledger. It is notified of the objects that this library creates from now on.
+/// Installs a ledger, whose functions this library calls for each object that it creates or frees from now
+/// on.
 #[doc(hidden)]
 pub fn use_ledger(ledger: &'static Ledger) {
     if ledger.size >= size_of::<Ledger>() {

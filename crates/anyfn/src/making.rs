@@ -13,8 +13,8 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// Name of the attribute of the root type `ffi.Object` that contains the address of the runtime's count of
-/// calls in progress. Other copies of this crate find the count through this attribute.
+/// Name of a type attribute of `ffi.Object`. Its value is the address of the runtime's count of calls in
+/// progress, which other copies of this crate find through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
 /// Number of calls in progress to functions that create objects. A copy of this crate outside the runtime

@@ -46,8 +46,8 @@ pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 /// [`SLOTS_ATTRIBUTE`] have it, for frontends that set the fields of a new object directly.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
-/// Function that creates objects of one type, with its context pointer. It lives for the lifetime of the
-/// process.
+/// Function that creates objects of one type, and the context pointer that is passed to it. A maker lives for
+/// the lifetime of the process.
 ///
 /// Only the runtime can create a maker:
 ///
@@ -192,8 +192,8 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
-    /// Creates the definition of a field. `schema` is the type of the field: a plain name, such as `int` or a type key,
-    /// or JSON as in signatures.
+    /// Creates the definition of a field. `schema` is the type of the field: a plain name, such as `int` or a
+    /// type key, or the JSON form that signatures use.
     pub fn new(name: &str, schema: &str) -> FieldDef {
         let told = [("name", crate::String::from(name).into()), ("type", crate::String::from(schema).into())];
         FieldDef { told: told.into(), flags: kTVMFFIFieldFlagBitMaskWritable }
@@ -263,7 +263,8 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// Parses a schema: JSON as in signatures, or a plain name. `index_of` finds object types by their keys.
+    /// Parses a schema: a plain type name, such as `int`, or the JSON form that signatures use. `index_of`
+    /// returns the type index of an object type, given its key.
     ///
     /// Element types of containers are ignored, because containers hold values of any type.
     ///
@@ -342,7 +343,7 @@ impl FieldKind {
         }
     }
 
-    /// Converts `value`, if necessary, to the value that a field stores.
+    /// Converts `value`, if necessary, to the value that a field of this kind stores.
     ///
     /// # Errors
     /// Returns the value itself if the field does not accept it.

@@ -62,7 +62,7 @@ impl<T> Lent<T> {
     }
 }
 
-/// States whether converting a value to the Rust type `T` can run code outside this crate.
+/// Flag that states whether converting a value to the Rust type `T` can run code outside this crate.
 ///
 /// Other code may keep a reference to the value. Only this crate can declare that a type runs no other code,
 /// and the constant of one type cannot be used for another type.

@@ -43,7 +43,7 @@ pub struct Signature {
     pub params: Option<Vec<Param>>,
     /// True if the names of the arguments are known.
     pub named: bool,
-    /// True if the function takes further positional arguments.
+    /// True if the function accepts more positional arguments than `params` lists.
     pub variadic: bool,
     /// Names of the keyword-only arguments. Unless `takes_names` is true, only callers in the language of the
     /// function can pass them.

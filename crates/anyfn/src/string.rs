@@ -43,7 +43,7 @@ pub(crate) fn pack(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Creates an owned value with a copy of `bytes`, stored in the value or as an object.
+/// Creates an owned value with a copy of `bytes`, which is stored inline in the value or in an object.
 #[inline]
 fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
     match small(bytes, small_index) {

@@ -139,7 +139,7 @@ impl Tensor {
         tensor
     }
 
-    /// Exports the tensor. The consumer of the result must call its deleter once.
+    /// Exports the tensor as a managed DLPack tensor. The consumer must call the deleter of the result once.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.

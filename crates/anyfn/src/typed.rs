@@ -358,7 +358,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
 }
 
 impl<S> TypedPackedFunc<S> {
-    /// Adds a Rust signature to a function of any language.
+    /// Adds a Rust signature to a packed function.
     pub fn from_packed(packed: PackedFunc) -> Self {
         TypedPackedFunc { packed, signature: PhantomData }
     }

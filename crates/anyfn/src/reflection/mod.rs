@@ -357,8 +357,8 @@ impl Field {
         }
     }
 
-    /// Returns the function that currently reads the field. The function changes when the library that
-    /// defines the type is unmapped or loaded again.
+    /// Returns the current getter of the field. It changes when the library that defines the type is unmapped
+    /// or loaded again.
     #[doc(hidden)]
     #[inline]
     pub fn getter(self) -> Option<TVMFFIFieldGetter> {
