@@ -41,8 +41,8 @@ impl Device {
     }
 }
 
-/// Returns the name of a device kind, in mixed case, given the name of its `kDL*` constant.
-/// [`Display`](fmt::Display) prints it in lower case.
+/// Returns the name of the device kind that belongs to a `kDL*` constant, in mixed case.
+/// [`Display`](fmt::Display) prints the name in lower case.
 fn name_of(constant: &str) -> &str {
     match constant.trim_start_matches("kDL") {
         "CUDAHost" => "cuda_host",

@@ -23,7 +23,7 @@ use crate::live::Ended;
 use crate::string::text_of;
 use crate::{Any, Array, Map, ObjectRef, error_kind, live, nesting, refcount};
 
-/// Result of an operation that may fail with an [`Error`] of any language.
+/// Result of an operation that may fail with an [`Error`].
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error with kind, message, backtrace, cause and context. Code in any language may raise and handle it.
@@ -103,7 +103,8 @@ impl Texts<'_> {
         Layout::from_size_align(size, align_of::<ErrorObject>()).ok()
     }
 
-    /// Creates an error from these strings; returns `None` if memory allocation fails.
+    /// Creates an error object with these strings, `cause` and `context`; returns `None` if memory allocation
+    /// fails.
     fn try_allocate(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Option<Error> {
         let layout = self.layout()?;
         // SAFETY: the layout is not empty.

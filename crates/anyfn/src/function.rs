@@ -87,7 +87,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A function that accepts any arguments. Its metadata lists no parameters.
+/// A function that accepts any arguments. Its signature lists no parameters.
 impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,

@@ -30,7 +30,8 @@ impl Json {
         (reader.at == text.len()).then_some(value)
     }
 
-    /// Returns the value of the key `key` in an object; `None` for other values and for an absent key.
+    /// Returns the value of the key `key` if the JSON value is an object that contains the key, and otherwise
+    /// `None`.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(pairs) => pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -38,7 +39,7 @@ impl Json {
         }
     }
 
-    /// Returns the elements of an array; empty for other values.
+    /// Returns the elements if the JSON value is an array, and otherwise an empty slice.
     pub(crate) fn items(&self) -> &[Json] {
         match self {
             Json::Array(items) => items,
@@ -46,7 +47,7 @@ impl Json {
         }
     }
 
-    /// Returns the content of a string; `None` for other values.
+    /// Returns the content if the JSON value is a string, and otherwise `None`.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Json::Str(text) => Some(text),

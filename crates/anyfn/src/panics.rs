@@ -115,7 +115,7 @@ mod imp {
     //! Implementation without `std`, where a panic aborts the process.
     use crate::Error;
 
-    /// Has no effect: without the feature `std`, a panic ends the process.
+    /// Does nothing, because a panic ends the process without the feature `std`.
     pub fn record_panic_locations() {}
 
     #[inline]

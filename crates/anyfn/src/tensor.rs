@@ -545,8 +545,8 @@ mod owned {
 
     const ALIGNMENT: usize = 64;
     /// Alignment that is requested from the allocator. The elements are aligned within the block to
-    /// `ALIGNMENT`. With this small alignment, large zeroed blocks are zero pages of the operating system; with
-    /// a larger alignment, the allocator would have to write the zeros.
+    /// `ALIGNMENT`. With this small alignment, the allocator can return zeroed pages of the operating system
+    /// for large tensors; with a larger alignment, it would have to write the zeros.
     const BASE: usize = 16;
 
     /// A managed DLPack tensor, together with its shape and the memory block for its elements.
