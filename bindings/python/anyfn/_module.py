@@ -86,7 +86,7 @@ class Module:
         _core.get_global_func("ffi.ModuleClearImports", False)(self)
 
     def get_property_mask(self) -> int:
-        """Returns the properties of the module as bits: 1 saveable, 2 runnable, 4 code that is linked when it is exported."""
+        """Returns the properties of the module as a bit mask: 1 saveable, 2 runnable, 4 exported as library code."""
         return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
 
     def is_binary_serializable(self) -> bool:
@@ -98,11 +98,11 @@ class Module:
         return bool(self.get_property_mask() & 2)
 
     def is_compilation_exportable(self) -> bool:
-        """Returns true if the module is code that becomes part of a library when it is exported."""
+        """Returns true if exporting the module adds the module's code to the exported library."""
         return bool(self.get_property_mask() & 4)
 
     def save_to_bytes(self) -> bytes:
-        """Returns the bytes from which the loader of its kind recreates the module, without its imports.
+        """Returns the bytes from which the loader of the module's kind recreates the module, without its imports.
 
         Raises ``RuntimeError``, which names the kind, if the module cannot be saved.
         """
@@ -334,7 +334,7 @@ class Watch:
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self) -> "Module":
-        """Returns the module of the file's current content. Raises an error with the reason if the file cannot be used."""
+        """Returns the file's current content as a module. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
@@ -344,7 +344,7 @@ class Watch:
 
     @property
     def problem(self) -> "Optional[str]":
-        """Reason why the content of the file at the last check is not in use, or None."""
+        """Reason why the build that the last check found in the file is not used, or None."""
         return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
 
     @property
@@ -409,7 +409,7 @@ def _warn_of(path, reason):
 
 
 def _releasing(name):
-    """Returns the global function ``name``, which may load code, set to release the GIL during calls.
+    """Returns the global function ``name``, whose calls release the GIL because they may load code.
 
     Other threads, and initialisers of the loaded code, may need the GIL meanwhile.
     """

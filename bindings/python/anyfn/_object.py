@@ -96,7 +96,7 @@ _HOOKS = (
 
 
 def _add_hooks(cls, index):
-    """Registers the hooks of a class and of its bases, since types do not inherit them.
+    """Registers the hooks that a class defines or inherits, since native types do not inherit hooks.
 
     A hook is registered once per type, so it looks up the type's current class at each call.
     """
@@ -114,7 +114,7 @@ def _hook(index, name):
 
 
 def _has_constructor(cls):
-    """Returns true if a class has or inherits a constructor, except the ``__ffi_init__`` of a base's type."""
+    """Returns true if the nearest constructor of a class or its bases is not the ``__ffi_init__`` of a native type."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:
@@ -151,7 +151,7 @@ class _ConstructorSignature:
 
 
 def _check_builtin(key, index, cls):
-    """Raises ``TypeError`` for a class that cannot represent a type, since the package relies on the built-in classes."""
+    """Raises ``TypeError`` unless ``cls`` may represent the type ``key``; built-in classes cannot be replaced."""
     if index >= _FIRST_OTHER:
         if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
             raise TypeError(f"{cls.__name__} derives from the class of a built-in type, but {key!r} is not built in")

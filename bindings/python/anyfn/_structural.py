@@ -112,7 +112,7 @@ _methods = {}
 
 
 def _method(name, *args):
-    """Calls the method ``name`` of the native type of access paths."""
+    """Calls the method ``name`` of the native type ``ffi.reflection.AccessPath``."""
     if not _methods:
         told = _core.type_info(_core.type_index("ffi.reflection.AccessPath"))[6]
         _methods.update((method[1], method[4]) for method in told)

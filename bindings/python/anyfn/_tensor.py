@@ -367,7 +367,7 @@ _LETTERS = {0: "q", 1: "Q", 2: "d", 6: "?"}
 
 
 def _nested(numbers, shape):
-    """Converts a flat list to nested lists of a shape."""
+    """Splits a flat list of numbers into nested lists whose lengths are the extents of a shape."""
     if not shape:
         return numbers[0]
     if 0 in shape:
@@ -384,7 +384,7 @@ def _rebuild(data, shape, dtype, device):
 
 
 def _place(index, shape, strides):
-    """Returns extents, strides and offset of the part that an index selects."""
+    """Returns the extents, strides and offset of the view that an index selects."""
     parts = index if type(index) is tuple else (index,)
     taken = sum(part is not None and part is not ... for part in parts)
     if sum(part is ... for part in parts) > 1:

@@ -213,7 +213,7 @@ _X86_64 = (
 
 
 def _target(info):
-    """Returns the target for the result of ``Session.info``.
+    """Returns the target that ``info``, a result of ``Session.info``, describes.
 
     The remote end is not trusted, so it must not choose a command that runs here.
     """

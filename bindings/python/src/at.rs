@@ -70,8 +70,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is the argument of a parameter that the function declares as read-only,
-    /// which means that the function only reads the tensor.
+    /// Returns true if the value is an argument whose parameter the function declares as read-only. The
+    /// function then only reads a tensor that is passed for this parameter.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {

@@ -1,5 +1,5 @@
-//! The class `CallToken`, of which each instance represents a call that `call_async` makes on one of its
-//! threads. [`crate::cancel`] tracks the calls in progress.
+//! The class `CallToken`. Each instance represents a call that `call_async` makes on one of its threads.
+//! [`crate::cancel`] tracks the calls in progress.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

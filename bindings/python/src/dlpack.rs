@@ -65,7 +65,7 @@ const EXCHANGE: &CStr = c"dlpack_exchange_api";
 static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
     [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
 
-/// Returns the exchange table of a class from the cache, or `None` if the class has not been encountered before.
+/// Returns the exchange table of a class from the cache, or `None` if the cache does not contain the class.
 #[inline]
 pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> {
     for (known, table) in &KNOWN {

@@ -37,7 +37,8 @@ impl Drop for Held {
 /// not know the objects that native code holds.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Arranges for the end of this interpreter to be recorded. Returns false if an interpreter has already ended.
+/// Registers a function that records the end of this interpreter. Returns false if an interpreter has already
+/// ended.
 pub(crate) fn watch_end() -> bool {
     extern "C" fn ended() {
         ENDED.store(true, Ordering::Relaxed);

@@ -105,7 +105,7 @@ impl<'a> CallFrame<'a> {
         }
     }
 
-    /// Appends a view of an array.
+    /// Appends the address of the description (`DLTensor`) of an array argument.
     #[inline]
     fn push_view(&mut self, view: *mut DLTensor) {
         self.busy = true;
@@ -133,7 +133,8 @@ impl<'a> CallFrame<'a> {
         self.listed = Listed::begin(values, self.args);
     }
 
-    /// Returns true if at least one argument is an array or another value that needs work at the end of the call.
+    /// Returns true if at least one argument is an array or an owned value, so that work remains at the end of
+    /// the call.
     #[inline(always)]
     pub(crate) fn has_arrays(&self) -> bool {
         self.busy

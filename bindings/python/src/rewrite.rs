@@ -41,7 +41,7 @@ impl<'a> Moved<'a> {
             .then(|| Moved { from, handle: object::take_handle(from) })
     }
 
-    /// Makes an r-value reference to the native object, from which the callee may take it.
+    /// Makes an r-value reference to the native object, through which the callee may take the object.
     fn reference(&mut self) -> TVMFFIAny {
         let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }

@@ -13,7 +13,7 @@ use crate::py::Res;
 const SCRATCH: usize = 112;
 
 /// Memory on the stack for array views. It must be a separate variable of the calling function: if it were a
-/// field of a struct that also has constant fields, the compiler would clear it in each call.
+/// field of a struct with initialised fields, the compiler would clear it in each call.
 pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 
 /// Uninitialised memory for array views.

@@ -10,7 +10,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 
-/// Dictionary from the name of a native function, or the line of a native backtrace, to its frame object.
+/// Dictionary from the name of a native function, or a line of a native backtrace, to a cached frame object.
 static FRAMES: Global = Global::new();
 /// Python function `native_frame`, which makes the frame objects.
 static MAKE_FRAME: Global = Global::new();

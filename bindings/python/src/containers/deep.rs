@@ -14,8 +14,8 @@ use crate::py::{self, Obj, Own, Res};
 /// limited because Python computes the hash of a tuple again for each occurrence.
 const KEY_MAX: u64 = 1 << 20;
 
-/// State of one conversion to Python containers: results for containers that may be encountered again, even
-/// inside themselves.
+/// State of one conversion to Python containers: the results for containers that may be encountered again,
+/// including containers that contain themselves.
 #[derive(Default)]
 struct Met {
     /// Python object for each converted container, by the address of the container. The container is stored as well,

@@ -128,8 +128,8 @@ pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
     }
 }
 
-/// Runs an operation on a key whose type may have hooks, such as one for hashing. Hooks are native code, so the
-/// operation counts as a use of native objects ([`gil::Use`]).
+/// Runs an operation that may call the hooks of a key's type, such as a hook for hashing. Hooks are native
+/// code, so they run within a [`gil::Use`], which marks a use of native objects.
 #[cold]
 #[inline(never)]
 pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {

@@ -37,8 +37,8 @@ thread_local! {
 struct Writing;
 
 impl Writing {
-    /// Begins to write a container. Returns `None` if the container must be shown as dots: it is being written
-    /// already, it was written before and the result is long, or it is nested too deeply.
+    /// Begins to write a container. Returns `None` if the container must be abbreviated to `...`: it is being
+    /// written already, it was written before and the result is long, or it is nested too deeply.
     fn begin(container: &ObjectRef) -> Option<Writing> {
         let address = container.as_handle().addr();
         let is_again = WRITTEN
