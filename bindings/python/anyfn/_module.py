@@ -19,7 +19,7 @@ _ENTRY = "main"
 
 
 def _methods_of(native):
-    """Returns a class decorator that copies the attributes of the class to ``native``, and returns ``native`` in its place."""
+    """Returns a decorator that copies the attributes of a class to ``native`` and replaces the class by ``native``."""
 
     def move(cls):
         for name, value in vars(cls).items():

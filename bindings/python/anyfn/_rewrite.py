@@ -165,7 +165,7 @@ def structural_map(
     share: bool = True,
     inplace: bool = False,
 ) -> "Any":
-    """Returns a graph in which values are replaced by the results of functions; unchanged objects stay the same.
+    """Returns a graph in which values are replaced by the results of functions; objects without changes are reused.
 
     ``callbacks`` are those of ``structural_walk``; each function returns the value that it received or another one. With
     ``order="post"`` a function receives a value whose children are already mapped. With ``"pre"`` the children of its

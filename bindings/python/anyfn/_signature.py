@@ -324,7 +324,7 @@ def _as_json(value, depth=8):
 
 
 def describe(function: "Any") -> "Optional[str]":
-    """Returns the signature of a Python callable as JSON, in the format of docs/signature.md, or None if it has none."""
+    """Returns the signature of a Python callable as JSON in the format of docs/signature.md, or None if it is unknown."""
     import inspect
     import json
 

@@ -89,8 +89,8 @@ pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     Ok((!result.obj().is(token.as_ptr())).then_some(result))
 }
 
-/// Guard that adds a token to the calls in progress on this thread, and removes it when dropped. It contains the
-/// number of the entry.
+/// Guard that adds a token to the calls in progress on this thread, and removes the token when dropped. It
+/// contains the number of the token's entry.
 pub(crate) struct Running(u64);
 
 impl Running {

@@ -226,9 +226,9 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
     kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
 }
 
-/// Makes a tensor for `view`, which describes `part` of an array's memory. The array's library keeps this
-/// memory alive, because the array object may switch to other memory. Returns `None` if the array's class has
-/// no exchange table or the memory does not belong to the array.
+/// Makes a tensor for `view`, which describes `part` of an array's memory. The tensor keeps the memory alive
+/// through the array's library, because the array object may switch to other memory. Returns `None` if the
+/// array's class has no exchange table or the memory does not belong to the array.
 pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> Res<Option<Tensor>> {
     let Some(export) = known(producer.type_ptr()).and_then(|table| table.export) else { return Ok(None) };
     let mut managed: *mut DLManagedTensorVersioned = ptr::null_mut();

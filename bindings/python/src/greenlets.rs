@@ -58,8 +58,8 @@ extern "C" fn current() -> *mut c_void {
 /// Returns true if the library of the module `greenlet` is loaded. Called if the module cannot be found: greenlets
 /// may then exist, but the running one cannot be determined.
 fn is_loaded() -> bool {
-    /// Number of libraries that the process had loaded when the library of `greenlet` was last searched for and not
-    /// found. The next search is needed only once this number has changed.
+    /// Number of libraries that the process had loaded when the last search for the library of `greenlet`
+    /// failed. The next search is needed only once this number has changed.
     static WITHOUT: AtomicU64 = AtomicU64::new(u64::MAX);
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: this is the pair below, which no other code uses during the call.

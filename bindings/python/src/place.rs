@@ -16,8 +16,8 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call with the location of this thread set to the innermost line of Python code outside this
-/// package.
+/// Runs a native call. Until it returns, the location of this thread is the innermost line of Python code
+/// outside this package.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
