@@ -109,7 +109,7 @@ class Module:
         return _core.get_global_func("ffi.ModuleSaveToBytes", False)(self)
 
     def get_write_formats(self) -> "list[str]":
-        """Returns the file formats, as extensions, for which the module has its own writer."""
+        """Returns the extensions of the file formats in which the module can write itself to a file."""
         return list(_core.get_global_func("ffi.ModuleGetWriteFormats", False)(self))
 
     def write_to_file(self, file_name: "_Path", fmt: str = "") -> None:

@@ -282,7 +282,7 @@ class PrimFunc(_Text, Object):
 
 @register_object("tir.IRModule")
 class IRModule(_Text, Object):
-    """Functions by name, on which passes operate; ``module["main"]`` is the function of that name."""
+    """A module of functions by name, on which passes operate; ``module["main"]`` is the function ``main``."""
 
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None

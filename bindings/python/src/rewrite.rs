@@ -1,4 +1,4 @@
-//! Rewriting of a graph in place.
+//! Rewriting of object graphs in place.
 //!
 //! A graph may be changed in place if it has a single owner, which gives up its reference. The owner is a Python object,
 //! which callbacks can reach, and so can threads that run while a callback waits. For the duration of the call, the
@@ -66,7 +66,7 @@ fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
 }
 
 /// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. If no other reference to the
-/// graph exists, it is moved into the call, which can then change it in place.
+/// graph exists, the graph is moved into the call, so that the call can change it in place.
 pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     let count = py::list_len(rest);
     let mut values = vec![Any::NONE];

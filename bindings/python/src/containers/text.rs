@@ -19,8 +19,7 @@ use crate::py::{self, Obj, Own, Res};
 /// Maximum nesting depth of containers that are printed in full; deeper containers appear as `...`.
 const DEPTH_MAX: usize = 100;
 
-/// Number of printed items after which repeated containers are abbreviated: from then on, a container that has already been
-/// printed appears as `...`.
+/// Number of printed items after which a container that was already printed appears as `...`.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
