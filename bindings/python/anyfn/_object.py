@@ -114,7 +114,7 @@ def _hook(index, name):
 
 
 def _has_constructor(cls):
-    """Returns true if the nearest constructor of a class or its bases is not the ``__ffi_init__`` of a native type."""
+    """Returns true if a class has or inherits a constructor other than the ``__ffi_init__`` of its native type."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:

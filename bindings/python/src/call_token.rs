@@ -12,7 +12,7 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 use crate::{error, function, object};
 
-/// The Python class `CallToken`, base of the class of asynchronous calls that the package defines in Python.
+/// The Python class `CallToken`, from which the package derives the class of its asynchronous calls.
 pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {

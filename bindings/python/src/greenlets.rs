@@ -87,8 +87,8 @@ fn is_loaded() -> bool {
     found.1
 }
 
-/// Makes an object that represents a stack that cannot be identified. The object equals no other object, so the
-/// runtime passes out no pointers into that stack.
+/// Makes an object that represents an unidentified stack. The object equals no other object, so the runtime
+/// does not expose pointers into that stack.
 fn no_other() -> Res<Own> {
     // SAFETY: the GIL is held, and `object` is called without arguments.
     py::unsafe_new_ref!(ffi::PyObject_CallObject((&raw mut ffi::PyBaseObject_Type).cast(), ptr::null_mut()))
