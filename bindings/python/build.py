@@ -219,7 +219,7 @@ def write_wheel(folder, tag, files):
 
 
 def pack(folder, libraries):
-    """Packs a wheel of the package and ``libraries``, which are given by their paths in it; returns its name."""
+    """Packs a wheel of the package and ``libraries``, a dict by path in the package, and returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
     for target, library in libraries.items():

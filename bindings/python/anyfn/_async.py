@@ -170,7 +170,7 @@ def set_async_threads(limit: int) -> None:
 
 
 def _work(pool):
-    """Main loop of each thread of a pool, which runs calls from the pool's queue."""
+    """Main loop of each thread of a pool: runs the calls from the pool's queue."""
     get, lock = pool.queue.get, pool.lock
     while True:
         call = get()

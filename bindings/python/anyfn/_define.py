@@ -271,7 +271,7 @@ def _hash(function):
 
 
 class _Signature:
-    """Descriptor for ``__signature__`` of a class, which computes the signature on access."""
+    """Descriptor that computes the ``__signature__`` of a class on access."""
 
     def __init__(self, shown):
         self.shown = shown
@@ -310,7 +310,7 @@ def _json(schema):
 
 
 def _annotated(annotation):
-    """Splits ``Annotated[int, "documentation"]`` into the type and the documentation, which may be None."""
+    """Splits ``Annotated[int, "documentation"]`` into type and documentation; a plain type has the documentation None."""
     more = getattr(annotation, "__metadata__", None)
     if more is None:
         return annotation, None

@@ -71,7 +71,7 @@ class Module:
 
     @property
     def imports(self) -> "list[Module]":
-        """Copy of the list of imported modules, which ``import_module`` and ``clear_imports`` change."""
+        """Copy of the list of imported modules; ``import_module`` and ``clear_imports`` change the list itself."""
         return list(_core.get_global_func("ffi.ModuleGetImports", False)(self))
 
     def import_module(self, module: "Module") -> None:
@@ -220,7 +220,7 @@ def _entry_of(module):
 
 
 def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]") -> "Module":
-    """Loads a module from a file, whose extension selects the loader; ``.so`` is a shared library.
+    """Loads a module from a file. The file's extension selects the loader; ``.so`` is a shared library.
 
     ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative path refers to the current directory. Raises
     ``RuntimeError`` with the reason if the file does not exist or does not fit this process. ``inspect_library`` returns
@@ -272,7 +272,7 @@ _METHODS = (
 
 
 def make_module(content: "Any") -> "Module":
-    """Returns a module of a custom kind, which is implemented by the object ``content``.
+    """Returns a module of a custom kind that the object ``content`` implements.
 
     ``content.kind`` is the name of the kind, and ``content.get_function(name)`` returns a callable or None. Further
     attributes are optional: ``functions()`` (which returns names), ``save_to_bytes()``, ``write_to_file(path, format)``,

@@ -135,7 +135,7 @@ def _tell_constructor(cls, index):
 
 
 class _ConstructorSignature:
-    """Descriptor for ``__signature__`` of a class, which returns the signature of the class's constructor."""
+    """Descriptor for ``__signature__`` that returns the signature of a class's constructor."""
 
     def __get__(self, instance, owner=None):
         import inspect

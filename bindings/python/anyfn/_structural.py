@@ -42,7 +42,7 @@ def structural_equal(
 
 
 def structural_hash(value: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False) -> int:
-    """Returns a non-negative hash, which is the same for structurally equal values in every process.
+    """Returns a non-negative hash. Structurally equal values have the same hash in every process.
 
     >>> structural_hash([1, "x"]) == structural_hash((1, "x"))
     True
@@ -223,7 +223,7 @@ _reduce = _core.Object.__reduce__
 
 
 def _reconstruct(self, memo):
-    """Copies an object through its pickling methods, which raise ``TypeError`` if it cannot be copied."""
+    """Copies an object through its pickling methods, which raise ``TypeError`` if the object cannot be copied."""
     import copy
 
     reduced = self.__reduce_ex__(4)

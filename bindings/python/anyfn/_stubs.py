@@ -293,7 +293,7 @@ def _default(value: Any) -> str:
 
 
 def stub(space: Namespace, title: str) -> str:
-    """Returns the stub of a namespace, which defines its functions and imports the modules of its nested namespaces."""
+    """Returns the stub of a namespace: definitions of its functions, and imports of the modules of nested namespaces."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     imports = Imports([*names.values(), *spaces.values()])

@@ -39,7 +39,7 @@ _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
 class Tensor(_core.BuiltinObject):
-    """Multi-dimensional array of one data type, which shares its memory with array libraries through DLPack.
+    """Multi-dimensional array whose elements have one data type. Array libraries share its memory through DLPack.
 
     NumPy, PyTorch and other libraries use it without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``. The
     tensor keeps the memory alive, and so do the arrays that share it.

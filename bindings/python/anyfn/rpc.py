@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @register_object("rpc.Tensor")
 class Tensor(Object):
-    """A tensor in the memory of the remote end, which can be passed to remote functions.
+    """A tensor in the memory of the remote end. It can be passed to remote functions.
 
     ``numpy()`` copies it to this process.
 

@@ -102,8 +102,8 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
 /// Owned references to the argument objects of a call. Dropping this value releases them.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of argument objects, which begin at index 1 of `objects`. The callee may overwrite the slot at
-    /// index 0.
+    /// Number of argument objects. They are stored from index 1 of `objects` on; the callee may overwrite the
+    /// slot at index 0.
     count: usize,
 }
 

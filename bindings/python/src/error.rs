@@ -127,7 +127,7 @@ fn exception_of(error: Error, causes: usize) -> Res<Own> {
     }
 }
 
-/// Returns the address of the content of an error object, which follows the header.
+/// Returns the address of an error object's content, which follows the header.
 fn cell(error: &Error) -> *const TVMFFIErrorCell {
     let header: *const TVMFFIObject = error.as_object().as_handle().cast();
     header.wrapping_add(1).cast()

@@ -246,8 +246,8 @@ fn lift_result(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
     }
 }
 
-/// Converts a tensor, which a function has returned, to a Python value. If the tensor represents an argument
-/// of the call, the result is that argument.
+/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of
+/// the call, the result is that argument.
 #[cold]
 fn lift_tensor(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.

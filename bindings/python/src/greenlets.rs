@@ -14,7 +14,8 @@ use crate::py::{self, Own, PyObject, Raised, Res, names, raw};
 
 const CAPSULE: &CStr = c"greenlet._C_API";
 
-/// First members of the function table of the module `greenlet`, which are the same in all of its versions.
+/// First members of the function table of the module `greenlet`. They are the same in all versions of the
+/// module.
 #[repr(C)]
 struct Api {
     class: *mut ffi::PyTypeObject,

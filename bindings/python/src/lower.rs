@@ -23,7 +23,8 @@ use crate::scalars::{bad_text, string, true_ptr};
 use crate::scratch::{Scratch, Words};
 use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
-/// Arguments of a call in progress: the values, which of them are owned, and memory for array views.
+/// Arguments of a call in progress: their native values, a record of the owned values, and memory for array
+/// views.
 pub(crate) struct CallFrame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],

@@ -19,8 +19,8 @@ pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 /// Uninitialised memory for array views.
 pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 
-/// Allocator for array views, which never move after their allocation. It uses memory on the stack first and
-/// then the heap.
+/// Allocator for array views. The views never move after their allocation. Memory on the stack is used first,
+/// and then the heap.
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
