@@ -249,7 +249,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds the libraries into the package and packs a wheel with a link to it."""
+    """Builds the libraries into the package and packs a wheel that contains only a link to the package."""
     build(PACKED)
     return write_wheel(wheel_directory, wheel_tag(PACKED.values()), {"anyfn.pth": f"{HERE}\n".encode()})
 
