@@ -166,7 +166,7 @@ def comm_reducer(
 
 
 def create_prim_func(args: Iterable[Union[Tensor, Var]], name: str = "main") -> PrimFunc:
-    """Returns a PrimFunc that computes tensors; its parameters ``args`` are input tensors, output tensors and variables."""
+    """Returns a PrimFunc that computes tensors; its parameters ``args`` are the inputs, outputs and variables."""
     return _call.create_prim_func(list(args), name)
 
 
