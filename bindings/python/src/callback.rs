@@ -75,7 +75,8 @@ pub(crate) unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True if this thread has already reported its next call to the call observer.
+    /// True while [`watched`] enters [`safe_call`] for a call that it has reported to the call observer, so
+    /// that the same call is not reported again.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -102,8 +103,8 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
 /// Owned references to the argument objects of a call. Dropping this value releases them.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of argument objects, which are stored from index 1 on. The callee may overwrite the slot at
-    /// index 0.
+    /// Number of argument objects. They are stored from index 1 of `objects` on; the callee may overwrite the
+    /// slot at index 0.
     count: usize,
 }
 

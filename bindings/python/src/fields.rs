@@ -19,7 +19,7 @@ use crate::owned::lower_owned;
 use crate::py::{self, Global, Obj, PyObject, Raised, Res};
 use crate::{error, gil, lift, method, object, plan, record};
 
-/// Description of a reflected field, which the field's Python descriptor passes to its getter and setter. It
+/// Description of a reflected field, which the getter and setter of the field's Python descriptor receive. It
 /// is never freed, like the descriptor that points to it.
 struct Field {
     name: CString,

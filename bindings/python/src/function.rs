@@ -158,7 +158,7 @@ pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
         && ptr::fn_addr_eq(layout(callable).vectorcall, vectorcall::<false> as ffi::vectorcallfunc)
 }
 
-/// Calls a function with the GIL released, regardless of what the function declares.
+/// Calls a function with the GIL released, even if the function does not declare that it runs long or blocks.
 ///
 /// # Safety
 /// `args` must be valid objects: `count` positional ones and one for each name in `names`, which must be a tuple of
@@ -253,8 +253,8 @@ fn lift_result(result: Any, frame: &CallFrame<'_>) -> Res<Own> {
     }
 }
 
-/// Converts a tensor, which a function has returned, to a Python value. If the tensor represents an argument
-/// of the call, the result is that argument.
+/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of
+/// the call, the result is that argument.
 #[cold]
 fn lift_tensor(result: Any, frame: &CallFrame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.

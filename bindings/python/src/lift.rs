@@ -32,7 +32,7 @@ pub(crate) fn lift_owned(value: Any) -> Res<Own> {
 }
 
 /// Converts a value to a Python value. The caller keeps its ownership of the value. The value must not be a
-/// tensor view (`DLTensor*`), which `Loans::lift` converts, because such a view belongs to a call.
+/// tensor view (`DLTensor*`): such a view is valid only during a call, so `Loans::lift` converts it.
 #[inline(always)]
 pub(crate) fn lift_borrowed(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
