@@ -175,7 +175,7 @@ const COMPLETE: u32 = u32::MAX;
 /// Entry of `Copier::reaches` for a copy that is still being built.
 const OPEN: u32 = u32::MAX - 1;
 
-/// Progress of copying an original object.
+/// Progress of copying one object of the original graph.
 #[derive(Clone, Copy, Default)]
 enum Progress {
     #[default]
@@ -228,8 +228,8 @@ struct Copier {
     known: Table<usize, Progress>,
     /// Original objects and their copies.
     copies: Vec<(ObjectRef, Any)>,
-    /// Indices in `copies` of objects that a hook returned and that already existed, so that other references
-    /// to them exist.
+    /// Indices in `copies` of existing objects that a hook returned instead of new ones. Code outside of this
+    /// operation may refer to these objects.
     foreign: Vec<usize>,
     /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being built. A
     /// value other than these constants is the index of a copy plus 1.

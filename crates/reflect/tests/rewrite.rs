@@ -201,7 +201,7 @@ struct NativeHook(#[allow(dead_code, reason = "the hooks read it by its place")]
 #[object(key = "test.rewrite.Function")]
 struct FunctionHook(Any);
 
-/// Beginning of the content of a visitor or mutator, which the ABI defines.
+/// Beginning of the content of a visitor or mutator. The ABI defines its layout.
 #[repr(C)]
 struct Head {
     table: *const [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2],
@@ -411,7 +411,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// Second occurrence of the value that was built at this index.
+    /// Another reference to the value that was built at this index.
     Again(usize),
 }
 

@@ -74,8 +74,8 @@ mod direct {
 }
 
 impl Socket {
-    /// Takes ownership of a connected socket and configures it, as far as its kind supports that. Reads time
-    /// out after [`LOOK`], small messages are sent immediately, and keep-alive detects a dead peer machine.
+    /// Takes ownership of a connected socket and configures it: reads time out after [`LOOK`], small messages
+    /// are sent immediately, and keep-alive detects a dead peer machine. The last two apply only to TCP.
     ///
     /// # Errors
     /// Returns an error if `fd` is not a socket.

@@ -159,8 +159,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached since the beginning of the innermost shareable value. Later values may refer to a
-    /// shareable value.
+    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
+    /// which later values may refer.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,
@@ -772,7 +772,7 @@ impl<'a> Reader<'a> {
 }
 
 impl TensorInfo {
-    /// Returns the size in bytes that all elements together have in compact form.
+    /// Returns the size in bytes of all elements together, stored without gaps.
     ///
     /// # Errors
     /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.

@@ -27,7 +27,7 @@ use crate::column::Hook;
 
 type DeclaredTypes<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
-/// Cached information about a type, with which its nodes are loaded.
+/// Cached information about a type, used for loading the nodes of that type.
 struct Plan<'t> {
     info: TypeInfo,
     made: Made,
@@ -64,7 +64,8 @@ enum Other {
     Unknown,
 }
 
-/// Record about a file under the key `anyfn` of its metadata: format version and inline kinds of fields.
+/// Information that the writer of a file stored under the key `anyfn` of its metadata: format version, and
+/// inline kinds of fields.
 struct Tag {
     /// Token of the JSON object that lists the inline kinds of fields, by type key and field name.
     inline: Option<At>,
@@ -113,8 +114,8 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the record about the file under the key `anyfn` of its metadata; returns `None` if the file has no
-/// such record.
+/// Reads the information that the writer of a file stored under the key `anyfn` of its metadata; returns
+/// `None` if the file has no such key.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == TokenKind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == TokenKind::Object);
@@ -142,7 +143,8 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Part of a value that one step of the loader creates. Values on a cycle are created in two steps.
+/// Step in which the loader creates a value. A value on a cycle is created in two steps, each of which
+/// creates a part of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -181,7 +183,7 @@ struct Loader<'t> {
     unknown: UnknownFields,
 }
 
-/// Token of the value of each field of an object, as far as the file contains it.
+/// Tokens of the field values of one object in the file.
 #[derive(Default)]
 struct FieldPositions {
     /// Token of the value and inline kind of each field of the type. The token is 0 if the file does not
@@ -385,8 +387,8 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Replaces the content of `out` by the indices of the nodes to which `part` of a node refers, each with
-    /// the token of the reference.
+    /// Replaces the content of `out` by the references of a node that the step `part` needs. Each consists of
+    /// the index of the node referred to and the token of the reference.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();

@@ -32,7 +32,7 @@ struct SavedField {
     inline: Option<Inline>,
 }
 
-/// Cached information about a type, with which its objects are saved.
+/// Cached information about a type, used for saving its objects.
 struct Plan {
     info: TypeInfo,
     key: Quoted,
@@ -124,7 +124,7 @@ impl Saved {
     }
 }
 
-/// Writes a graph to `sink` and returns the information that completes the file.
+/// Writes the nodes of a graph to `sink` and returns the information for the rest of the file.
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, `ValueError` for an object that contains itself unless
@@ -185,8 +185,8 @@ struct Saver<'s, S> {
     /// Hash table of indices into `Saved::entries`, by the hash of the value.
     table: HashTable<u32>,
     nodes: u32,
-    /// Nodes of the children saved so far, for all open values. An element is a node index, or an index in
-    /// `Saved::entries` with the flag [`PENDING`].
+    /// Nodes of the children saved so far, for all values on the stack. An element is a node index, or an
+    /// index in `Saved::entries` with the flag [`PENDING`].
     slots: Vec<u32>,
     open: Vec<Open>,
     plans: Vec<Plan>,

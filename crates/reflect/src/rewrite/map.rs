@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// Processing of a value that remains after its children have been mapped.
+/// Work that remains for a value after its children have been mapped.
 struct Rest {
     /// Definition region that the value is in.
     region: Region,

@@ -1,4 +1,5 @@
-//! Finds the access paths to the place of an error in a graph, from the objects that the context of the error records.
+//! Search for the access paths in a graph that lead to an error, given the objects that the error's context
+//! records.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;

@@ -129,7 +129,7 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// Creates a plan for a type that includes all of its fields and ignores its hooks.
+    /// Creates a plan that includes all fields of a type and ignores the hooks of the type.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
         if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =

@@ -22,7 +22,7 @@ use crate::value::same;
 
 /// Value whose children are being walked.
 struct Frame {
-    /// Value itself. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
+    /// The value. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
     /// its frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
@@ -55,7 +55,7 @@ pub(crate) struct Walk<'a> {
 /// ended it.
 type Stop = Option<Any>;
 
-/// Continuation of a walk after it has entered a value.
+/// Result of entering a value: how the walk continues.
 enum Entered {
     /// The walk continues with the children of the value.
     Children,

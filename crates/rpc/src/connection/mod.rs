@@ -129,8 +129,8 @@ pub(crate) struct Proxies {
 /// Connection and handle of a proxy.
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
-/// Memory that a transfer fills. The waiting thread borrows it mutably but does not access it while the
-/// waiter of its call exists. [`WaiterEntry`] removes the waiter before the borrow ends.
+/// Buffer of a waiting thread, which a transfer fills. While the call has a [`Waiter`], the thread borrows
+/// the buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
@@ -166,18 +166,18 @@ impl Waiter {
     }
 }
 
-/// Guard for the waiter of a call, which is removed when the guard is dropped. This matters only if the
-/// thread unwinds: later bytes of a transfer would otherwise be written to memory that is no longer borrowed.
-/// In all other cases, [`Connection::leave`] has already removed the waiter.
+/// Guard that removes the [`Waiter`] of a call when it is dropped. This matters only if the thread unwinds:
+/// later bytes of a transfer would otherwise be written to memory that is no longer borrowed. In all other
+/// cases, [`Connection::leave`] has already removed the waiter.
 struct WaiterEntry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
-    /// Borrow of the memory that the waiter's transfer fills.
+    /// Borrow of the buffer that the transfer fills.
     _into: Option<&'a mut [u8]>,
 }
 
 impl<'a> WaiterEntry<'a> {
-    /// Adds a waiter for the call `id` and returns its guard.
+    /// Adds a [`Waiter`] for the call `id` and returns its guard.
     ///
     /// # Errors
     /// Returns the error that ended the connection.
@@ -217,7 +217,7 @@ struct ConnectionState {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a completed call that the next call reuses, to avoid an allocation.
+    /// State of a completed call, kept for reuse by the next call to avoid an allocation.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
     /// Handles of the peer to be released, each with the number of times that it was received.
@@ -291,13 +291,13 @@ pub(crate) struct Decoding<'a> {
     /// State of the reading thread; `None` for the ticker thread, which has no deadline and handles no
     /// signals.
     reading: Option<&'a Reading>,
-    /// Id of this end's call that the message belongs to; `None` while it is unknown.
+    /// Id of the outgoing call that the message belongs to; `None` while it is unknown.
     call: Cell<Option<u64>>,
     /// True if the message is the result of `call`.
     is_result: bool,
 }
 
-/// Call from a peer that this thread is running, as an element of `CURRENT`.
+/// Element of `CURRENT`: an incoming call that this thread is running.
 struct Serving {
     /// Address of the [`Connection`] over which the call arrived.
     connection: usize,
@@ -307,15 +307,16 @@ struct Serving {
 }
 
 thread_local! {
-    /// Stack of the calls from peers that this thread is running, innermost last.
+    /// Stack of the incoming calls that this thread is running, innermost last.
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
     /// Time limit of each remote call that this thread makes; `None` for no limit.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
-    /// Buffer that the next message of this thread reuses.
+    /// Spare buffer, which the next message of this thread reuses.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Returns the message buffer of this thread, or an empty one. It should be returned with [`give_back`].
+/// Takes the spare message buffer of this thread, or creates an empty one. [`give_back`] makes it available
+/// for the next message.
 fn spare() -> Vec<u8> {
     // A thread that is exiting may still make calls.
     SPARE.try_with(Cell::take).unwrap_or_default()
@@ -338,7 +339,7 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
     result
 }
 
-/// Returns true if this thread is running a call for the peer that the peer has cancelled.
+/// Returns true if this thread is running an incoming call that the peer has cancelled.
 pub fn is_cancelled() -> bool {
     CURRENT.with_borrow(|calls| calls.last().is_some_and(|call| call.state.cancelled.load(Ordering::Relaxed)))
 }
@@ -465,8 +466,8 @@ impl Connection {
         result
     }
 
-    /// Returns the id of the peer's call that this thread is running (0 if none), and the nesting depth for
-    /// the next call to the peer.
+    /// Returns the id of the incoming call that this thread is running (0 if none), and the nesting depth of
+    /// the next outgoing call.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {

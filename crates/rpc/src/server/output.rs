@@ -12,7 +12,7 @@ const KEPT: usize = 4096;
 /// Maximum length of the line that [`Output::last_line`] returns, in bytes.
 const LINE: usize = 512;
 
-/// End of the captured standard error of a process.
+/// Last [`KEPT`] bytes of a process's captured standard error.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Pipe that the process writes to; `None` once it has been closed.
