@@ -158,8 +158,8 @@ fn is_hooked(key: &Any) -> bool {
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// Dict whose keys and values are all inserted at the end of the operation, because its order depends on
-    /// its keys. The value to copy is an Array of alternating keys and values.
+    /// Dict into which all pairs are inserted only at the end of the operation, to preserve their order. The
+    /// value to copy is an Array of alternating keys and values.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -217,8 +217,9 @@ struct Frame {
     /// low-link of Tarjan's algorithm). [`END`] if one of these copies has locations that are filled in at
     /// the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
-    /// Like `reach`, but only for the children that foreign code has seen: keys, and values passed to the
-    /// setters of fields. Foreign code may know the copies of all frames from this number on.
+    /// Lowest `number`, as in `reach`, but only for the children that foreign code has received: keys, and
+    /// values passed to the setters of fields. Foreign code may refer to the copies of all frames with this
+    /// number or a higher one.
     seen: u32,
 }
 

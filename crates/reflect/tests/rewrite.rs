@@ -1,5 +1,5 @@
-//! Tests walks and maps from Rust: callbacks, both forms of hooks, and random graphs in comparison with plain
-//! recursion.
+//! Tests walks and maps from Rust: callbacks, hooks that are packed functions or native functions, and random
+//! graphs in comparison with plain recursion.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "hooks as C++ code has them")]
 

@@ -158,7 +158,8 @@ fn unknown_fields_go_when_their_object_goes() {
     );
 }
 
-/// Tests that objects are saved and loaded by the hooks of their types, in both forms of hooks.
+/// Tests that objects are saved and loaded by the hooks of their types, whether the hooks are packed
+/// functions or native functions.
 #[test]
 fn functions_of_types() {
     define("saved.Hooked", &[("x", r#"{"type":"Any"}"#, None)]);

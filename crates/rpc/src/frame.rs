@@ -17,7 +17,7 @@ const MORE: u8 = 1;
 /// Maximum number of incomplete messages at any time.
 const PARTIAL_MAX: usize = 64;
 
-/// Type of a message, as the header of each of its frames states it.
+/// Type of a message, as stated in the frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {

@@ -143,14 +143,14 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Step in which the loader creates a value. A value on a cycle is created in two steps, each of which
-/// creates a part of it.
+/// Step in which the loader creates a value. A value on a cycle is created in two steps, all other values in
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// Parts that must exist before other values can refer to the value.
+    /// First of two steps: creates the value, with the parts of it that cannot be set later.
     First,
-    /// Parts that can be filled in after other values refer to the value.
+    /// Second of two steps: completes the value after other values refer to it.
     Second,
 }
 
@@ -178,7 +178,7 @@ struct Loader<'t> {
     plans: Vec<Plan<'t>>,
     /// Indices in `plans`, by the type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Fields of the current object for which the file contains a value.
+    /// Locations in the file of the current object's field values.
     places: FieldPositions,
     unknown: UnknownFields,
 }

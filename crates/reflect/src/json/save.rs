@@ -36,7 +36,7 @@ struct SavedField {
 struct Plan {
     info: TypeInfo,
     key: Quoted,
-    /// Hook `__data_to_json__` of the type, which replaces saving by fields.
+    /// Hook `__data_to_json__` of the type. If it is registered, its result is saved instead of the fields.
     hook: Option<Hook>,
     /// True if the type has a hook `__any_hash__`. Otherwise its objects are hashed by their addresses.
     hashes: bool,
@@ -250,7 +250,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns a hash of a value that is the same for equal values.
+    /// Returns a hash of a value. Equal values have the same hash.
     #[inline]
     fn hash(&mut self, value: &Any) -> Result<u64> {
         use core::hash::Hasher;

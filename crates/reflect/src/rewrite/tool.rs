@@ -125,8 +125,8 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Returns the private content if this crate created the visitor or mutator with the table `table`;
-    /// otherwise `None`.
+    /// Returns the content of this visitor or mutator if this crate created it with the function table
+    /// `table`; otherwise `None`.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
         // SAFETY: only `make` uses the tables of this crate, with this content.

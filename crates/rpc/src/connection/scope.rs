@@ -1,4 +1,4 @@
-//! Tracking of the handles that one message contains, so that they can be released with it.
+//! Tracking of the handles in one message.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -46,8 +46,8 @@ enum KeySource {
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
 }
 
-/// Fingerprint of a file: its identity, modification time and size. It shows that the file was replaced or
-/// changed.
+/// Fingerprint of a file: its identity, modification time and size. A different fingerprint shows that the
+/// file was replaced or changed.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Keyring {
