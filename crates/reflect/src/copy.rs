@@ -180,7 +180,7 @@ const OPEN: u32 = u32::MAX - 1;
 enum Progress {
     #[default]
     Nothing,
-    /// The object is an Array or Map whose elements are being copied, so that its copy does not exist yet.
+    /// The object is an Array or Map whose elements are being copied. Its copy does not exist yet.
     Open,
     /// The object has been copied. Contains the index of the copy in `Copier::copies`.
     Copied(u32),
@@ -205,7 +205,7 @@ struct Frame {
     content: Content,
     next: usize,
     original: ObjectRef,
-    /// True if the original may be encountered again, so that its copy is recorded in `Copier::known`.
+    /// True if the original may be encountered again. Its copy is then recorded in `Copier::known`.
     shared: bool,
     /// True if an element of an Array or Map, or a key of a Dict, has no copy yet and is still the original.
     /// All elements are then copied again at the end of the operation.

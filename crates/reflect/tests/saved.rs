@@ -182,7 +182,7 @@ fn functions_of_types() {
     assert!(error.message().starts_with("43 is odd, at nodes[0].data: line 1 column"), "{}", error.message());
 }
 
-/// Hook in native form: takes a value and returns one by value, or an error object on failure.
+/// Native function that is registered as a hook for loading. It returns an error object on failure.
 unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIAny {
     // SAFETY: the value is borrowed for the call.
     let value = unsafe { anyfn::AnyView::from_raw(value) };

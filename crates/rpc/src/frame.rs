@@ -56,7 +56,7 @@ impl FrameKind {
             .find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns true if messages of this kind may be longer than a frame.
+    /// Returns true if messages of this kind may consist of several frames.
     fn has_parts(self) -> bool {
         matches!(self, FrameKind::Call | FrameKind::Return | FrameKind::Error)
     }

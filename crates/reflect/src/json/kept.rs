@@ -111,7 +111,7 @@ static TYPES: Shared = Shared::new();
 /// Map from former field names to current field names. Its keys have the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// Maximum number of successive renamings of one type or field that are followed.
+/// Maximum number of successive renamings that the lookup of one type or field follows.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {

@@ -88,7 +88,7 @@ struct Rest {
     replaced: bool,
     /// True if `Mapping::seen` contains the value. Set while its children are being mapped, to detect cycles.
     noted: bool,
-    /// Object of the graph under which the result is cached, or `None` if the result is not cached.
+    /// Key under which the result is cached: an object of the graph. `None` if the result is not cached.
     memo: Option<Any>,
     /// Value of `Mapping::generation` at the time at which processing of the value began. The result is
     /// cached only if no variable has been replaced since.
@@ -99,7 +99,7 @@ struct Rest {
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached several times is mapped only once, so that all occurrences have the
+    /// True if an object that is reached several times is mapped only once. All its occurrences then have the
     /// same result.
     share: bool,
     plans: Plans,

@@ -19,8 +19,8 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of recorded objects that the path to this object has passed, without this object; `matched`
-    /// includes it.
+    /// Number of recorded objects on the path to this object, excluding the object itself; `matched` includes
+    /// it.
     before: usize,
     matched: usize,
     /// Number of paths that had been found before the search entered this object.

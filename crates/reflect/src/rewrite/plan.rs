@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) in_place: Option<Hook>,
     /// True if objects of the type are variables.
     pub(crate) free_var: bool,
-    /// True if the structural kind of the type is DAG node, so that two equal objects differ from one object
+    /// True if the structural kind of the type is DAG node. Two equal objects then differ from one object
     /// that is referred to twice.
     pub(crate) dag_node: bool,
 }

@@ -30,7 +30,7 @@ struct Frame {
     /// Definition region that the value is in; `inner` is the region of its children.
     region: Region,
     inner: Region,
-    /// True if the callback is called for the value after its children.
+    /// True if the callback for the value is called after the children have been walked.
     call: bool,
     /// True if `Walk::seen` contains the value. Set while its children are being walked, to detect cycles.
     noted: bool,

@@ -485,7 +485,7 @@ impl Equal {
     }
 
     /// Looks up the left key at index `at` in the right Map or Dict, and compares the two values. Returns
-    /// `None` if they are equal, so that the next key follows.
+    /// `None` if they are equal; the comparison then continues with the next key.
     fn pair(&mut self, at: usize) -> Result<Option<StepResult>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(StepResult::Equal));

@@ -60,7 +60,7 @@ pub(crate) enum Target {
     Service(u16),
 }
 
-/// Decoded call from the peer.
+/// Incoming call after decoding.
 struct IncomingCall {
     id: u64,
     depth: u16,
@@ -68,7 +68,7 @@ struct IncomingCall {
     args: Vec<Any>,
 }
 
-/// Accepted call from the peer, which will run.
+/// Incoming call that was accepted and will run.
 struct Incoming {
     asked: IncomingCall,
     state: Arc<Running>,
@@ -79,7 +79,7 @@ enum Callee {
     Service(u16),
 }
 
-/// State of a call from the peer that runs in this process.
+/// State of an incoming call, which runs in this process.
 #[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
@@ -228,7 +228,7 @@ struct ConnectionState {
     ended: Option<Error>,
     /// Number of additional threads that run incoming calls, not counting the serving thread.
     workers: usize,
-    /// Approximate time of the last received bytes: the time at which a thread last noticed that some had
+    /// Approximate time of the last received bytes: the time at which a thread last noticed that bytes had
     /// arrived.
     heard: Instant,
     /// Time at which a `Ping` was sent; `None` if bytes have arrived since.

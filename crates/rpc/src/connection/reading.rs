@@ -265,8 +265,7 @@ impl Connection {
     }
 
     /// Decodes an incoming call. Returns the id of the outgoing call during which the peer made it (0 if
-    /// none), and the decoded call. In place of the latter, returns `None` for an upload, which needs no
-    /// thread.
+    /// none), and the decoded call. For an upload, which needs no thread, the latter is `None`.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,

@@ -92,7 +92,7 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Returns true if the keys come from a key file, so that they may change.
+    /// Returns true if the keys come from a key file, which may change.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, KeySource::File { .. })
     }
@@ -124,7 +124,7 @@ impl Keyring {
         }
     }
 
-    /// Returns true if any client may upload libraries, so that it can run any code.
+    /// Returns true if any client may upload libraries, and may thus run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
             KeySource::Open(grant) => grant.policy.upload,

@@ -106,9 +106,9 @@ pub(crate) struct Listener {
 enum Source {
     Stop,
     Socket,
-    /// Client without a session process that has sent its first bytes, by index of its connection.
+    /// Index of a connection without a session process whose client has sent its first bytes.
     Spoken(usize),
-    /// Client without a session process that has disconnected, by index of its connection.
+    /// Index of a connection without a session process whose client has disconnected.
     Gone(usize),
     Control(u64),
     Output(u64),
