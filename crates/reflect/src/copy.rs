@@ -88,7 +88,7 @@ fn tensor(value: &Any) -> Result<Any> {
     Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), &bytes)?.into_object()))
 }
 
-/// Returns the copy that the hook `__ffi_shallow_copy__` of an object's type creates.
+/// Calls the hook `__ffi_shallow_copy__` of an object's type, and returns the copy that it creates.
 fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle) -> TVMFFIAny;
     let _nested = Nested::enter()?;

@@ -243,8 +243,8 @@ impl<'a> Writer<'a> {
         self.value(value, 1)
     }
 
-    /// Writes a value. `owners` is the number of references to the value's object that belong to this
-    /// occurrence. If the object has more references, it may occur again in the message.
+    /// Writes a value. `owners` is the number of references that this occurrence holds to the value's object.
+    /// If the object has more references, it may occur again in the message.
     fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(too_deep());
@@ -270,8 +270,8 @@ impl<'a> Writer<'a> {
         done
     }
 
-    /// Writes an object that may occur again in the message. The first time, writes its content, and
-    /// afterwards only its number.
+    /// Writes an object that may occur again in the message. Writes its content the first time, and only its
+    /// number after that.
     #[inline(never)]
     fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         let address = object.as_handle().addr();

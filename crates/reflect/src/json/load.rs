@@ -32,11 +32,11 @@ struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Inline kinds that the file records for fields of the type, by field name in the file. Such a field
-    /// contains a number or string instead of the index of a node.
+    /// Types of the inline values of fields, by field name in the file. Such a field contains the value
+    /// itself instead of the index of a node.
     told: DeclaredTypes<'t>,
-    /// Field names in the file that the type does not have. Each is a former name of a field, or the name of
-    /// an unknown field.
+    /// Names in the file that no field of the type has. Each is a former name of a field, or the name of an
+    /// unknown field.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
@@ -50,7 +50,7 @@ enum Made {
 
 struct LoadedField {
     field: Field,
-    /// Inline kind of the field's values in the file, or `None` if the values are nodes.
+    /// Type of the field's values if the file stores them inline; `None` if the file stores them in nodes.
     inline: Option<Inline>,
     /// True if the field may be set after other values refer to the object, as a cycle requires.
     late: bool,
@@ -58,18 +58,18 @@ struct LoadedField {
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// Former name of a field: index of the field, and its inline kind in the file.
+    /// Former name of a field: index of the field, and type of its values if the file stores them inline.
     Alias(usize, Option<Inline>),
     /// Name that no field of the type has or had.
     Unknown,
 }
 
 /// Information that the writer of a file stored under the key `anyfn` of its metadata: format version, and
-/// inline kinds of fields.
+/// fields with inline values.
 struct Tag {
-    /// Token of the JSON object that lists the inline kinds of fields, by type key and field name.
+    /// Token of the JSON object that lists the fields with inline values, by type key and field name.
     inline: Option<At>,
-    /// Tokens of the JSON objects that list the inline kinds of unknown fields, by node index. The writer's
+    /// Tokens of the JSON objects that list unknown fields with inline values, by node index. The writer's
     /// types did not have these fields either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
@@ -186,10 +186,11 @@ struct Loader<'t> {
 /// Tokens of the field values of one object in the file.
 #[derive(Default)]
 struct FieldPositions {
-    /// Token of the value and inline kind of each field of the type. The token is 0 if the file does not
-    /// contain the field.
+    /// For each field of the type, the token of its value, and the type of the value if it is inline. The
+    /// token is 0 if the file does not contain the field.
     known: Vec<(At, Option<Inline>)>,
-    /// Unknown fields of the object: token of the name, token of the value, and inline kind.
+    /// Unknown fields of the object: token of the name, token of the value, and type of the value if it is
+    /// inline.
     unknown: Vec<(At, At, Option<Inline>)>,
 }
 
@@ -364,8 +365,8 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns the inline kind of a field, or `None` if its values are nodes. `name` is the name of the field
-    /// in the file.
+    /// Returns the type of a field's values if the file stores them inline; `None` if the file stores them in
+    /// nodes. `name` is the name of the field in the file.
     fn inline_of(&self, told: &DeclaredTypes<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),

@@ -25,7 +25,7 @@ use super::value::{Items, shown};
 use super::{bigint, enums, hook, tensor};
 use crate::column::Hook;
 
-/// Field of a type, with its name and inline kind in the file.
+/// Field of a type, with its name in the file, and the type of its values if they are stored inline.
 struct SavedField {
     field: Field,
     name: Quoted,
@@ -106,15 +106,15 @@ enum Content {
     Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<ExtraFields>>> },
 }
 
-/// Information about a saved graph that is not part of its nodes.
+/// Information about a saved graph, in addition to its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
     /// Distinct values of the graph, each with the index of its node.
     entries: Vec<SavedNode>,
-    /// Fields whose values are stored inline instead of in nodes, with their inline kinds, by type key.
+    /// Fields whose values are stored inline instead of in nodes, and the types of these values, by type key.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
-    /// Unknown fields whose values are stored inline instead of in nodes, with their inline kinds, by node
-    /// index.
+    /// Unknown fields whose values are stored inline instead of in nodes, and the types of these values, by
+    /// node index.
     pub(super) kept: Vec<(u32, Vec<(StdString, Inline)>)>,
 }
 

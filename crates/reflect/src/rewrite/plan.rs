@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     /// Index of the callback that accepts values of the type.
     pub(crate) link: Option<u32>,
     pub(crate) shape: Shape,
-    /// Hook of the type that may mutate a value in place; always `None` for a walk.
+    /// Hook of the type for mutating a value in place; always `None` for a walk.
     pub(crate) in_place: Option<Hook>,
     /// True if objects of the type are variables.
     pub(crate) free_var: bool,

@@ -197,7 +197,7 @@ impl<'a> WaiterEntry<'a> {
         Ok(WaiterEntry { connection, id, _into: into })
     }
 
-    /// Defuses the guard, because [`Connection::leave`] has already removed the waiter.
+    /// Consumes the guard without removing the waiter, which [`Connection::leave`] has already removed.
     fn taken_out(self) {
         std::mem::forget(self);
     }

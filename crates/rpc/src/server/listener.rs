@@ -106,9 +106,9 @@ pub(crate) struct Listener {
 enum Source {
     Stop,
     Socket,
-    /// Index of a connection without a session process whose client has sent its first bytes.
+    /// Index of a connection that has no session process yet. Its client has sent its first bytes.
     Spoken(usize),
-    /// Index of a connection without a session process whose client has disconnected.
+    /// Index of a connection that has no session process yet. Its client has disconnected.
     Gone(usize),
     Control(u64),
     Output(u64),
