@@ -703,7 +703,7 @@ impl<'a> Reader<'a> {
         handles
     }
 
-    /// Skips one value and appends its handle, if any, to `handles`. Of a container, skips only the
+    /// Skips one value and appends its handle, if any, to `handles`. For a container, skips only the
     /// beginning; the next calls skip its elements.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {

@@ -388,8 +388,8 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Replaces the content of `out` by the references of a node that the step `part` needs. Each consists of
-    /// the index of the node referred to and the token of the reference.
+    /// Replaces the content of `out` by the references of a node that the step `part` needs. Each reference
+    /// consists of a node index and the token that contains it.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();

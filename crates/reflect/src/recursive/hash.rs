@@ -1,4 +1,4 @@
-//! Hash of values by all their fields, consistent with the corresponding equality.
+//! Hash of values, consistent with equality by all fields.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Iteration over the children of a value, without borrowing the value between two children.
+//! Iteration over the children of a value. The state of an iteration does not borrow the value.
 
 use alloc::boxed::Box;
 use alloc::format;

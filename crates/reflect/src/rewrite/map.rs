@@ -628,7 +628,7 @@ pub(crate) fn mutate_by(
     outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
 }
 
-/// Mutates the children of a value with a mutator that another library created.
+/// Mutates the children of a value in the default way, with a mutator that another library created.
 pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;

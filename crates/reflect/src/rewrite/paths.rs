@@ -1,5 +1,5 @@
-//! Search for the access paths in a graph that lead to an error, given the objects that the error's context
-//! records.
+//! Search for the access paths from the root of a graph to an error, given the objects that the error's
+//! context records.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;

@@ -407,7 +407,7 @@ pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) 
     }
 }
 
-/// Visits the children of a value with a visitor that another library created.
+/// Visits the children of a value in the default way, with a visitor that another library created.
 pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;

@@ -48,8 +48,7 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// Waiter id of the serving thread, which waits for incoming calls and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases of handles that causes them to be sent immediately instead of with the next
-/// message.
+/// Number of pending releases of handles at which they are sent immediately instead of with the next message.
 const RELEASES: usize = 64;
 
 /// Target of a call to the peer.
