@@ -128,8 +128,8 @@ pub(crate) struct Proxies {
 /// Connection and handle of a proxy.
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
-/// Buffer of a waiting thread, which a transfer fills. While the call has a [`Waiter`], the thread borrows
-/// the buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow ends.
+/// Buffer that a transfer fills for a waiting thread. While the call has a [`Waiter`], the thread borrows the
+/// buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
