@@ -16,8 +16,8 @@ struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// Content of a function without a context pointer, with a lease on the library that contains its code. The
-/// library can be unmapped, or is still being opened.
+/// Content of a function without a context pointer, with a lease on the library that contains its code. It is
+/// used if that library can be unmapped or is still being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,

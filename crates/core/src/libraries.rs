@@ -21,8 +21,8 @@ use anyfn::{ObjectRef, Result};
 #[linkme::distributed_slice]
 pub static LOADERS: [&'static dyn Loader];
 
-/// True while a library is mapped or being opened. The loader sets it. While it is false, an object that
-/// could refer to a library costs only one atomic load.
+/// True while a library is mapped or being opened. The loader sets it. While it is false, objects are created
+/// without looking up the libraries that they refer to; this check is one atomic load.
 pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
 
 /// Closure that registers a field, a method, an attribute or the metadata of a type.

@@ -375,9 +375,9 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     0
 }
 
-/// Revokes the functions of a library that is about to be unmapped: those for whose code addresses `is_gone`
-/// returns true. If one of them is running, or if `is_idle` then returns false, restores the functions and
-/// returns false.
+/// Revokes the functions of a library that is about to be unmapped. `is_gone` returns true for the addresses
+/// of the library's code. If one of the functions is running, or if `is_idle` then returns false, restores
+/// the functions and returns false.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
     let mut taken = Vec::new();

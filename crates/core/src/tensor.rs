@@ -188,7 +188,7 @@ unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
     unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
 }
 
-/// Returns an error if elements of the tensor lie beyond the address space.
+/// Returns an error if the address of an element of the tensor would exceed the address space.
 fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     let dtype = tensor.dtype;
     if shape.contains(&0) {

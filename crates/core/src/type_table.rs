@@ -49,11 +49,11 @@ struct TypeEntry {
 struct Writer {
     /// Smallest dynamic index that is not reserved for any type.
     next: i32,
-    /// Details of each type, which readers do not see, by type index.
+    /// Registration state of each type, by type index. Lookups do not use it.
     details: BTreeMap<i32, Details>,
 }
 
-/// Details of a type, which readers do not see.
+/// Registration state of a type. Lookups do not use it.
 struct Details {
     /// Number of indices in use among those reserved for the type, including the type's own index.
     allocated: i32,
@@ -503,8 +503,8 @@ impl Writer {
 /// that locks it may already hold the locks of libraries.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators of a library that is about to be unmapped: those for whose addresses `is_gone`
-/// returns true. If `is_idle` then returns false, restores the creators and returns false.
+/// Revokes the creators of a library that is about to be unmapped. `is_gone` returns true for the addresses
+/// of the library's code. If `is_idle` then returns false, restores the creators and returns false.
 pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();

@@ -312,7 +312,7 @@ fn the_last_objects_end_while_their_library_is_unmapped() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Calls a function when it is dropped.
+/// Guard that calls a function when it is dropped.
 struct AtEnd<F: Fn()>(F);
 
 impl<F: Fn()> Drop for AtEnd<F> {

@@ -184,9 +184,9 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of the native type with the index `native`. Objects of some types become instances of
-/// their type only once all fields are set. In such an object, each field is set to its default or, without
-/// one, to any value that it accepts; the caller sets the fields again.
+/// Creates an object of the native type with the index `native`. An object of some types is initialised only
+/// once all its fields are set. This function sets each field of such an object to its default or, without a
+/// default, to any value that the field accepts. The caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");

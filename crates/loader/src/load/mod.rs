@@ -302,7 +302,8 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Maximum number of spellings of a path that are tried to find one that the dynamic loader has not seen.
+/// Maximum number of alternative spellings of a path that are tried until one is found that the dynamic
+/// loader has not seen.
 const NAMES_MAX: usize = 1 << 12;
 
 /// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.

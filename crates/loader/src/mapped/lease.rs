@@ -44,8 +44,8 @@ struct MappedLibraries {
     /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
     /// Addresses to which a live object refers and whose library was not known when the object was created. A
-    /// constructor may create such objects, because it runs before its library is known. Each address has the
-    /// number of the object's lease.
+    /// constructor may create such objects, because it runs before its library is known. Each address is
+    /// stored with the number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
     /// Most recently assigned number of a lease with unknown addresses.
     numbers: u32,

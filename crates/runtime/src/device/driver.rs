@@ -204,8 +204,8 @@ pub unsafe trait Driver: Send + Sync {
     /// used any more.
     unsafe fn free(&self, index: i32, data: *mut c_void, request: Request);
 
-    /// Copies bytes between two locations. At least one of them is on a device of this driver. The other one is on a
-    /// device of this driver or in main memory. The ranges may overlap.
+    /// Copies bytes between two locations. At least one of them is on a device of this driver. The other
+    /// location is on a device of this driver or in main memory. The ranges may overlap.
     ///
     /// # Errors
     /// Returns an error if the device fails.

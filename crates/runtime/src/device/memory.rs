@@ -97,8 +97,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Takes ownership of memory that a driver has allocated. Returns `RuntimeError` if its address cannot be valid for
-    /// the request.
+    /// Takes ownership of the memory at `data`, which `driver` has allocated for `request`. Returns
+    /// `RuntimeError` if the driver returned an invalid address.
     #[inline]
     fn accept(
         driver: &'static dyn Driver,
@@ -177,7 +177,7 @@ impl Memory {
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies from this memory to `bytes`, which is in main memory, beginning at the byte offset `offset`.
+    /// Copies bytes of this memory, from the byte offset `offset` on, to the slice `bytes` in main memory.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory, or the error of the device.

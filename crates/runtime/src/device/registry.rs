@@ -15,7 +15,7 @@ const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
 
-/// Drivers that linked crates provide. Each crate adds its own driver to this list.
+/// Drivers of the crates that are linked into the program. Each such crate adds its driver to this list.
 ///
 /// ```
 /// use anyfn_runtime::device::{Driver, LINKED_DRIVERS, null::Null};

@@ -1,4 +1,4 @@
-//! Recorded calls, as the recorder passes them to the report.
+//! Data structures in which the recorder passes the recorded calls to the report.
 
 /// A call in the timeline.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Sum {
     pub(super) name: u32,
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Total time of the calls in nanoseconds. A call within a call of the same function does not count again.
+    /// Total time of the calls in nanoseconds. The time of recursive calls is not counted twice.
     pub(super) total: u64,
     /// Total time of the calls in nanoseconds, without the calls that they make.
     pub(super) own: u64,
@@ -33,7 +33,7 @@ pub(super) struct Sum {
     pub(super) open: u32,
 }
 
-/// Calls of one thread.
+/// Recorded calls of one thread.
 pub(super) struct Thread {
     /// Thread ID in the operating system.
     pub(super) number: u64,

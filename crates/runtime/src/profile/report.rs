@@ -20,7 +20,7 @@ pub struct Function {
     pub calls: u64,
     /// Number of finished calls that raised errors.
     pub errors: u64,
-    /// Total time of all calls. A call within a call of the same function does not count again.
+    /// Total time of all calls. The time of recursive calls is not counted twice.
     pub total: f64,
     /// Time of the shortest call.
     pub min: f64,

@@ -91,8 +91,8 @@ pub(crate) struct Layout<'a> {
     pub(crate) bits: u64,
     /// Number of elements.
     pub(crate) count: usize,
-    /// Start of the bits that the elements span, in bits relative to the first element. `high` is the end of these
-    /// bits.
+    /// Start of the range that the elements occupy, in bits relative to the first element. `high` is the end
+    /// of this range.
     pub(crate) low: i128,
     pub(crate) high: i128,
     pub(crate) place: MemoryLocation,
@@ -203,8 +203,8 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Returns the start and end of the bits that elements span, relative to the first element. The range is empty if there
-/// are no elements.
+/// Returns the start and end of the range that elements occupy, in bits relative to the first element. The
+/// range is empty if there are no elements.
 pub(crate) fn span(shape: &[i64], strides: &[i64], bits: u64) -> (i128, i128) {
     if shape.contains(&0) {
         return (0, 0);

@@ -74,8 +74,8 @@ pub fn zeros(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     own(shape, dtype, Memory::zeroed(device, byte_count(dtype, shape)?, ALIGNMENT)?)
 }
 
-/// Allocates a tensor with the allocator of the caller's framework, if one is set for this thread. Native code thus
-/// returns a tensor of that framework. Otherwise allocates as [`empty`] does.
+/// Allocates a tensor with the allocator of the caller's framework, if one is set for this thread, so that
+/// native code can return a tensor of that framework. Otherwise allocates as [`empty`] does.
 ///
 /// # Errors
 /// Returns the error of the allocator, or the errors of [`empty`].

@@ -27,7 +27,7 @@ pub(super) struct Job {
     count: usize,
     /// Index of the next task to begin. It may exceed the number of tasks.
     next: AtomicUsize,
-    /// Number of threads, other than the launching thread, that may access the job.
+    /// Number of helper threads: threads other than the launching thread that may access the job.
     helpers: AtomicUsize,
     launcher: Thread,
     /// Value of [`fork::process`] in the process that launched the job.
@@ -47,7 +47,7 @@ pub(super) struct Job {
 struct Meeting {
     arrived: usize,
     round: u32,
-    /// Reason why the barrier can never be passed; `None` as long as it can.
+    /// Reason why the barrier can no longer be passed, or `None` if it can.
     broken: Option<&'static str>,
 }
 

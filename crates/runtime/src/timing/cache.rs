@@ -1,4 +1,4 @@
-//! Flushing of caches.
+//! Flushing of processor and device caches before a measured call.
 
 use std::cell::RefCell;
 use std::fs;
