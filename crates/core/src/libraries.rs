@@ -41,7 +41,7 @@ pub enum LeaseKind {
 
 /// Entry of a mapped library. The library stays mapped while the entry is referenced.
 pub trait Library: Send + Sync {
-    /// Called when an object of the given kind releases its lease on the library.
+    /// Handles the release of a lease on this library that an object of the kind `kind` held.
     fn release(&self, kind: LeaseKind);
 
     /// Returns the path of the library file.
@@ -63,7 +63,7 @@ pub trait Loader: Sync {
     /// address is that of the deleter, the code that runs last. Only called while [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
-    /// Called when a lease with an address outside all known libraries is released. `number` is the number
+    /// Handles the release of a lease with an address outside all known libraries. `number` is the number
     /// that was passed to [`Lease::new`].
     fn forget(&self, number: NonZero<u32>);
 
@@ -135,12 +135,13 @@ pub trait Loader: Sync {
     /// [`Loader::register_function`].
     fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()>;
 
-    /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
+    /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its live objects, so the
+    /// loader can determine when to unmap it.
     fn is_code_of_plugin(&self, address: usize) -> bool;
 
-    /// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
-    /// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin,
-    /// and `Some(false)` if the old code must stay.
+    /// Decides which code reads and writes a field of a type that two Rust plugins define. Returns
+    /// `Some(true)` if the code at `new` replaces the code at `old`, and `Some(false)` if the old code must
+    /// stay. Returns `None` if either address does not belong to a Rust plugin.
     fn take_over(&self, old: usize, new: usize) -> Option<bool>;
 }
 

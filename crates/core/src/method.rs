@@ -67,8 +67,8 @@ struct Known {
 }
 
 /// All methods, constructors and factories, in the order of registration. While the list is locked, nothing
-/// may be created, released or called, because a thread that locks it may already hold the locks of
-/// libraries.
+/// may be created, released or called, because a thread that locks the list may already hold locks of the
+/// loader.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =

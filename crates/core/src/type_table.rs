@@ -464,9 +464,9 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Replaces the getter and setter of a field that a Rust plugin registers again, unless the old ones must stay (see
-    /// [`libraries::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
-    /// belong to a plugin and was not unloaded.
+    /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field again,
+    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the existing field has
+    /// another offset or size, or if its code was not unloaded and does not belong to a plugin.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
     /// reads the objects of older builds, so it stays mapped as long as these objects exist.
@@ -499,8 +499,8 @@ impl Writer {
     }
 }
 
-/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because a thread
-/// that locks it may already hold the locks of libraries.
+/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because
+/// a thread that locks the list may already hold locks of the loader.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
 /// Revokes the creators of a library that is about to be unmapped. `is_gone` returns true for the addresses

@@ -221,7 +221,7 @@ unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
     unsafe { anyfn::count_end(ended) };
 }
 
-/// Counts the end of an object, and records its own return address.
+/// Counts the destruction of an object, and records the return address of this call.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 unsafe extern "C" fn count_and_note(_: anyfn::Ended) {

@@ -11,8 +11,8 @@ mod support;
 use support::unload::{call, leases, mappings, reap, turn};
 use support::{compile, fails, load, new_build, put, scratch, testing_plugin};
 
-/// Compiles a version of a library to a new file called `name`. Its modification time is old enough that it
-/// counts as complete.
+/// Compiles a version of a library to a new file called `name`. The modification time is set so far back that
+/// the loader considers the file complete.
 fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT(version) {{ return anyfn_return_int(result, {version}); }}\n{more}"

@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// Maximum number of unused bytes that a thread keeps for each device.
 const KEPT_MAX: usize = 128 << 20;
 
-/// Total bytes of the blocks of all threads, in use or kept.
+/// Total size in bytes of the blocks of all threads, both in use and kept for reuse.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 /// A block of memory that counts towards [`ALLOCATED`].
@@ -162,9 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a test in a new thread, while no other test of this module runs. The tests compare byte counts of
-    /// all threads. A thread frees its blocks when it ends, so the thread has ended when this function
-    /// returns.
+    /// Runs a test in a new thread, while no other test of this module runs, and waits until the thread has
+    /// ended. The tests compare byte counts of all threads, and a thread frees its blocks only when it ends.
     fn alone(test: impl FnOnce() + Send + 'static) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

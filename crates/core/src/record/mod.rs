@@ -209,8 +209,8 @@ fn blank(native: i32) -> Result<ObjectRef> {
     Ok(object)
 }
 
-/// Checks that `shell` is a new object of exactly the native ancestor. The content of any other object must not be
-/// moved.
+/// Checks that `shell` is a new object whose type is exactly the native ancestor of `layout`. The content of
+/// any other object must not be moved.
 fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     let right = layout.native.is_some_and(|(native, _)| native == shell.type_index());
     if !right || !shell.is_unique() {

@@ -67,7 +67,7 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     Ok(done)
 }
 
-/// Outcome of a successful check that a library may register a global function under a name.
+/// Evidence that a library may register a global function under a name, as [`replaceable`] has checked.
 struct Free {
     name: String,
     overrides: bool,

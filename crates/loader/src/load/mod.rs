@@ -306,7 +306,8 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
 /// loader has not seen.
 const NAMES_MAX: usize = 1 << 12;
 
-/// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
+/// Returns the alternative spelling number `n` of `path`. All spellings denote the same file and are
+/// different strings.
 ///
 /// The dynamic loader identifies libraries by name. It returns the library that it has loaded under a name, even if
 /// another file has that name now, and it remembers every name under which it has found a library. A library that was

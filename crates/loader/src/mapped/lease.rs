@@ -115,15 +115,16 @@ pub(crate) fn forget(number: NonZero<u32>) {
     }
 }
 
-/// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
+/// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its live objects, so the loader
+/// can determine when to unmap it.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     let state = STATE.lock();
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
-/// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
-/// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin, and
-/// `Some(false)` if the old code must stay.
+/// Decides which code reads and writes a field of a type that two Rust plugins define. Returns `Some(true)`
+/// if the code at `new` replaces the code at `old`, and `Some(false)` if the old code must stay. Returns
+/// `None` if either address does not belong to a Rust plugin.
 ///
 /// After a replacement, the code of the new plugin also reads objects of the old one. These objects keep only the old
 /// plugin mapped, so the old plugin keeps the new one mapped as long as it is mapped itself.
@@ -356,7 +357,7 @@ pub(crate) fn needed(
 
 impl Mapped {
     /// Returns true if `other` is one of this library's successors, which it keeps mapped, or a successor of
-    /// one of them. The caller must hold the lock of all libraries.
+    /// one of them. The caller must hold the lock of the table of libraries.
     fn keeps(&self, other: &Arc<Mapped>) -> bool {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }

@@ -72,7 +72,8 @@ pub(crate) fn testing_plugin() -> PathBuf {
         .expect("anyfn-testing is a dev-dependency, so it is built")
 }
 
-/// Moves a new file to the path of a library, with a modification time so old that it counts as complete.
+/// Moves a new file to the path of a library. The modification time is set so far back that the loader
+/// considers the file complete.
 pub(crate) fn put(new: &Path, path: &Path) {
     let file = fs::File::options().write(true).open(new).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();

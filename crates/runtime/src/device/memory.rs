@@ -189,8 +189,8 @@ impl Memory {
         unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies `bytes` bytes from the byte offset `offset` of this memory to the byte offset `to_offset` of `to`, which
-    /// may be on another device. Waits for the copy.
+    /// Copies `bytes` bytes from the byte offset `offset` of this memory to the byte offset `to_offset` of
+    /// `to`, which may be on another device. Returns after the copy has finished.
     ///
     /// # Errors
     /// Returns `ValueError` if a range is not within its memory, or the error of a device.

@@ -33,7 +33,7 @@ pub static LINKED_DRIVERS: [&'static dyn Driver];
 
 static CPU: Cpu = Cpu;
 
-/// Registers a driver for its kind of device.
+/// Registers `driver` for the device type that it reports.
 ///
 /// # Errors
 /// Returns `ValueError` if the device type is not from 1 to 63, `RuntimeError` if the device type has a driver already.

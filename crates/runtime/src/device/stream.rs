@@ -75,7 +75,7 @@ impl Drop for Stream {
     }
 }
 
-/// A marker in a stream, with the time at which the work before it finished.
+/// A marker in a stream. It records the time at which the work before it has finished.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -227,8 +227,8 @@ pub(super) fn event_number(event: Event) -> i64 {
     EVENTS.insert(event.device, event.handle, event)
 }
 
-/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the stream, unless
-/// other code uses it.
+/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the
+/// stream, unless other code still holds a reference to it.
 pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
@@ -236,8 +236,8 @@ pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     }
 }
 
-/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event, unless
-/// other code uses it.
+/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event,
+/// unless other code still holds a reference to it.
 pub(crate) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),

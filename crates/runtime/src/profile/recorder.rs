@@ -87,8 +87,8 @@ struct Running {
 }
 
 static STATE: AtomicPtr<RecorderState> = AtomicPtr::new(ptr::null_mut());
-/// True while calls are recorded. A forked process inherits the observer that reports calls, but not the recording, so
-/// this state is separate.
+/// True while calls are recorded. The child of a fork inherits the observer that reports calls, but not the
+/// recording, so an installed observer does not imply a recording.
 static ON: AtomicBool = AtomicBool::new(false);
 /// Number of the current or latest recording. The token of a call contains this number, so that the end of a call that
 /// began in an earlier recording is ignored.

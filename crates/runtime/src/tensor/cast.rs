@@ -110,7 +110,7 @@ fn shown(number: Number) -> String {
     }
 }
 
-/// Sets every element of the tensor `to` to the element whose bytes are `element`.
+/// Sets every element of the tensor `to` to a copy of the bytes `element`.
 ///
 /// # Errors
 /// Returns the errors of [`copy`].

@@ -172,7 +172,7 @@ impl Compact {
     }
 }
 
-/// The source or target of a copy of individual elements in main memory.
+/// Source or target of an element-wise copy in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
     /// Address of the first element. With negative strides, the elements span bytes before this address.
