@@ -60,7 +60,8 @@ pub trait Loader: Sync {
     fn register_globals(&self) -> Result<()>;
 
     /// Creates a lease that keeps the libraries which contain `addresses` mapped; NULL is ignored. The first
-    /// address is that of the deleter, the code that runs last. Only called while [`HAS_LIBRARIES`] is true.
+    /// address is that of the deleter, the code that runs last. This crate calls the function only while
+    /// [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
     /// Handles the release of a lease with an address outside all known libraries. `number` is the number
@@ -120,15 +121,15 @@ pub trait Loader: Sync {
     fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()>;
 
     /// Registers a field of a type by calling `add`. If a library that is being opened registers a type that
-    /// already existed, the field must exist with the same layout, and is kept.
+    /// already existed, the field must already exist with the same layout, and `add` is not called.
     ///
     /// # Errors
     /// Returns the error of `add`, or `RuntimeError` if the layout differs, under the condition of
     /// [`Loader::register_function`].
     fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()>;
 
-    /// Registers the metadata of a type by calling `set`. If a library that is being opened registers a type which has
-    /// metadata already, `set` is not called, and the layout must be the same.
+    /// Registers the metadata of a type by calling `set`. If a library that is being opened registers a type
+    /// that has metadata already, `set` is not called, and the existing layout must be the same.
     ///
     /// # Errors
     /// Returns the error of `set`, or `RuntimeError` if the layout differs, under the condition of
@@ -243,8 +244,8 @@ pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     installed().is_some_and(|loader| loader.is_code_of_plugin(address))
 }
 
-/// Decides whether new code of a field replaces the old code; see [`Loader::take_over`]. Without a loader,
-/// there are no plugins.
+/// Decides which code reads and writes a field that two Rust plugins define; see [`Loader::take_over`].
+/// Without a loader, there are no plugins.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     installed()?.take_over(old, new)
 }

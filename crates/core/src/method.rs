@@ -29,9 +29,9 @@ struct Method {
     ext: &'static AnyfnFunctionExt,
     /// Address of the library's code, a `TVMFFISafeCallType`; NULL while the library is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls of the target that are running. The library stays mapped while this number is not 0.
-    /// The leases of the arguments do not suffice for this: an argument keeps mapped the library that has
-    /// created it, which need not be the library of the target. Also, the arguments may be wrong.
+    /// Number of running calls of the target. The library stays mapped while this number is not 0. The leases
+    /// of the arguments do not suffice for this: an argument keeps mapped the library that has created it,
+    /// which need not be the library of the target. Also, the arguments may be wrong.
     running: AtomicUsize,
     /// True if a newer build of the library has replaced the target while the older one was still loaded.
     renewed: AtomicBool,

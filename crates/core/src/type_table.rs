@@ -45,7 +45,7 @@ struct TypeEntry {
     can_overflow: bool,
 }
 
-/// State that is used only while types are registered or changed, under the lock.
+/// State that the registration of types uses, guarded by the lock of the type table.
 struct Writer {
     /// Smallest dynamic index that is not reserved for any type.
     next: i32,
@@ -82,7 +82,7 @@ impl<T: 'static> Growing<T> {
         Growing { arrays: Vec::new(), len: 0 }
     }
 
-    /// Appends an element. A larger array replaces the current one if that is full.
+    /// Appends an element. If the current array is full, a larger array replaces it.
     fn push(&mut self, item: T) {
         let capacity = self.arrays.last().map_or(0, |array| array.len());
         if self.len == capacity {
@@ -103,7 +103,7 @@ impl<T: 'static> Growing<T> {
         }
     }
 
-    /// Returns the first `len` elements of an array as a slice. They must be initialised.
+    /// Returns the first `len` elements of an array as a slice. These elements must be initialised.
     fn slice(array: &'static [Element<T>], len: usize) -> &'static [T] {
         // SAFETY: `len` elements are initialised; `UnsafeCell` and `MaybeUninit` are transparent.
         unsafe { core::slice::from_raw_parts(array.as_ptr().cast::<T>(), len) }

@@ -32,7 +32,7 @@ fn memory(root: &Path) -> Option<u64> {
 }
 
 /// Returns the lowest limit that the cgroups of this process and their ancestors set through `controller`.
-/// `v1` and `v2` read the limit from the folder of a cgroup v1 and of a cgroup v2.
+/// `v1` reads the limit from the folder of a cgroup v1, and `v2` from the folder of a cgroup v2.
 fn least<T: PartialOrd>(
     root: &Path,
     controller: &str,

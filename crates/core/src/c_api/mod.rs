@@ -90,7 +90,8 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     Ok(unsafe { array.as_slice() })
 }
 
-/// Maximum length of a function name in bytes. A longer name is a mistake, such as a size that was never set.
+/// Maximum length of a function name in bytes. A longer name is rejected, because its size was probably never
+/// set.
 const NAME_MAX: usize = 1 << 16;
 
 /// Returns a function name that the caller passed as a byte array, or an error if it is longer than [`NAME_MAX`].

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
     })
 }
 
-/// Description of an allocator, which all threads may read.
+/// Description of an allocator. All threads may read it.
 struct Allocator(TVMFFICustomAllocator);
 
 // SAFETY: the struct is never changed and its function may be called from any thread.

@@ -35,7 +35,8 @@ pub(crate) const NEEDED: &str = "TVMFFIErrorSetRaisedFromCStrParts";
 pub(crate) struct Guard {
     /// Bits that must be 0 in the address of each tensor's first element.
     mask: usize,
-    /// Signature of the function; unset until a check needs it, and `None` if the function does not report it.
+    /// Signature of the function. It is unset until a check needs it, and `None` if the function does not
+    /// report its signature.
     signature: OnceLock<Option<Box<str>>>,
 }
 

@@ -1,5 +1,5 @@
-//! Checks of relocations. A relocation makes the dynamic loader write a value to an address, so a wrong one could make
-//! it write anywhere, or make the program jump anywhere.
+//! Checks of relocations. A relocation makes the dynamic loader write a value to an address. An invalid
+//! relocation could overwrite any memory or redirect any call.
 
 use object::elf::{self, Rela64};
 use object::read::ReadRef;

@@ -40,8 +40,8 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// Returns the address of the symbol whose name is `decoration` followed by the function name `name`. In
-    /// a linked library the symbol with the library's prefix before `name` takes precedence.
+    /// Returns the address of the symbol whose name is `decoration` followed by `name`. A linked library is
+    /// first searched for the symbol that has the library's prefix before `name`.
     fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
         let find = |symbol: StdString| {
             let symbol = CString::new(symbol).ok()?;

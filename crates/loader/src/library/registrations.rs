@@ -75,8 +75,8 @@ struct Free {
     older: Option<PackedFunc>,
 }
 
-/// Checks that a library may register a global function. Returns an error if other code has registered its
-/// name.
+/// Checks that a library may register a global function. Returns an error if other code has registered a
+/// function under the same name.
 fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
@@ -125,8 +125,8 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes the global functions that a library has registered, and returns them so that the caller releases
-/// them. A name is left unchanged if another function has since been registered under it.
+/// Removes the global functions that a library has registered, and returns them. The caller releases them. If
+/// another function has since been registered under a name, that registration stays.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.

@@ -32,14 +32,14 @@ use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
 use crate::file;
 
-/// Entries of all libraries, and the state of opening and closing libraries.
+/// Table of mapped libraries, and the state of opening and closing libraries.
 struct MappedLibraries {
     mapped: Vec<Arc<Mapped>>,
     /// Former entries of libraries that were loaded again while they were being closed. Each of these
     /// libraries also has a new entry. The former entries are never dropped, because the static data of the
     /// library may still refer to their content.
     former: Vec<Arc<Mapped>>,
-    /// Libraries that [`reap`] is about to close. The type table still contains addresses in them.
+    /// Libraries that [`reap`] is about to close. The type table still contains addresses of their code.
     closing: Vec<Arc<Mapped>>,
     /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
@@ -217,8 +217,8 @@ impl Opening {
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
-    /// Closes a library that was opened and cannot be used. If objects that its constructors have created are alive, it
-    /// stays open.
+    /// Closes a library that was opened and cannot be used. The library stays open if objects that its
+    /// constructors have created are alive.
     pub(crate) fn abandon(&self, handles: &[dl::Library]) {
         if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
@@ -424,8 +424,8 @@ pub(crate) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// Takes the entries of all libraries that can be unmapped out of the table, and returns them. `later` has
-/// the same meaning as in [`reap`].
+/// Removes the entries of all libraries that can be unmapped from the table of mapped libraries, and returns
+/// them. `later` has the same meaning as in [`reap`].
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {

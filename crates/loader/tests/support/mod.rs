@@ -62,7 +62,7 @@ pub(crate) fn load(path: &Path) -> Result<Module> {
     Module::load(path.to_str().unwrap())
 }
 
-/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
+/// Returns the path of the sample plugin, which Cargo has built beside the test program.
 pub(crate) fn testing_plugin() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];

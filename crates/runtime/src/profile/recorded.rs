@@ -25,7 +25,7 @@ pub(super) struct Sum {
     pub(super) errors: u64,
     /// Total time of the calls in nanoseconds. The time of recursive calls is not counted twice.
     pub(super) total: u64,
-    /// Total time of the calls in nanoseconds, without the calls that they make.
+    /// Self time of the calls in nanoseconds: their total time without the calls that they make.
     pub(super) own: u64,
     pub(super) min: u64,
     pub(super) max: u64,

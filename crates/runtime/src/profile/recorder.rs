@@ -104,8 +104,8 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 static OBSERVER: Observer = unsafe { Observer::new(enter, leave) };
 
 thread_local! {
-    /// Number of this thread in the recordings; 0 before its first recorded call. The variable has no destructor, so it
-    /// remains valid while the thread ends.
+    /// Number of this thread in the profiler's recordings; 0 before the thread's first recorded call. The
+    /// variable has no destructor, so it remains valid while the thread ends.
     static THREAD: Cell<u32> = const { Cell::new(0) };
     /// True while this thread looks up the name of a function. The lookup may call functions, which are not recorded.
     static BUSY: Cell<bool> = const { Cell::new(false) };

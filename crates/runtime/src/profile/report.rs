@@ -26,7 +26,7 @@ pub struct Function {
     pub min: f64,
     /// Time of the longest call.
     pub max: f64,
-    /// Total time of all calls without the calls that they made.
+    /// Self time: total time of all calls without the calls that they made.
     pub self_time: f64,
     /// Self time as a fraction of the self time of all functions, from 0 to 1.
     pub share: f64,

@@ -50,8 +50,8 @@ pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) 
     }
 }
 
-/// Allocates a tensor as [`empty`] does. If no driver in this process serves the device, the allocator of the caller's
-/// framework is used, if the framework has one.
+/// Allocates a tensor as [`empty`] does. If no driver in this process serves the device, uses the allocator
+/// of the caller's framework instead, if one is set.
 ///
 /// # Errors
 /// Returns the errors of [`empty`].
