@@ -69,7 +69,7 @@ pub trait Loader: Sync {
     fn forget(&self, number: NonZero<u32>);
 
     /// Records the libraries that an object keeps mapped, for diagnosis. `code` is the address of the code
-    /// that the object represents. Only called while live objects are recorded.
+    /// that the object represents. This crate calls the function only while live objects are recorded.
     fn explain(&self, object: *const c_void, kind: LeaseKind, libraries: &Libraries, code: *const c_void);
 
     /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed

@@ -1,4 +1,4 @@
-//! Exported functions, one file per subject.
+//! Exported functions of the C ABI, one file per subject.
 //!
 //! Each function checks its arguments and calls the table or type that does the work. All but the cheapest run their
 //! body in the trampoline of `anyfn`, which turns errors and panics into a raised error and -1.

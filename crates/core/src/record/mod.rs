@@ -54,7 +54,7 @@ struct Layout {
 struct Field {
     name: alloc::string::String,
     kind: FieldKind,
-    /// Type of the field as messages show it.
+    /// Type of the field, as error messages show it.
     shown: alloc::string::String,
     /// Field flags (`kTVMFFIFieldFlagBit*`), except those that describe the default.
     flags: i64,

@@ -297,7 +297,7 @@ impl Guard {
     }
 }
 
-/// Returns 0 if `number` is at least 0 and less than 2^31, and another value otherwise.
+/// Returns 0 if and only if `number` is at least 0 and less than 2^31.
 #[inline]
 fn upper(number: i64) -> usize {
     (number as u64 >> 31) as usize

@@ -13,7 +13,7 @@ use super::symbols::Symbols;
 #[derive(Clone, Copy, PartialEq)]
 enum RelocationKind {
     Nothing,
-    /// Address in the library itself, in eight bytes.
+    /// Eight-byte address within the library itself.
     Relative,
     /// Address that a function of the library returns (`IRELATIVE`).
     Computed,

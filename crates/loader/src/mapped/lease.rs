@@ -107,8 +107,8 @@ pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     Lease::new(kind, libraries, unknown)
 }
 
-/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they would count for
-/// another library that is mapped at the same addresses later.
+/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they could later keep
+/// another library mapped that occupies the same addresses.
 pub(crate) fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);

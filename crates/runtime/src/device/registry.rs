@@ -92,7 +92,7 @@ fn find_linked(slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Dri
     unsafe { slot.load(Ordering::Acquire).as_ref() }.copied()
 }
 
-/// Returns the driver of an available device.
+/// Returns the driver of a device, or an error if the device is not available.
 ///
 /// # Errors
 /// Returns `RuntimeError` with the reason if the device is not available.

@@ -367,7 +367,7 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
     }
 }
 
-/// Keeps a stream alive until the thread ends.
+/// Makes this thread keep a stream alive until the thread ends.
 fn keep_covered(stream: Arc<Stream>) {
     // A thread that is ending keeps no streams any more, and `keep_current` has returned none in that case.
     let _ = CURRENT.try_with(|current| {

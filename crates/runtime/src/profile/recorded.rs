@@ -10,7 +10,7 @@ pub(super) struct Event {
     pub(super) name: u32,
     /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
     pub(super) args: u32,
-    /// Identifier of the code that reported the call: one of the constants of `anyfn::observe::door`.
+    /// Kind of code that reported the call: one of the constants of `anyfn::observe::door`.
     pub(super) door: u32,
     pub(super) failed: bool,
     /// True if the call was still running when the recording ended.

@@ -15,8 +15,8 @@ use super::view::Window;
 use super::{cast, copy, make, text, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
-/// A tensor argument to which the function keeps a reference. If the caller passes an array by reference, the argument
-/// is wrapped in a tensor object that keeps the array alive.
+/// A tensor argument to which the function keeps a reference. A borrowed `DLTensor` is converted to a tensor
+/// object that keeps the caller's array alive.
 struct OwnedArg(Tensor);
 
 impl FromArg for OwnedArg {
