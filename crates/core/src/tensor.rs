@@ -28,7 +28,7 @@ struct Content {
     /// Storage of the strides, or of the shape and strides, to which `tensor` points. Empty if `owner` keeps them
     /// alive.
     _extents: Box<[i64]>,
-    /// Lease on the library that releases the memory; released after the memory.
+    /// Lease on the library whose code releases the memory. It is dropped after the memory has been released.
     _lease: Lease,
 }
 

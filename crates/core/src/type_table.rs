@@ -465,8 +465,8 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 
 impl Writer {
     /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field again,
-    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the existing field has
-    /// another offset or size, or if its code was not unloaded and does not belong to a plugin.
+    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the field has another
+    /// offset or size. Also returns false if its old code was not unloaded and does not belong to a plugin.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
     /// reads the objects of older builds, so it stays mapped as long as these objects exist.

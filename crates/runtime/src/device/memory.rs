@@ -230,7 +230,7 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     )
 }
 
-/// Returns a request to the driver for `bytes` bytes, after checking size and alignment. A size of zero
+/// Checks the size and alignment of an allocation, and returns the request for the driver. A size of zero
 /// becomes one byte.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {

@@ -88,7 +88,7 @@ pub(crate) struct Layout<'a> {
     pub(crate) strides: Vec<i64>,
     /// Number of bits of an element.
     pub(crate) bits: u64,
-    /// Number of elements.
+    /// Number of elements of the tensor.
     pub(crate) count: usize,
     /// Start of the range that the elements occupy, in bits relative to the first element. `high` is the end
     /// of this range.
