@@ -15,11 +15,12 @@ use anyfn_ir::target::Target;
 
 use crate::target::{cpu_options, no_compiler, processor, words};
 
-/// Options of the C compiler. Products and sums are contracted to fused operations: `-std` alone would
-/// disable this. Automatic vectorization is disabled, so the only vectors are those in the source: as random
-/// programs have shown, GCC 12 generates wrong code for ordered sums, conditions and fused products, and the
-/// kernels of the benchmarks are not faster with it. Loop distribution is disabled because GCC 12 then
-/// applies it incorrectly: a sum in memory over the inner one of two loops kept only the first term.
+/// Options of the C compiler. They allow a product and a sum to be contracted to a fused multiply-add, which
+/// `-std` alone would disable. Automatic vectorization is disabled, so the only vectors are those in the
+/// source. As random programs have shown, GCC 12 vectorizes ordered sums, conditions and fused products
+/// incorrectly, and the kernels of the benchmarks are not faster with automatic vectorization. Loop
+/// distribution is disabled because GCC 12 applies it incorrectly if automatic vectorization is disabled: a
+/// sum in memory over the inner one of two loops kept only the first term.
 const OPTIONS: &[&str] = &[
     "-O3",
     "-fno-tree-vectorize",
