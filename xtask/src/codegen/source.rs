@@ -16,15 +16,15 @@ const FILES: [&str; 8] =
 /// All declarations of the ABI.
 #[derive(Default)]
 pub(crate) struct Abi {
-    /// Documentation of the `functions` module, with the conventions of all functions.
+    /// Documentation of the `functions` module, which contains the rules that hold for all functions.
     pub(crate) conventions: Vec<String>,
     pub(crate) records: Vec<Record>,
     pub(crate) aliases: Vec<Alias>,
     pub(crate) constants: Vec<Constant>,
     pub(crate) functions: Vec<Function>,
-    /// Functions outside of the function table, such as the one that returns it.
+    /// Functions that are not in the function table, such as `anyfn_api`, which returns the table.
     pub(crate) entry_points: Vec<Function>,
-    /// Functions that compiled code calls by symbol.
+    /// Functions that compiled code calls by their symbol names.
     pub(crate) backend: Vec<Function>,
 }
 
