@@ -14,7 +14,7 @@ class Unavailable(Exception):
 
 
 def run(command, **environment):
-    """Runs a command and returns its output; the exception for a failure contains its error message."""
+    """Runs a command and returns its standard output. If it fails, raises `Unavailable` with its error message."""
     done = subprocess.run(
         list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True, check=False
     )
@@ -25,12 +25,12 @@ def run(command, **environment):
 
 
 def ask(python, expression, imports="sys"):
-    """Returns the value of an expression in another Python interpreter, as text."""
+    """Evaluates an expression in another Python interpreter and returns the value as a string."""
     return run([python, "-c", f"import {imports}; print({expression})"]).strip()
 
 
 def kernels(work):
-    """Builds the C library that both runtimes load."""
+    """Builds the library of C kernels, which both anyfn and the peer load."""
     include = f"-I{ROOT}/bindings/c/include"
     run(["cc", "-O3", "-shared", "-fPIC", include, HERE / "kernels.c", "-o", work / "kernels.so"])
 
@@ -50,7 +50,7 @@ def peer(python, work):
 
 
 def nanobind(python, work):
-    """Builds the extension module with nanobind, with the compiler flags of its build system."""
+    """Builds the nanobind extension module, with the compiler flags of nanobind's own build system."""
     package = Path(ask(python, "nanobind.__file__", "nanobind")).parent
     includes = [ask(python, "sysconfig.get_path('include')", "sysconfig"), package / "include"]
     includes.append(package / "ext/robin_map/include")

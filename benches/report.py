@@ -39,7 +39,7 @@ def number(x):
 
 
 def verdict(row, ours, ratio):
-    """Returns the budget of a row as text, and `met`, `**missed**` or an empty string."""
+    """Returns the budget and the verdict, `met` or `**missed**`, as strings. Both are empty without a budget."""
     if row.limit_ns is not None:
         return f"{row.limit_ns / 1e6:.0f} ms", "met" if ours <= row.limit_ns else "**missed**"
     if row.budget is None:
