@@ -88,7 +88,7 @@ def numpy_layernorm(np, a, out):
 
 
 def numpy_conv2d(np, a, w, out):
-    """Computes the convolution of `a` with the weights `w` as a matrix product, since NumPy has no two-dimensional convolution."""
+    """Computes the convolution of `a` with the weights `w` as a matrix product, since NumPy has no 2D convolution."""
     size = out.shape[-1]
     columns = np.stack([a[0, :, y : y + size, x : x + size] for y in range(3) for x in range(3)], 1)
     np.matmul(w.reshape(len(w), -1), columns.reshape(-1, size * size), out=out.reshape(len(w), -1))
@@ -132,7 +132,7 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """Returns the clock function: for one thread, its CPU time, which other programs do not affect; otherwise the wall-clock time."""
+    """Returns the clock: for one thread, its CPU time, which other programs do not affect; otherwise wall-clock time."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 

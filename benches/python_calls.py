@@ -331,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Returns the minimum of several evaluations of an expression that measures nanoseconds. `{n}` becomes the number of calls per slice."""
+    """Returns the minimum of several evaluations of an expression. `{n}` becomes the number of calls per slice."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

@@ -58,7 +58,7 @@ def process(command, **options):
 
 
 def plain_exchange(port, up, down):
-    """Returns a function that sends `up` bytes over a plain socket and receives `down` bytes, for comparison with a session."""
+    """Returns a function that sends `up` bytes over a plain socket and receives `down` bytes, for comparison."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.sendall(up.to_bytes(8, "little") + down.to_bytes(8, "little"))

@@ -58,7 +58,7 @@ def is_mapped():
 
 
 def use(module):
-    """Calls all functions of the plugin and prints the results. Returns the values that are used after the module is dropped."""
+    """Calls all functions of the plugin and prints the results. Returns the values to use after the module is dropped."""
     kept = {}
 
     def function(name):
