@@ -1,4 +1,4 @@
-"""Builds the libraries for the Python rows, and the extension modules of other binding generators."""
+"""Builds the libraries that the Python benchmarks load, and extension modules with other binding generators."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def kernels(work):
 
 
 def peer(python, work):
-    """Builds the peer's C++ programs: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
+    """Builds C++ files against the peer: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]

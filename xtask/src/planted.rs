@@ -190,7 +190,7 @@ mod tests {
         files: BTreeSet<Arc<str>>,
     }
 
-    /// The parts of the steps of `./x test` that run only after changes.
+    /// All parts of the steps of `./x test`, except the steps that always run.
     struct All(Vec<Checked>);
 
     impl All {

@@ -213,9 +213,9 @@ const OF_ONE_VERSION: &[&str] = &[
     "test_golden.py",
 ];
 
-/// Returns a function that selects the test files that a version of Python runs with the wheel in `./x test`. The oldest
-/// version runs most tests, unless it is the version of `.x/venv`, which runs all tests with the sources. The other versions
-/// run only the tests of the installation, the corpus and the calls.
+/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of
+/// Python. The oldest version runs most files, unless it is the version of `.x/venv`, which runs all files
+/// with the sources. The other versions run only [`WHEEL_TESTS`].
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));

@@ -120,7 +120,8 @@ impl TestFiles {
 }
 
 impl TestFile {
-    /// Determines the inputs of a test file. `texts` are the Python files in the folder of the tests.
+    /// Determines the inputs of the test file `name`. `texts` contains the Python files in the folder of the
+    /// tests by name.
     fn new(root: &Path, name: &str, texts: &BTreeMap<&str, Text>) -> Result<TestFile> {
         let used = used_files(name, texts);
         let used_texts = || used.iter().filter_map(|name| texts.get(*name));

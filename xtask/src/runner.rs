@@ -22,10 +22,10 @@ use crate::inputs::{Inputs, Sources};
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Time limit of a command of `./x test`. No command takes that long, even on a slow machine that must build everything,
-/// unless a test hangs.
+/// Time limit of each command that `./x test` runs. No command takes that long, even on a slow machine that
+/// must build everything, unless a test hangs.
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Time limit of a command of all other tasks.
+/// Time limit of each command that another task than `./x test` runs.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Function that returns the reason why a step cannot run on this machine, or `None` if it can run.

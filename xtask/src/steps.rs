@@ -499,14 +499,14 @@ fn of_packages(cargo: Cmd, packages: &[String]) -> Cmd {
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// Compiles the libraries that the tests of compiled code load.
+/// Compiles, with apache-tvm, the libraries that the tests of compiled code load.
 fn compiled_libraries(run: &Run) -> Result<()> {
     let python = paths::tvm_python().ok_or("no apache-tvm")?;
     run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
 }
 
-/// Returns the reason why the libraries cannot be compiled, if any. The tests that load these libraries
-/// report the reason, too.
+/// Returns the reason why apache-tvm cannot compile the libraries for the tests of compiled code, if any. The
+/// tests that load these libraries report the reason, too.
 fn no_tvm() -> Option<String> {
     paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
 }

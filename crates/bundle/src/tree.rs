@@ -149,7 +149,8 @@ impl Tree {
         self.nodes.len() == 1
     }
 
-    /// Serialises the tree: number of bytes, imports of each module, then kind and bytes of each module.
+    /// Serialises the tree: the size of the following data in bytes, the imports of each module, then the
+    /// kind of each module and its content, which the library lacks.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut ends = vec![0u64];
         let mut children: Vec<u64> = Vec::new();

@@ -60,8 +60,7 @@ enum Part {
     Shared,
     /// Declarations that neither DLPack's nor tvm-ffi's header contains.
     Own,
-    /// Declarations for compiled code. The header that the peer's compiler provides for its C code also
-    /// contains these declarations.
+    /// Declarations for compiled code, which the peer's compiler also declares in a header for its C code.
     Backend,
 }
 
@@ -121,7 +120,7 @@ const TAIL: &str = r#"
 #endif /* ANYFN_C_API_H_ */
 "#;
 
-/// Returns the complete text of the header.
+/// Returns the content of the generated C header.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = Out::default();
     out.raw(&HEAD.replace("@CONVENTIONS@", &conventions(abi)?));

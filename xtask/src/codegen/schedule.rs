@@ -109,7 +109,7 @@ impl Step {
         self.parameters.last().is_some_and(|last| last.kind == LOOPS)
     }
 
-    /// Returns the first lines of the method in the stub, up to the colon.
+    /// Returns the declaration of the step's Python method, up to the colon.
     fn declaration(&self, kinds: &[Kind]) -> Result<String> {
         let mut parameters = vec!["self".to_owned()];
         for parameter in &self.parameters {
@@ -134,7 +134,8 @@ impl Step {
         Ok(format!("    def {}(\n        {},\n    ) -> {result}:", self.name, parameters.join(",\n        ")))
     }
 
-    /// Returns the documentation as a docstring. Code is between double backticks, as in other docstrings.
+    /// Returns the step's documentation as a docstring. Code is between double backticks, as in other
+    /// docstrings.
     fn docstring(&self) -> String {
         let mut lines: Vec<String> = self.doc.iter().map(|line| line.replace('`', "``")).collect();
         if self.takes_loops() {
@@ -146,7 +147,8 @@ impl Step {
         format!("        \"\"\"{text}\n        \"\"\"\n")
     }
 
-    /// Returns the method of the class for a step on a list of loops; `None` for other steps.
+    /// Returns the Python method of a step that takes loops, or `None` for other steps, for which the class
+    /// needs no definition.
     fn definition(&self, kinds: &[Kind]) -> Result<Option<String>> {
         if !self.takes_loops() {
             return Ok(None);

@@ -190,7 +190,8 @@ pub(crate) fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// Returns the C name of an argument whose Rust name avoids a keyword with a trailing underscore.
+/// Returns the C name of an argument. It is the Rust name without a trailing underscore, which avoids a Rust
+/// keyword.
 pub(crate) fn c_name(rust_name: &str) -> String {
     rust_name.trim_end_matches('_').to_owned()
 }

@@ -236,7 +236,8 @@ impl Module {
         Ok(())
     }
 
-    /// Reads code of a module whose submodules are in `folder`.
+    /// Reads code that belongs to this module or a submodule. `folder` contains the files of the submodules
+    /// of that module, and `level` is the number of modules from the root to it.
     fn read(&mut self, tokens: &[TokenTree], level: usize, folder: &Path, open: Open<'_>) -> Result<()> {
         let mut rest = tokens;
         while let [first, after @ ..] = rest {

@@ -52,7 +52,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 #[derive(Default)]
 struct Reasons {
     found: Vec<String>,
-    /// Locations of these comments in each folder of [`WITHOUT_ARGUMENT`], where some are permitted.
+    /// Locations of comments without a reason in each folder of [`WITHOUT_ARGUMENT`], which permits some.
     known: [Vec<String>; WITHOUT_ARGUMENT.len()],
 }
 
