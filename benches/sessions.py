@@ -74,7 +74,7 @@ def plain_exchange(port, up, down):
 
 
 def anyfn_rows(work, command, program, only):
-    """Measures and prints the rows of anyfn."""
+    """Measures sessions of anyfn and prints one line per row."""
     from anyfn import rpc
 
     key = subprocess.run([command, "rpc", "key", "bench"], check=True, capture_output=True, text=True).stdout.strip()
