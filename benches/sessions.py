@@ -113,7 +113,7 @@ def free_port():
 
 
 def peer_rows(work, only):
-    """Measures and prints the rows of apache-tvm, whose client is entirely Python."""
+    """Measures sessions of apache-tvm, whose client is entirely Python, and prints one line per row."""
     import tvm
     from tvm import rpc
 

@@ -150,7 +150,7 @@ impl Tree {
     }
 
     /// Serialises the tree: the size of the following data in bytes, the imports of each module, then the
-    /// kind of each module and its content, which the library lacks.
+    /// kind and the content of each module. The bundle's library has no content.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut ends = vec![0u64];
         let mut children: Vec<u64> = Vec::new();

@@ -74,7 +74,8 @@ fn write(text: &str) -> Result<()> {
 /// Options that may be given more than once.
 const REPEATED: &[&str] = &["allow", "device", "limit", "load", "worker", "writable"];
 
-/// Returns the command line of session processes, and the options of the server.
+/// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, and the options
+/// of the server.
 fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
