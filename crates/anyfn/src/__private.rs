@@ -70,7 +70,7 @@ pub static CONTEXT_SYMBOLS: [ContextSymbol];
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// Entry of [`TYPES`] for a type with `#[derive(Object)]`.
+/// Entry of `TYPES` for a type with `#[derive(Object)]`.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns an error
     /// message if this fails. For `again`, see [`TypeIndex::define`].
