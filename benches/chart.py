@@ -32,7 +32,7 @@ def rows_of(sections):
 
 
 def chart(data):
-    """Returns the chart of the data that `run.py` has written."""
+    """Returns the chart as SVG. `data` is the content of the JSON file that `run.py` writes."""
     rows = list(rows_of(data["sections"]))
     every = [ns for _, values in rows for ns in values.values()] or [1, 10]
     low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))

@@ -17,7 +17,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def runtime(who):
-    """Returns functions of a contender: they load a library, import an array, register a function, and set the thread count."""
+    """Returns four functions of a contender: to load a library, import an array, register a function, set the thread count."""
     if who == "anyfn":
         import anyfn
 
@@ -31,14 +31,14 @@ def runtime(who):
 
 
 def array(size, offset=0):
-    """Returns an array of zeros whose address is an aligned address plus an offset."""
+    """Returns an array of `size` zeros whose address is `offset` bytes above a multiple of 64."""
     raw = np.zeros(4 * size + 128, "uint8")
     begin = -raw.ctypes.data % 64 + offset
     return raw[begin : begin + 4 * size].view("float32")
 
 
 def timed(function):
-    """Returns the nanoseconds per call, without the cost of the loop and of the lambda."""
+    """Returns the nanoseconds per call of a function, without the cost of the measuring loop."""
     timer, count = timeit.Timer(function), 1
     while timer.timeit(count) < SLICE_S:
         count *= 2

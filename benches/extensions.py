@@ -1,4 +1,4 @@
-"""Builds the libraries for the Python rows, and the extension modules of other binding generators."""
+"""Builds the libraries that the Python benchmarks load, and extension modules with other binding generators."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ class Unavailable(Exception):
 
 
 def run(command, **environment):
-    """Runs a command and returns its output; the exception for a failure contains its error message."""
+    """Runs a command and returns its standard output. If it fails, raises `Unavailable` with its error message."""
     done = subprocess.run(
         list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True, check=False
     )
@@ -25,18 +25,18 @@ def run(command, **environment):
 
 
 def ask(python, expression, imports="sys"):
-    """Returns the value of an expression in another Python interpreter, as text."""
+    """Evaluates an expression in another Python interpreter and returns the value as a string."""
     return run([python, "-c", f"import {imports}; print({expression})"]).strip()
 
 
 def kernels(work):
-    """Builds the C library that both runtimes load."""
+    """Builds the library of C kernels, which both anyfn and the peer load."""
     include = f"-I{ROOT}/bindings/c/include"
     run(["cc", "-O3", "-shared", "-fPIC", include, HERE / "kernels.c", "-o", work / "kernels.so"])
 
 
 def peer(python, work):
-    """Builds the peer's C++ programs: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
+    """Builds C++ files against the peer: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
@@ -50,7 +50,7 @@ def peer(python, work):
 
 
 def nanobind(python, work):
-    """Builds the extension module with nanobind, with the compiler flags of its build system."""
+    """Builds the nanobind extension module, with the compiler flags of nanobind's own build system."""
     package = Path(ask(python, "nanobind.__file__", "nanobind")).parent
     includes = [ask(python, "sysconfig.get_path('include')", "sysconfig"), package / "include"]
     includes.append(package / "ext/robin_map/include")

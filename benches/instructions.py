@@ -1,4 +1,4 @@
-"""Counts the instructions of a call under valgrind, a figure that does not depend on the load of the machine.
+"""Counts the instructions per call with valgrind. The counts do not depend on the load of the machine.
 
 Only the loop is counted: a small C library switches valgrind's instrumentation on before it and off after it.
 """

@@ -88,7 +88,7 @@ def numpy_layernorm(np, a, out):
 
 
 def numpy_conv2d(np, a, w, out):
-    """Computes the convolution by matrix products, since NumPy has no convolution of this kind."""
+    """Computes the convolution of `a` with the weights `w` as a matrix product, since NumPy has no 2D convolution."""
     size = out.shape[-1]
     columns = np.stack([a[0, :, y : y + size, x : x + size] for y in range(3) for x in range(3)], 1)
     np.matmul(w.reshape(len(w), -1), columns.reshape(-1, size * size), out=out.reshape(len(w), -1))
@@ -132,7 +132,7 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """Returns the clock for a number of threads; for one thread, its CPU time, which other programs do not affect."""
+    """Returns the clock: for one thread, its CPU time, which other programs do not affect; otherwise wall-clock time."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
@@ -173,7 +173,7 @@ def arrays_of(np, tensors):
 
 
 def ours(make, by_numpy, threads):
-    """Returns the nanoseconds of a kernel that anyfn has compiled, and of NumPy."""
+    """Measures a kernel that anyfn compiles and the same function in NumPy. Returns the nanoseconds of each."""
     import anyfn
     import numpy as np
     from anyfn import te, tir
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Returns a list with the nanoseconds of a kernel that apache-tvm has compiled."""
+    """Measures a kernel that apache-tvm compiles. Returns a list with its nanoseconds."""
     import numpy as np
     import tvm_ffi
 

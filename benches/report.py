@@ -39,7 +39,7 @@ def number(x):
 
 
 def verdict(row, ours, ratio):
-    """Returns the budget of a row as text, and `met`, `**missed**` or an empty string."""
+    """Returns the budget and the verdict, `met` or `**missed**`, as strings. Both are empty without a budget."""
     if row.limit_ns is not None:
         return f"{row.limit_ns / 1e6:.0f} ms", "met" if ours <= row.limit_ns else "**missed**"
     if row.budget is None:
@@ -85,7 +85,7 @@ def table(section, data):
 
 
 def instructions(data):
-    """Returns the lines of the table of instruction counts, which do not depend on the load of the machine."""
+    """Returns the lines of the table of instruction counts. The counts do not depend on the load of the machine."""
     counts = data.get("instructions")
     if not counts:
         return []
@@ -106,7 +106,7 @@ def missing(data):
 
 
 def markdown(data):
-    """Returns the document as Markdown."""
+    """Returns the content of ``benchmarks.md``."""
     versions = data["versions"]
     named = [f"{CONTENDERS[who]} {versions[who]}" for who in CONTENDERS if who in versions]
     lines = [

@@ -1,4 +1,4 @@
-"""Rows of all benchmarks, with the time budgets of the design.
+"""Definitions of the rows of all benchmark tables, with the time budgets that the project has set.
 
 A Python row also has a statement. `python_calls.py` supplies its names for each contender, so all contenders run the same
 code.

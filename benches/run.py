@@ -46,7 +46,7 @@ class Bench:
         self.found = {part: {} for part in self.commands}
 
     def build(self):
-        """Builds everything that can be built."""
+        """Builds the programs and extensions of all contenders that are installed."""
         options, work = self.options, self.work
         extensions.run(
             ["cc", "-O2", f"-I{ROOT}/bindings/c/include", ROOT / "benches/abi.c", "-o", work / "abi", "-ldl"]
@@ -105,7 +105,7 @@ class Bench:
         self.commands[IN_PYTHON][who] = [python, ROOT / "benches/python_calls.py", who, self.work, *self.options.only]
 
     def round(self):
-        """Measures every row once."""
+        """Runs each benchmark program once and records the figures that it prints."""
         for section, commands in self.commands.items():
             if self.options.only and section not in (IN_PYTHON, COMPILED, KERNELS, SESSIONS, BUILDS):
                 continue
@@ -127,7 +127,7 @@ class Bench:
             self.missing[f"{name}, {who}"] = reason
 
     def sections(self):
-        """Returns the results by section."""
+        """Returns the recorded figures, by section, row and contender."""
         found = {}
         for section, rows in SECTIONS.items():
             part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else section]
@@ -135,7 +135,7 @@ class Bench:
         return found
 
     def instructions(self):
-        """Returns the instruction counts of some rows."""
+        """Counts the instructions per call of some rows with valgrind, and returns the counts by row and contender."""
         if shutil.which("valgrind") is None:
             self.missing["instructions"] = "no valgrind"
             return {}

@@ -22,7 +22,7 @@ CALL, INT, NONE = 39, 9, 17
 
 
 def least(count, slices, *bodies):
-    """Returns the minimum nanoseconds of each body. The bodies are measured alternately, `count` calls at a time.
+    """Measures functions alternately, `count` calls at a time. Returns the minimum nanoseconds per call of each.
 
     A turn consists of several slices: if a process constantly alternates between two partners, the scheduler does not place it
     beside either of them.
@@ -40,7 +40,7 @@ def least(count, slices, *bodies):
 
 @contextlib.contextmanager
 def process(command, **options):
-    """Context manager that runs a process, and at its end kills the process with all processes that it has started."""
+    """Context manager that starts a process and, on exit, terminates it and all processes that it has started."""
     started = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield started
@@ -58,7 +58,7 @@ def process(command, **options):
 
 
 def plain_exchange(port, up, down):
-    """Returns a function that sends bytes over a socket and receives bytes, as fast as Python can."""
+    """Returns a function that sends `up` bytes over a plain socket and receives `down` bytes, for comparison."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.sendall(up.to_bytes(8, "little") + down.to_bytes(8, "little"))
@@ -74,7 +74,7 @@ def plain_exchange(port, up, down):
 
 
 def anyfn_rows(work, command, program, only):
-    """Measures and prints the rows of anyfn."""
+    """Measures sessions of anyfn and prints one line per row."""
     from anyfn import rpc
 
     key = subprocess.run([command, "rpc", "key", "bench"], check=True, capture_output=True, text=True).stdout.strip()
@@ -113,7 +113,7 @@ def free_port():
 
 
 def peer_rows(work, only):
-    """Measures and prints the rows of apache-tvm, whose client is entirely Python."""
+    """Measures sessions of apache-tvm, whose client is entirely Python, and prints one line per row."""
     import tvm
     from tvm import rpc
 

@@ -1,4 +1,4 @@
-"""Tests of the report, with sample data, and of the committed files, which must match the committed data."""
+"""Tests the benchmark report with sample data, and checks that the committed report matches the committed data."""
 
 import json
 import shutil

@@ -1,7 +1,7 @@
-//! Measures sessions and, for comparison, the transfer of the same bytes over plain sockets. Usage: `sessions
-//! PORT PORT_WITH_KEY KEY LIBRARY [ROW...]`, where the ports belong to two servers and the library is
-//! compiled from `kernels.c`. Started as `sessions raw`, the program serves the plain sockets in a separate
-//! process and prints its two ports.
+//! Measures sessions and, for comparison, transfers of the same number of bytes over plain sockets. Usage:
+//! `sessions PORT PORT_WITH_KEY KEY LIBRARY [ROW...]`, where the ports are those of a server without a key
+//! and of one with a key, and the library is compiled from `kernels.c`. Started as `sessions raw`, the
+//! program serves the plain sockets and prints its two ports.
 //!
 //! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for the comparison. The two are measured alternately.
 
@@ -22,25 +22,27 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const LARGE: usize = 64 << 20;
 const SMALL: usize = 4096;
 
-/// Size of a call in bytes: a frame header and the content that `docs/rpc.md` describes. The next three
-/// constants are the sizes of a service call, of an integer, and of an answer without a value.
+/// Size in bytes of the message for a call: a frame header and the content that `docs/rpc.md` describes. The
+/// next three constants are the sizes of a service call, of an integer argument, and of an answer without a
+/// value.
 const CALL: usize = 16 + 23;
 const SERVICE: usize = 16 + 17;
 const INT: usize = 9;
 const NONE: usize = 16 + 1;
 
-/// Number of bytes that encryption adds to a record, including the record's length.
+/// Number of bytes that encryption adds to a record: the length prefix and the authentication tag.
 const SEAL: usize = 2 + 16;
-/// Maximum number of plain bytes in a record.
+/// Maximum number of bytes in a record before encryption.
 const RECORD: usize = 65_535 - 16;
 
-/// Returns the number of bytes that a transfer takes in frames, without the call.
+/// Returns the number of bytes on the wire, including frame headers, for a transfer of `bytes` bytes. The
+/// call that starts the transfer is not included.
 fn transferred(bytes: usize) -> usize {
     bytes + bytes.div_ceil((256 << 10) - 8) * 24
 }
 
-/// Serves the plain sockets. The client of each connection states how many bytes to exchange in each
-/// direction, and the bytes are then exchanged repeatedly.
+/// Serves the plain sockets. On one port, each client states how many bytes to exchange in each direction,
+/// and the two ends then exchange them repeatedly. On the other port, each client receives one byte.
 fn raw_server() -> Result<()> {
     let (echo, doors) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
     println!("{} {}", echo.local_addr()?.port(), doors.local_addr()?.port());
@@ -118,7 +120,7 @@ impl Drop for Raw {
     }
 }
 
-/// A plain connection that exchanges a fixed number of bytes in each direction.
+/// A plain connection over which the two ends repeatedly exchange a fixed number of bytes in each direction.
 struct Exchange {
     stream: TcpStream,
     request: Vec<u8>,
@@ -161,8 +163,8 @@ impl Rows {
     }
 
     /// Measures `ours` and `raw` alternately and prints the minimum nanoseconds per iteration of each. A
-    /// slice runs `count` iterations. A turn has several slices, because the scheduler does not keep a thread
-    /// near a peer process if the thread often switches between two of them.
+    /// slice runs `count` iterations. Each turn runs several slices of the same function, because the
+    /// scheduler does not keep a thread near a peer process if the thread often switches between two of them.
     fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
         let mut best = [f64::INFINITY; 2];
         let turns = slices.min(6);
@@ -178,7 +180,7 @@ impl Rows {
     }
 }
 
-/// A session, and the module of the library that is loaded at its remote end.
+/// A session, and the library that the remote end has loaded, as a module.
 struct Side {
     session: Ref<Session>,
     module: Module,
@@ -261,7 +263,8 @@ fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Measures `count` iterations in total; `body` runs a quarter of them on each of four threads.
+/// Returns a function that measures `count` calls. `body(n)` must run `n` iterations on each of four threads
+/// at the same time, so it is called with a quarter of `count`.
 fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
     Box::new(move |count| {
         let start = Instant::now();
@@ -336,7 +339,7 @@ fn source_bytes(tensor: &Tensor) -> &[u8] {
     check(unsafe { tensor.view().as_slice::<u8>() })
 }
 
-/// Both ends of the cipher that sessions use, in one process and without a session.
+/// Cipher states of both ends of an encrypted session, in one process and without a connection.
 struct Cipher {
     sealing: StatelessTransportState,
     opening: StatelessTransportState,
@@ -358,8 +361,8 @@ impl Cipher {
         })
     }
 
-    /// Returns the nanoseconds of an ideal pipeline that encrypts `bytes` and decrypts the records: the time
-    /// of the slower of the two, each on one thread in memory that stays in the cache.
+    /// Returns the nanoseconds that an ideal pipeline takes to encrypt and decrypt `bytes`: the time of the
+    /// slower of the two steps. Each step is measured on one thread, in memory that stays in the cache.
     fn pipelined(&self, bytes: &[u8]) -> f64 {
         let (mut record, mut plain) = (vec![0; RECORD + 16], vec![0; RECORD]);
         let parts = || bytes.chunks(RECORD).enumerate();
@@ -379,7 +382,7 @@ impl Cipher {
     }
 }
 
-/// Measures the time from connecting to the first answer.
+/// Measures the time from the beginning of a connection to the first answer of the server.
 fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str) {
     let name = format!("session_connect{suffix}");
     if rows.wants(&name) {

@@ -131,7 +131,7 @@ def metadata():
 
 
 def dist_info(tag):
-    """Returns the files of the folder ``dist-info``, except the record."""
+    """Returns the files of the wheel's folder ``.dist-info`` except ``RECORD``, as bytes by path."""
     project = settings()
     name, scripts = project["project.name"], ""
     for key, target in project.items():
@@ -196,7 +196,7 @@ def wheel_tag(libraries):
 
 
 def digest(content):
-    """Returns the hash of a file in the format of a wheel's record."""
+    """Returns the hash of a file in the format of a wheel's ``RECORD``."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
@@ -219,7 +219,7 @@ def write_wheel(folder, tag, files):
 
 
 def pack(folder, libraries):
-    """Packs the package with libraries, given by their paths in it, and returns the wheel's name."""
+    """Packs a wheel of the package and ``libraries``, a dict by path in the package, and returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
     for target, library in libraries.items():
@@ -228,7 +228,7 @@ def pack(folder, libraries):
 
 
 def pack_placed(folder):
-    """Packs the present files of the package and returns the wheel's name."""
+    """Packs a wheel with the libraries that are already built, and returns its name."""
     missing = [path.name for path in PACKED.values() if not path.exists()]
     if missing:
         raise SystemExit(f"anyfn: {' and '.join(missing)} not built yet: run {HERE.name}/build.py first")
@@ -249,13 +249,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds the libraries into the package and packs a wheel with a link to it."""
+    """Builds the libraries into the package and packs a wheel that contains only a link to the package."""
     build(PACKED)
     return write_wheel(wheel_directory, wheel_tag(PACKED.values()), {"anyfn.pth": f"{HERE}\n".encode()})
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    """Writes the metadata, which does not need a build."""
+    """Writes the metadata of the wheel, for which no library has to be built."""
     for name, content in dist_info("cp39-abi3-linux").items():
         path = Path(metadata_directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)

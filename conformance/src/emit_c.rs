@@ -1,4 +1,4 @@
-//! Writes the corpus as a C program, which is compiled with `c/support.h`.
+//! Generates a C program that runs the corpus. The program includes `c/support.h`.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! The conformance corpus: cases as data, loaded for the Rust runner and for the generator of the C runner.
+//! The conformance corpus: test cases in JSON files, which this crate loads for the Rust runner and for the
+//! generator of the C runner.
 //!
 //! `README.md` describes the files.
 
@@ -11,13 +12,13 @@ pub mod value;
 
 pub use value::Value;
 
-/// A value that is passed to native code and back, through a native function and through a callback of the
-/// frontend, and must not change.
+/// A value that must not change when it is passed to native code and back. It is passed through a native
+/// function and through a callback of the frontend.
 #[derive(Debug)]
 pub struct ValueCase {
     /// Name of the case.
     pub name: String,
-    /// Value to be passed.
+    /// Value to pass.
     pub value: Value,
 }
 
@@ -26,11 +27,12 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the case.
     pub name: String,
-    /// Names and values that the case binds before the call, in order.
+    /// Names for values that the case computes before the call, in order. Its arguments may refer to the
+    /// names.
     pub bindings: Vec<(String, Value)>,
     /// Name of the global function.
     pub function: String,
-    /// Arguments of the call, by position.
+    /// Positional arguments of the call.
     pub args: Vec<Value>,
     /// Named arguments of the call.
     pub named: Vec<(String, Value)>,
@@ -39,8 +41,9 @@ pub struct CallCase {
 }
 
 impl CallCase {
-    /// Returns the function and the arguments of the call for languages without named arguments: a call with named arguments
-    /// becomes a call of the global function `ffi.FunctionCallNamed`.
+    /// Returns the function and the arguments of an equivalent call without named arguments, for languages
+    /// that lack them. A call with named arguments becomes a call of the global function
+    /// `ffi.FunctionCallNamed`.
     #[must_use]
     pub fn without_names(&self) -> (&str, Vec<Value>) {
         if self.named.is_empty() {

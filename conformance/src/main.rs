@@ -1,5 +1,5 @@
-//! `anyfn-conformance emit-c FILE`: writes the corpus as a C program.
-//! `anyfn-conformance emit-peer-c FILE`: writes the cases for the peer's testing library as a C program.
+//! Writes conformance cases as a C program. `anyfn-conformance emit-c FILE` writes the corpus, and
+//! `anyfn-conformance emit-peer-c FILE` the cases for the peer's testing library.
 
 use std::process::ExitCode;
 

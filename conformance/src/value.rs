@@ -1,4 +1,4 @@
-//! Values of the corpus, in a form that is independent of the frontends.
+//! Values in the cases of the corpus, in a form that is independent of the frontends.
 
 use serde_json::Value as Json;
 
@@ -30,16 +30,16 @@ pub enum Value {
     Global(String),
     /// A callback of the frontend, written as `{"callback": "echo"}`.
     Callback(String),
-    /// The value that the case binds to a name, written as `{"let": "name"}`.
+    /// The value to which the case has bound a name, written as `{"let": "name"}`.
     Let(String),
     /// Result of a call of a global function, written as `{"call": ["function", ..]}`. The call must not
     /// fail.
     Call(String, Vec<Value>),
-    /// Value of a field, which the frontend reads by its own syntax for fields, written as `{"field":
-    /// [object, "name"]}`.
+    /// Value of an object's field, written as `{"field": [object, "name"]}`. The frontend reads the field
+    /// with the syntax of its language.
     Field(Box<Value>, String),
-    /// None, after the frontend has set a field by its own syntax for fields, written as `{"set": [object,
-    /// "name", value]}`.
+    /// Assignment to an object's field, written as `{"set": [object, "name", value]}`. The frontend sets the
+    /// field with the syntax of its language. The value of the assignment is None.
     Set(Box<Value>, String, Box<Value>),
     /// An attribute that a type has registered, written as `{"attribute": ["type", "name"]}`.
     Attribute(String, String),
@@ -60,7 +60,8 @@ pub enum Value {
     },
 }
 
-/// Parses a value whose body is a list: a call, field, set or attribute. Returns None if the list is malformed.
+/// Parses a value whose JSON body is a list: a call, a field, an assignment or an attribute. Returns None if
+/// the list is malformed or `tag` is another tag.
 fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
     let text = |at: usize| Some(parts.get(at)?.as_str()?.to_string());
     let made = || -> Result<Option<Value>, String> {

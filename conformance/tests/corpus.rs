@@ -11,7 +11,7 @@ use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
 use anyfn_testing as _;
 
-/// Values that a case has bound to names.
+/// Values by the names to which a case has bound them.
 type Scope = BTreeMap<String, Any>;
 
 /// Converts a corpus value to a Rust value.
@@ -60,7 +60,8 @@ fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
     })
 }
 
-/// Returns a global function, including one that is registered as unsafe because it trusts addresses.
+/// Returns a global function, even one that is registered as unsafe because it trusts addresses that its
+/// caller passes.
 fn global(name: &str) -> Result<PackedFunc> {
     // SAFETY: the cases pass addresses only to functions that return them unchanged.
     unsafe { registry::get_unsafe(name) }
@@ -92,7 +93,7 @@ fn tensor(dtype: &str, shape: &[i64], data: &[f64]) -> Result<Tensor> {
     Tensor::from_bytes(DType::new(code, bits, 1), shape, &bytes)
 }
 
-/// Returns true if two values have the same types, the same content and the same order.
+/// Returns true if two values have the same type and content. Elements of containers are compared in order.
 fn same(a: &Any, b: &Any) -> bool {
     if let (Ok(x), Ok(y)) = (a.get::<Array>(), b.get::<Array>()) {
         return x.len() == y.len() && x.iter().zip(y.iter()).all(|(x, y)| same(&x, &y));

@@ -1,4 +1,5 @@
-//! Sets the soname of the shared library, and binds its calls to its own functions.
+//! Sets the soname of the shared library, and binds its calls to its own functions at link time
+//! (`-Bsymbolic`).
 
 use std::env;
 

@@ -1,4 +1,4 @@
-"""First part of the demonstration: tensor expressions in Python are compiled, changed and exported.
+"""First part of the demonstration: compiles, changes and exports tensor expressions in Python.
 
 ``run.py`` calls ``scenario``; ``python examples/demo/dense.py`` runs it alone, without the programs in C and Rust.
 """
@@ -28,7 +28,7 @@ def describe():
 
 
 def shorten(text, most=14):
-    """Prints the first lines of a text, indented."""
+    """Prints the first `most` lines of a string, indented."""
     lines = text.splitlines()
     for line in lines[:most]:
         print("   | " + (line if len(line) <= 112 else line[:109] + "..."))
@@ -37,7 +37,7 @@ def shorten(text, most=14):
 
 
 def best(function, *args, times=7):
-    """Returns the time of the fastest of several calls, in seconds."""
+    """Calls a function several times and returns the time of the fastest call in seconds."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()

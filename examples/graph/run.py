@@ -32,7 +32,7 @@ def timed(what, function, *args):
 
 
 def make(scale, total):
-    """Returns a tree whose leaves are Python nodes; a Rust node scales every second leaf, and C++ nodes add up the values.
+    """Returns a tree with leaves from Python. Nodes from Rust scale every second leaf, and nodes from C++ add pairs of nodes.
     """
     leaves = [Leaf(f"leaf {i}", float(i)) for i in range(COUNT * 2 // 5)]
     level = [scale(leaf) if i % 2 else leaf for i, leaf in enumerate(leaves)]

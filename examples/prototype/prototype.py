@@ -7,7 +7,7 @@ from anyfn import te, tir, transform
 
 @anyfn.object("prototype.FusedMulAdd", structural="tree", frozen=True)
 class FusedMulAdd(tir.PrimExpr):
-    """a * b + c, rounded once."""
+    """The value a * b + c, rounded once."""
 
     a: tir.PrimExpr
     b: tir.PrimExpr

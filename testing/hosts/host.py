@@ -31,7 +31,7 @@ def show(name, value):
 
 
 def error_of(call, *args):
-    """Returns the error that a call raises as ``kind: message``, or ``nothing`` if the call succeeds."""
+    """Makes a call and returns the error that it raises as ``kind: message``, or ``nothing`` if it succeeds."""
     try:
         call(*args)
     except Exception as error:
@@ -45,7 +45,7 @@ def fail(_):
 
 
 def leases():
-    """Returns the leases on the plugin's library as text: each kind with its count, or ``none``."""
+    """Returns the leases on the plugin's library as a string: each kind with its count, or ``none``."""
     for library in runtime.mapped_libraries():
         if library["file"] == PLUGIN:
             return " ".join(f"{what} {number}" for what, number in library["leases"].items()) or "none"
@@ -58,7 +58,7 @@ def is_mapped():
 
 
 def use(module):
-    """Calls all functions of the plugin, and returns the values that are used after the module is dropped."""
+    """Calls all functions of the plugin and prints the results. Returns the values to use after the module is dropped."""
     kept = {}
 
     def function(name):
@@ -99,7 +99,7 @@ def use(module):
 
 
 def use_kept(kept):
-    """Uses the values of the plugin after the module is dropped."""
+    """Uses the values in ``kept`` after the plugin's module is dropped, and prints the results."""
     if "adder" in kept:
         show("function", kept["adder"](1))
     if "tensor" in kept:

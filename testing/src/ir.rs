@@ -1,4 +1,4 @@
-//! A small intermediate representation, with nodes such as compilers define, for tests of the operations that
+//! A small intermediate representation with node types such as compilers define. It tests the operations that
 //! work on reflected fields.
 
 use anyfn::{Array, DType, Object, Ref, String};

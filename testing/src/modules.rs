@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyfn::{Bytes, Module, ModuleKind, PackedFunc, Result, TypedPackedFunc, register};
 
-/// A module that consists of bytes.
+/// A module whose content is a sequence of bytes.
 struct Table(Bytes);
 
 impl ModuleKind for Table {

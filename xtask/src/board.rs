@@ -11,14 +11,15 @@ use crate::runner::Run;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64-static";
-/// Folder with the C library for AArch64, for the emulator.
+/// Folder that contains the C library for AArch64, which programs in the emulator load.
 const SYSROOT: &str = "/usr/aarch64-linux-gnu";
 
-/// The system's own Cargo, which comes with the sources of the standard library and can build it for AArch64.
+/// Path of the Cargo that the system's package manager installs. It comes with the sources of the standard
+/// library, from which it can build the library for AArch64.
 const SYSTEM_CARGO: &str = "/usr/bin/cargo";
 const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
 
-/// Minimum minor version of the system's Rust compiler, such as 95 of Rust 1.95.
+/// Minimum minor version of the compiler at [`SYSTEM_RUSTC`]: 95 means Rust 1.95.
 const MINOR: u32 = 95;
 
 /// Origin of the standard library for AArch64.

@@ -26,8 +26,8 @@ pub(crate) enum Mode {
     AddressSanitizer,
 }
 
-/// Compiles each header separately, included twice, as C and as C++. Also compiles the layout check and the C
-/// samples of some documentation pages.
+/// Compiles each header separately, included twice, as C and as C++. Also compiles the generated check of
+/// struct layouts and the C samples of some documentation pages.
 pub(crate) fn headers(run: &Run) -> Result<()> {
     let dir = scratch("headers")?;
     let include = paths::root().join(INCLUDE).join("anyfn");
@@ -77,8 +77,8 @@ fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the layout check with the headers of tvm-ffi included before ours. The check then compares the
-/// structs of both.
+/// Compiles the generated check of struct layouts with the headers of tvm-ffi included before ours. The check
+/// then covers the structs of both projects.
 pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
     let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
     let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
@@ -120,7 +120,7 @@ pub(crate) fn no_address_sanitizer() -> Option<String> {
     (!Path::new(file.trim()).is_absolute()).then(|| "the C compiler has no libasan".to_owned())
 }
 
-/// Returns the test programs, that is, all C files except the layout checks.
+/// Returns the C files of the test programs: all C files of the test folder except the layout checks.
 fn programs() -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(paths::root().join(TESTS))
         .into_iter()
@@ -160,8 +160,8 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
     build_and_run(run, &file, Mode::Plain)
 }
 
-/// Compiles and runs the cases for the peer's testing library, which is compiled from C++ with the peer's
-/// headers. The C program links our library under the name of the peer's library.
+/// Runs the conformance cases for the functions of tvm-ffi's testing library, which tvm-ffi compiles from
+/// C++. The cases are compiled as a C program, which links our library under the name of tvm-ffi's library.
 pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
     let peer = paths::peer_python().ok_or("no apache-tvm-ffi")?;
     let where_is = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
@@ -193,7 +193,7 @@ fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
     run.cmd(start(&program, mode)?)
 }
 
-/// Compiles a program that links the library of the test build.
+/// Compiles a C program and links it to `libanyfn.so` of the test build. Returns the path of the program.
 fn build(run: &Run, file: &Path, mode: Mode) -> Result<PathBuf> {
     let program = mode_dir(mode)?.join(file.file_stem().unwrap_or_default());
     let lib_dir = paths::build_dir();

@@ -74,7 +74,7 @@ pub(crate) fn wheel(run: &Run) -> Result<()> {
     python::pack(run, &dist_dir("python")?).map(drop)
 }
 
-/// Installs the wheel in `dist/python` and runs the tests of the installation and the corpus with it.
+/// Installs the wheel in `dist/python`, and runs the installation tests and the conformance corpus with it.
 pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
     let wheel = python::wheel_in(&dist_dir("python")?)?;
     python::test_wheel(run, version, &wheel, &paths::release_dir(), &python::WHEEL_TESTS[..2])

@@ -1,4 +1,4 @@
-//! Inputs of steps: the sources that determine a result.
+//! Inputs of steps: the source files on which the result of a step of `./x` depends.
 //!
 //! A step, or a part of a step, is not repeated as long as the hash of its inputs is the same as when it last
 //! passed. [`Inputs`] names packages and paths, and [`Sources`] finds the files behind these names and
@@ -20,11 +20,12 @@ use crate::result::Result;
 const ALWAYS: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "xtask/src/inputs.rs", "x"];
 
-/// Folders that contain no sources. Target folders of Cargo are recognised by their content, because sources may have a folder
-/// of that name.
+/// Names of folders that contain no sources. Cargo's target folders are recognised by their content instead,
+/// because a folder of sources may have the same name.
 const NO_SOURCES: [&str; 4] = [".git", ".x", "__pycache__", "dist"];
 
-/// Sources that determine the result of a step, in addition to those that determine the result of every step.
+/// Packages and paths whose files determine the result of a step. The files of [`ALWAYS`], which determine
+/// the result of every step, need not be added.
 #[derive(Clone, Default)]
 pub(crate) struct Inputs {
     packages: Vec<String>,
@@ -33,7 +34,8 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Adds packages, with everything that they and their tests are built from.
+    /// Adds packages. Their inputs are the folders of the packages and of all workspace packages from which
+    /// they or their tests are built.
     pub(crate) fn packages(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.packages.extend(names.into_iter().map(|name| name.as_ref().to_owned()));
         self
@@ -45,14 +47,14 @@ impl Inputs {
         self
     }
 
-    /// Excludes paths below the added packages and folders. A path that was itself added below an excluded
-    /// path still counts.
+    /// Excludes paths that are below the added packages and folders. A path that was added separately remains
+    /// an input, even if it is below an excluded path.
     pub(crate) fn except(mut self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         self.except.extend(paths.into_iter().map(|path| path.as_ref().to_owned()));
         self
     }
 
-    /// Returns true if a file that was found below `path` is excluded.
+    /// Returns true if [`Self::except()`] excludes `file`, which was found in the added folder `path`.
     fn excludes(&self, file: &str, path: &str) -> bool {
         self.except.iter().any(|except| is_below(file, except) && !is_below(path, except))
     }
@@ -71,10 +73,10 @@ struct File {
     hash: u64,
 }
 
-/// The files of the project, with a cache: the files below a path are read once.
+/// The files of the project with their hashes. Each requested path is read once, and its files are cached.
 pub(crate) struct Sources {
     root: PathBuf,
-    /// Files below each path that was requested.
+    /// Cache: the files below each requested path.
     known: Mutex<BTreeMap<String, Arc<Vec<File>>>>,
 }
 
@@ -85,8 +87,8 @@ impl Sources {
         SOURCES.get_or_init(|| Sources { root: paths::root(), known: Mutex::default() })
     }
 
-    /// Returns a hash of everything that determines the result of a step: names and contents of the files,
-    /// the versions of the compilers, and the environment variables that change builds.
+    /// Returns a hash of everything that determines the result of a step: the names and contents of its input
+    /// files, the versions of the compilers, and the environment variables that influence builds.
     ///
     /// # Errors
     /// Returns an error if the workspace lacks one of the packages.
@@ -94,7 +96,8 @@ impl Sources {
         self.hash_with_fault(inputs, None)
     }
 
-    /// Returns the hash that the inputs would have if the content of the file `fault` changed.
+    /// Returns the hash of the inputs as [`Self::hash`] does, but as if the content of the file `fault` had
+    /// changed.
     fn hash_with_fault(&self, inputs: &Inputs, fault: Option<&str>) -> Result<String> {
         let mut hasher = DefaultHasher::new();
         hasher.write(self.root.as_os_str().as_encoded_bytes());
@@ -111,7 +114,7 @@ impl Sources {
         Ok(format!("{:016x}", hasher.finish()))
     }
 
-    /// Returns the names of the files that determine a result.
+    /// Returns the names of all files that `inputs` covers, including those that are inputs of every step.
     #[cfg(test)]
     pub(crate) fn files(&self, inputs: &Inputs) -> Result<std::collections::BTreeSet<Arc<str>>> {
         let mut names = std::collections::BTreeSet::new();
@@ -121,15 +124,15 @@ impl Sources {
         Ok(names)
     }
 
-    /// Returns the contents of the files below a path.
+    /// Returns the contents of the file at a path, or of all files below it, as one string.
     pub(crate) fn text(&self, path: &str) -> String {
         let files = self.below(path);
         let contents = files.iter().flat_map(|file| fs::read(self.root.join(&*file.name)));
         contents.map(|content| String::from_utf8_lossy(&content).into_owned()).collect()
     }
 
-    /// Calls a function with each file that determines a result, in a fixed order. A file may occur several
-    /// times.
+    /// Calls `function` with each file that `inputs` covers, in a fixed order. A file is passed several times
+    /// if several of the added paths contain it.
     fn visit(&self, inputs: &Inputs, function: &mut dyn FnMut(&File)) -> Result<()> {
         let folders = Packages::of_workspace()?.folders(inputs.packages.iter().map(String::as_str))?;
         for path in folders.iter().chain(&inputs.paths).map(String::as_str).chain(ALWAYS) {
@@ -141,7 +144,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Returns the file at a path, or the files below a folder.
+    /// Returns the file at a path, or all files below a folder.
     fn below(&self, path: &str) -> Arc<Vec<File>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = known.get(path) {
@@ -177,7 +180,7 @@ impl Sources {
     }
 }
 
-/// Returns the version information of the compilers.
+/// Returns the version information that the Rust compiler and the C compiler print.
 fn compilers() -> &'static str {
     static COMPILERS: OnceLock<String> = OnceLock::new();
     COMPILERS.get_or_init(|| {

@@ -1,5 +1,4 @@
-//! The packages of the workspace, their targets, and the folders that determine the behaviour of each
-//! package.
+//! The packages of the workspace, their targets, and the folders from which each package is built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

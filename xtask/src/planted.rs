@@ -1,4 +1,4 @@
-//! Tests with planted faults, which show that `./x test` finds a fault in any input even if every step passed
+//! Tests that plant faults in source files and check that `./x test` finds them, even if every step passed
 //! before.
 //!
 //! A step that is skipped because its inputs seem unchanged cannot find a fault. The tests of this module
@@ -15,7 +15,7 @@ use crate::process::Cmd;
 use crate::result::Result;
 use crate::runner::Run;
 
-/// A fault, which is planted by appending text to a file.
+/// A fault that the test plants by appending `text` to a file.
 struct Fault {
     /// Path of the file, relative to the project's root.
     file: String,
@@ -25,7 +25,8 @@ struct Fault {
 }
 
 impl Fault {
-    /// Returns texts one of which the output of the step contains if it has found this fault and not another problem.
+    /// Returns strings of which the step's output contains at least one if the step has found this fault and
+    /// not another problem.
     fn evidence(&self) -> &'static [&'static str] {
         // Readers of JSON name the file, not its content.
         if self.file.ends_with(".json") { &["values.json"] } else { &["planted fault", "planted_fault"] }
@@ -38,7 +39,8 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Appended text that makes the unit tests of a Rust target fail.
 const FAILING_TEST: &str = "\n#[test]\nfn planted_fault() {\n    panic!(\"planted fault\");\n}\n";
 
-/// Returns a fault for each package and for each kind of source outside of the packages.
+/// Returns the faults to plant: one in each package, and one in each kind of source that belongs to no
+/// package.
 fn faults() -> Result<Vec<Fault>> {
     let packages = Packages::of_workspace()?;
     let mut faults = Vec::new();
@@ -165,8 +167,8 @@ mod tests {
         files("ls-files --cached")
     }
 
-    /// Files that are read only by steps that always run (`tidy` and `python wheel`), and the CI script,
-    /// which starts the steps.
+    /// Files that are inputs of no cached step. Only the steps `tidy` and `python wheel`, which always run,
+    /// read them; the CI script starts the steps.
     const READ_EVERY_TIME: [&str; 7] = [
         ".ci/run",
         ".gitignore",
@@ -188,7 +190,7 @@ mod tests {
         files: BTreeSet<Arc<str>>,
     }
 
-    /// The parts of the steps of `./x test` that run only after changes.
+    /// All parts of the steps of `./x test`, except the steps that always run.
     struct All(Vec<Checked>);
 
     impl All {
@@ -218,7 +220,7 @@ mod tests {
             of_step.filter(|checked| checked.files.contains(file)).map(|checked| &*checked.part).collect()
         }
 
-        /// Checks that all parts of some steps run again after a change of a file.
+        /// Checks that a change of `file` makes all parts of the steps `steps` run again.
         fn expect(&self, steps: &[&str], file: &str) {
             for step in steps {
                 assert_eq!(self.rerun(step, file), self.parts(step), "{step} after a change of {file}");

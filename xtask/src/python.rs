@@ -21,11 +21,11 @@ const PACKAGE_FOLDER: &str = "bindings/python";
 /// File name of the compiler's library in the Python package.
 const COMPILER: &str = "libanyfn_compiler.so";
 
-/// Python arguments that run tests on all processors, with the tests of one file in one process. Skipped
-/// tests are listed with the reason.
+/// Python arguments that run pytest in one process per processor. The tests of one file run in the same
+/// process, and the output lists skipped tests with their reasons.
 const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
 
-/// Tests of the installation, the corpus and the calls.
+/// Test files that check the installation, the conformance corpus, and calls in both directions.
 pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_install.py",
     "bindings/python/tests/test_conformance.py",
@@ -36,7 +36,7 @@ pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_process.py",
 ];
 
-/// Supported versions of Python, and the names of the steps that run with each.
+/// Supported versions of Python, each with the name of the step that tests the wheel with it.
 pub(crate) const VERSIONS: [(&str, &str); 5] = [
     ("3.9", "python 3.9 with the wheel"),
     ("3.10", "python 3.10 with the wheel"),
@@ -93,13 +93,13 @@ pub(crate) fn pytest(run: &Run, tests: &str) -> Result<()> {
     run.cmd(command()?.words(PYTEST).arg(tests))
 }
 
-/// Runs test files of the package. Files that do not use the compiler run with a copy of the package that
-/// lacks the compiler's library, so a wrongly classified file fails.
+/// Runs the test files in `due`. Files that do not use the compiler run with a copy of the package that lacks
+/// the compiler's library, so that a wrongly classified file fails.
 pub(crate) fn test_files(run: &Run, due: &Due) -> Result<()> {
     test_files_with(run, &paths::python().ok_or("no Python environment")?, due)
 }
 
-/// Runs test files as [`test_files`] does, with the Python of another environment.
+/// Runs test files as [`test_files`] does, with the Python interpreter `python`.
 pub(crate) fn test_files_with(run: &Run, python: &Path, due: &Due) -> Result<()> {
     let (compiling, others): (Vec<&String>, Vec<&String>) =
         due.parts.iter().partition(|name| python_tests::uses_compiler(name));
@@ -200,7 +200,8 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// Arguments for all tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// Test files that compile many functions and do not depend on the version of Python.
+/// Test files that run with one version of Python only, because they compile many functions and do not depend
+/// on the version.
 const OF_ONE_VERSION: &[&str] = &[
     "test_default_schedule.py",
     "test_codegen.py",
@@ -212,9 +213,9 @@ const OF_ONE_VERSION: &[&str] = &[
     "test_golden.py",
 ];
 
-/// Returns a function that selects the test files that a version of Python runs with the wheel in `./x test`. The oldest
-/// version runs most tests, unless it is the version of `.x/venv`, which runs all tests with the sources. The other versions
-/// run only the tests of the installation, the corpus and the calls.
+/// Returns a predicate for test files: true if `./x test` runs the file with the wheel and this version of
+/// Python. The oldest version runs most files, unless it is the version of `.x/venv`, which runs all files
+/// with the sources. The other versions run only [`WHEEL_TESTS`].
 pub(crate) fn files_of_wheel(version: &str) -> impl Fn(&TestFile) -> bool + use<> {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
     let most = VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}."));

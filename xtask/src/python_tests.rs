@@ -27,8 +27,8 @@ const LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-testing", "anyf
 /// Package that builds the compiler's library.
 const COMPILER: &str = "anyfn-compiler-lib";
 
-/// Paths that are inputs of all test files. The test files themselves are inputs only of the files that use
-/// them.
+/// Paths that are inputs of all test files. The folder of the tests is excluded later, because each test file
+/// is an input only of itself and of the files that use it.
 const BESIDE: &[&str] = &[
     "bindings/python",
     "bindings/c/include",
@@ -61,18 +61,19 @@ pub(crate) struct TestFile {
     pub(crate) name: String,
     /// True if the file loads the compiler.
     pub(crate) uses_compiler: bool,
-    /// Paths that are inputs of this file, but not of all test files.
+    /// Paths that are inputs of this file in addition to the inputs of all test files.
     paths: Vec<String>,
 }
 
 /// The test files of the package.
 struct TestFiles {
     files: Vec<TestFile>,
-    /// Paths of the other files in the folder, such as `conftest.py`. They are inputs of all test files.
+    /// Paths of the files in the folder that are not test files, such as `conftest.py`. They are inputs of
+    /// all test files.
     helpers: Vec<String>,
 }
 
-/// Returns the selected test files as parts of a step.
+/// Returns a part of a step for each test file for which `select` returns true.
 ///
 /// # Errors
 /// Returns an error if the files cannot be read.
@@ -119,7 +120,8 @@ impl TestFiles {
 }
 
 impl TestFile {
-    /// Determines the inputs of a test file. `texts` are the Python files in the folder of the tests.
+    /// Determines the inputs of the test file `name`. `texts` contains the Python files in the folder of the
+    /// tests by name.
     fn new(root: &Path, name: &str, texts: &BTreeMap<&str, Text>) -> Result<TestFile> {
         let used = used_files(name, texts);
         let used_texts = || used.iter().filter_map(|name| texts.get(*name));

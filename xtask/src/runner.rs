@@ -22,10 +22,10 @@ use crate::inputs::{Inputs, Sources};
 use crate::process::Cmd;
 use crate::result::Result;
 
-/// Time limit of a command of `./x test`. No command takes that long, even on a slow machine that must build everything,
-/// unless a test hangs.
+/// Time limit of each command that `./x test` runs. No command takes that long, even on a slow machine that
+/// must build everything, unless a test hangs.
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Time limit of a command of all other tasks.
+/// Time limit of each command that another task than `./x test` runs.
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Function that returns the reason why a step cannot run on this machine, or `None` if it can run.
@@ -40,7 +40,8 @@ pub(crate) struct Step {
     when: When,
     /// True if `./x test --quick` also runs the step.
     quick: bool,
-    /// True if the step may run at the same time as neighbouring steps that also allow it.
+    /// True if the step may run at the same time as the step before or after it, if that step also allows
+    /// this.
     beside: bool,
     action: Action,
 }
@@ -48,39 +49,39 @@ pub(crate) struct Step {
 /// Condition under which a step runs.
 enum When {
     Always,
-    /// Change of the given inputs since the step last passed.
+    /// Runs if one of these inputs has changed since the step last passed.
     Changed(Inputs),
-    /// Change of the inputs of some of the given parts since the part last passed.
+    /// Runs the parts whose inputs have changed since they last passed. The function returns all parts.
     PartsChanged(Parts),
 }
 
-/// Part of a step that is not repeated while its own inputs are unchanged.
+/// Part of a step, such as one package or one test file. It is not run again while its inputs are unchanged.
 pub(crate) struct Part {
     pub(crate) name: String,
-    /// All inputs that determine the result.
+    /// All inputs that determine the result of the part.
     pub(crate) inputs: Inputs,
-    /// Inputs of this part without those of its dependencies; `None` if the part does not distinguish them.
+    /// Inputs of this part without those of its dependencies, or `None` if the two are not distinguished.
     own: Option<Inputs>,
 }
 
-/// Parts of a step that have to run.
+/// The parts of a step that have to run, because their inputs have changed since they last passed.
 #[derive(Default)]
 pub(crate) struct Due {
-    /// Names of the parts.
+    /// Names of the parts to run in full.
     pub(crate) parts: Vec<String>,
-    /// Names of further parts in a quick run, whose own inputs are unchanged, but which depend on inputs that
-    /// have changed. The action may check less of these parts. In a whole run they are in `parts` instead.
+    /// Names of the parts of which only dependencies have changed. The action may omit some checks of these
+    /// parts. Used only in a quick run; otherwise these parts are in `parts`.
     pub(crate) dependents: Vec<String>,
     /// Number of parts of the step, including those that need not run.
     count: usize,
-    /// Files that are written when the parts have passed, with their contents.
+    /// Paths and contents of the stamp files, which are written once the parts have passed.
     stamps: Vec<(PathBuf, String)>,
 }
 
 /// Context in which an action runs its commands.
 pub(crate) struct Run {
     log: PathBuf,
-    /// File to which tests append that they were skipped.
+    /// File to which each skipped test appends a line.
     skips: PathBuf,
     verbose: bool,
     limit: Duration,
@@ -102,7 +103,7 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
     /// True to stop at the first failure.
     pub(crate) fail_fast: bool,
-    /// True to check less of the parts of which only inputs shared with other parts have changed.
+    /// True to omit some checks of the parts of which only dependencies have changed.
     pub(crate) quick: bool,
 }
 
@@ -201,8 +202,8 @@ impl Step {
         }
     }
 
-    /// Allows the step to run at the same time as neighbouring steps that also allow it, one per processor.
-    /// It is intended for steps that use one processor for a long time and do not measure time.
+    /// Allows the step to run at the same time as a step before or after it that also allows this. At most
+    /// one step per processor runs at a time.
     pub(crate) fn beside(mut self) -> Self {
         self.beside = true;
         self
@@ -215,8 +216,8 @@ impl Part {
         Part { name: name.to_owned(), inputs, own: None }
     }
 
-    /// Sets the inputs that belong to this part alone. If only other inputs have changed, a quick run may
-    /// check less of the part ([`Due::dependents`]).
+    /// Sets the inputs of the part without those of its dependencies. If only dependencies have changed, a
+    /// quick run may omit some checks of the part ([`Due::dependents`]).
     pub(crate) fn own(mut self, inputs: Inputs) -> Self {
         self.own = Some(inputs);
         self
@@ -228,7 +229,7 @@ impl Part {
 enum Freshness {
     Unchanged,
     Changed,
-    /// Only inputs that do not belong to the part alone have changed.
+    /// Only inputs of the part's dependencies have changed.
     DependsOnChanged,
 }
 
@@ -245,12 +246,12 @@ impl Hashes {
         Ok(Hashes { all: sources.hash(&part.inputs)?, own })
     }
 
-    /// Returns the content of the stamp of a part that has passed with these inputs.
+    /// Returns the content of the stamp file that is written if the part passes with these inputs.
     fn stamp(&self) -> String {
         format!("{}\n{}\n", self.all, self.own.as_deref().unwrap_or_default())
     }
 
-    /// Compares the hashes with the hashes in the stamp of the last pass.
+    /// Compares these hashes with those in `stamp`, the content of the stamp file from the last pass.
     fn state(&self, stamp: &str) -> Freshness {
         let mut lines = stamp.lines();
         if lines.next() == Some(&*self.all) {
@@ -295,7 +296,7 @@ impl Due {
         self.parts.is_empty() && self.dependents.is_empty()
     }
 
-    /// Returns a note for the table about the number of parts that ran, or an empty string if all parts ran.
+    /// Returns a note for the outcome table on how many parts ran, or an empty string if all parts ran.
     fn note(&self) -> String {
         match (self.parts.len(), self.dependents.len()) {
             (parts, 0) if parts == self.count => String::new(),
@@ -461,7 +462,7 @@ fn skips_file(command: &str, step: &str) -> PathBuf {
     crate::paths::root().join(".x/log").join(format!("{}.skips", file_name(command, step)))
 }
 
-/// Returns the number of skipped tests for each reason. A test that several processes report counts once.
+/// Returns the number of skipped tests for each reason. A test that several processes report is counted once.
 fn skipped_tests(file: &Path) -> BTreeMap<String, usize> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let reports: BTreeSet<&str> = text.lines().collect();
@@ -541,8 +542,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks, with steps that wait for each other, that steps run at the same time, and that the rows of the
-    /// table keep the order of the steps.
+    /// Checks that steps which allow it run at the same time, by means of two steps that wait for each other.
+    /// Also checks that the rows of the outcome table keep the order of the steps.
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -576,8 +577,8 @@ mod tests {
         assert_eq!(hashes("2", None).state(&passed), Freshness::Changed);
     }
 
-    /// Checks that a quick run omits some checks of a part that only depends on a changed part, and that a whole run
-    /// performs all checks.
+    /// Checks that a quick run omits some checks of a part whose dependencies have changed, and that a full
+    /// run omits none.
     #[test]
     fn a_quick_run_checks_less_of_parts_that_depend_on_changes() {
         let name = format!("runner-test-{}", std::process::id());

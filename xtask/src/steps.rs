@@ -26,8 +26,8 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
-/// Paths that Rust tests use although they are outside of the packages. Each entry consists of a string that
-/// occurs only in the packages that use the path, and the path.
+/// Paths outside of all packages that some Rust tests use. Each element consists of a string that occurs in
+/// the sources of exactly the packages that use the path, and the path.
 const BESIDE_RUST: [(&str, &str); 6] = [
     ("bindings/c/include", "bindings/c/include"),
     ("conformance/saved", "conformance/saved"),
@@ -40,7 +40,7 @@ const BESIDE_RUST: [(&str, &str); 6] = [
 /// Folders in packages that contain no Rust code.
 const NOT_RUST: &[&str] = &["bindings/python/anyfn", "bindings/python/tests"];
 
-/// Paths that documentation tests use in addition to their packages.
+/// Paths that are inputs of all documentation tests, in addition to the tested packages.
 const DOCS: &[&str] = &["README.md", "docs"];
 
 /// Packages that build the library for C programs and the library that the C tests load.
@@ -49,7 +49,7 @@ const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
 const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
-/// Paths that determine the public items of the crate `anyfn`.
+/// Paths of the sources that determine the public items of the crate `anyfn` and the list of them.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
 /// Test file that runs the conformance corpus.
@@ -383,14 +383,14 @@ fn cargo(run: &Run, words: &str) -> Result<()> {
     run.cmd(cargo_cmd(words))
 }
 
-/// Returns true if a test file needs the peer's package. The name of the file determines this, so that no
-/// file is forgotten.
+/// Returns true if a test file needs the peer's package. A new file needs no registration if its name begins
+/// with `test_peer`.
 fn is_beside_peer(file: &str) -> bool {
     file.starts_with("test_peer") || BESIDE_PEER.contains(&file)
 }
 
-/// Returns a part for each package. The part's own inputs are the package's folder and the result of `inputs`
-/// for the package's name and folder.
+/// Returns a part for each package. Its inputs without dependencies are the package's folder and the result
+/// of `inputs` for the package's name and folder.
 fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -401,7 +401,7 @@ fn package_parts(inputs: impl Fn(&str, &str) -> Inputs) -> Result<Vec<Part>> {
     packages.names().map(part).collect()
 }
 
-/// Returns the paths that the tests of a package use although they are outside of the package.
+/// Returns the paths outside of the package in `folder` that the tests of this package use.
 fn beside_rust(folder: &str) -> Vec<&'static str> {
     let text = Sources::of_project().text(folder);
     BESIDE_RUST.into_iter().filter(|(name, _)| text.contains(name)).map(|(_, path)| path).collect()
@@ -429,8 +429,8 @@ fn rust_test_parts() -> Result<Vec<Part>> {
     })
 }
 
-/// Runs the tests of the packages that have changed, or that are built from or tested with packages that have
-/// changed. If only such a dependency has changed, a quick run runs only the unit tests.
+/// Runs the tests of the packages that have changed, and of the packages that are built from or tested with
+/// them. In a quick run, only the unit tests of the latter run.
 fn rust_tests(run: &Run, due: &Due) -> Result<()> {
     let (runner, all) = match which("cargo-nextest") {
         Some(_) => ("nextest run --no-fail-fast --no-tests=pass", ""),
@@ -459,7 +459,7 @@ fn rust_doc_test_parts() -> Result<Vec<Part>> {
     Ok(with_library.map(|name| Part::new(name, Inputs::default().packages([name]).paths(DOCS))).collect())
 }
 
-/// Returns a part for each package of the runtime.
+/// Returns a part for each package of the runtime that is tested with the address sanitizer.
 fn rust_asan_parts() -> Result<Vec<Part>> {
     let packages = Packages::of_workspace()?;
     let part = |name: &str| -> Result<Part> {
@@ -499,14 +499,14 @@ fn of_packages(cargo: Cmd, packages: &[String]) -> Cmd {
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
-/// Compiles the libraries that the tests of compiled code load.
+/// Compiles, with apache-tvm, the libraries that the tests of compiled code load.
 fn compiled_libraries(run: &Run) -> Result<()> {
     let python = paths::tvm_python().ok_or("no apache-tvm")?;
     run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
 }
 
-/// Returns the reason why the libraries cannot be compiled, if any. The tests that load these libraries
-/// report the reason, too.
+/// Returns the reason why apache-tvm cannot compile the libraries for the tests of compiled code, if any. The
+/// tests that load these libraries report the reason, too.
 fn no_tvm() -> Option<String> {
     paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
 }

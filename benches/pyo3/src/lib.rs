@@ -1,5 +1,4 @@
-//! The benchmark rows of `python_calls.py` as a PyO3 extension, written in the way that users of PyO3 write
-//! one. Built by `extensions.py`.
+//! The benchmark rows of `python_calls.py` as a PyO3 extension in idiomatic PyO3. `extensions.py` builds it.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -241,7 +241,7 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
 
 
 class _Carried:
-    """Module without functions, whose content a bundle stores as bytes."""
+    """Module that makes a bundle store the bytes of a ``--carry`` file; it has no functions."""
 
     property_mask = 1
 

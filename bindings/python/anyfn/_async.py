@@ -170,7 +170,7 @@ def set_async_threads(limit: int) -> None:
 
 
 def _work(pool):
-    """Main loop of each thread of a pool, which runs calls from the pool's queue."""
+    """Main loop of each thread of a pool: runs the calls from the pool's queue."""
     get, lock = pool.queue.get, pool.lock
     while True:
         call = get()
@@ -209,7 +209,7 @@ def _deliver(future, result, error):
 
 
 def _finish(call, result):
-    """Runs a coroutine, which a Python function within ``call`` has returned, on the event loop, and returns its result.
+    """Runs ``result``, a coroutine, on the event loop of ``call`` and returns the coroutine's result.
 
     Returns ``call`` itself if ``result`` is not a coroutine.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _functions(prefix):
-    """Returns the namespace of the compiler's global functions with a prefix; loads the compiler on first use."""
+    """Returns the namespace of the compiler's global functions ``<prefix>.<name>``; loads the compiler on first use."""
     from ._compiler_library import functions
 
     return functions(prefix)
@@ -81,7 +81,7 @@ def lower(
 
 
 def _pipeline(pipeline, passes):
-    """Returns the pipeline with ``passes`` inserted, or None for the default pipeline without further passes."""
+    """Returns ``pipeline``, by default the default pipeline, with ``passes`` inserted; None if neither is given."""
     passes = list(passes)
     if not passes and pipeline is None:
         return None

@@ -24,7 +24,7 @@ def load() -> None:
 
 
 class functions:
-    """Namespace whose attributes are the compiler's global functions with a prefix."""
+    """Namespace of the compiler's global functions with a prefix: the attribute ``name`` is ``<prefix>.<name>``."""
 
     def __init__(self, prefix: str) -> None:
         load()

@@ -1,4 +1,4 @@
-"""Parts of the container classes that are written in Python. The native containers are the same in all languages."""
+"""The class ``Shape``, and pickling and conversion to built-in containers of Array, List, Map and Dict."""
 
 import _collections_abc as abc
 

@@ -59,7 +59,7 @@ def field(
     structural: "_FieldStructural" = None,
     doc: "Optional[str]" = None,
 ) -> "Any":
-    """Returns the options of a field: its default, and how constructor and operations treat it.
+    """Returns the options of a field: its default, and its treatment by constructor, ``repr`` and comparisons.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Names")
@@ -210,7 +210,7 @@ def _define(cls, key, frozen, kw_only, structural):
 
 
 def _inherited(cls):
-    """Returns the fields of the type that a class extends, in the form that ``_Signature`` takes."""
+    """Returns type, options and flags of each inherited field of a class, by name, for the class's ``_Signature``."""
     for base in cls.__mro__[1:]:
         if isinstance(vars(base).get("__signature__"), _Signature):
             return vars(base)["__signature__"].shown
@@ -233,7 +233,7 @@ _FUNCTION = type(lambda: None)
 
 
 def _replace(self, /, **changes):
-    """Returns a copy with some fields changed; implements ``copy.replace``."""
+    """Returns a copy of an object with the fields in ``changes`` replaced; implements ``copy.replace``."""
     return _core.replace(self, changes)
 
 
@@ -271,7 +271,7 @@ def _hash(function):
 
 
 class _Signature:
-    """Descriptor for ``__signature__`` of a class, which computes the signature on access."""
+    """Descriptor that computes the ``__signature__`` of a class on access."""
 
     def __init__(self, shown):
         self.shown = shown
@@ -310,7 +310,7 @@ def _json(schema):
 
 
 def _annotated(annotation):
-    """Splits ``Annotated[int, "documentation"]`` into the type and the documentation, which may be None."""
+    """Splits ``Annotated[int, "documentation"]`` into type and documentation; a plain type has the documentation None."""
     more = getattr(annotation, "__metadata__", None)
     if more is None:
         return annotation, None
@@ -362,7 +362,7 @@ _OF_ABI = {_core.Object: (64, "ffi.Object"), _core.PackedFunc: (68, "ffi.Functio
 
 
 def _element(annotation, cls, key):
-    """Returns the schema of a container's elements.
+    """Returns the schema of the type that the annotation of a container's elements names.
 
     The schema is informative and not checked: containers accept all values.
     """
@@ -373,7 +373,7 @@ def _element(annotation, cls, key):
 
 
 def _kind(annotation, cls, key, where):
-    """Returns the type of a field with this annotation, as text for messages and as a schema."""
+    """Returns the field type that an annotation specifies: its name for messages, and its schema."""
     if isinstance(annotation, str):
         annotation = _resolve(annotation, cls, where)
     forward = getattr(annotation, "__forward_arg__", None)

@@ -24,7 +24,7 @@ def devices() -> "list[_device]":
 
 
 class Stream:
-    """A queue of work on a device, which runs in order and independently of other streams.
+    """A queue of work on a device. Its work runs in order, independently of the work in other streams.
 
     In a ``with`` block it is the current stream of its device on this thread, which native code uses. The stream is
     destroyed with the object, after its work is done.

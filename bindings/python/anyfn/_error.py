@@ -101,7 +101,7 @@ _known = {"InternalError": InternalError, "Error": Error}
 
 
 def class_of_kind(kind: str) -> "type[Exception]":
-    """Returns the exception class of a kind of error, which is created at its first use."""
+    """Returns the exception class of a kind of error; the class is created on first use."""
     known = _known.get(kind)
     if known is not None:
         return known

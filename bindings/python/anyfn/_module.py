@@ -19,7 +19,7 @@ _ENTRY = "main"
 
 
 def _methods_of(native):
-    """Returns a class decorator that copies the attributes of the class to ``native``, and returns ``native`` in its place."""
+    """Returns a decorator that copies the attributes of a class to ``native`` and replaces the class by ``native``."""
 
     def move(cls):
         for name, value in vars(cls).items():
@@ -71,7 +71,7 @@ class Module:
 
     @property
     def imports(self) -> "list[Module]":
-        """Copy of the list of imported modules, which ``import_module`` and ``clear_imports`` change."""
+        """Copy of the list of imported modules; ``import_module`` and ``clear_imports`` change the list itself."""
         return list(_core.get_global_func("ffi.ModuleGetImports", False)(self))
 
     def import_module(self, module: "Module") -> None:
@@ -86,7 +86,7 @@ class Module:
         _core.get_global_func("ffi.ModuleClearImports", False)(self)
 
     def get_property_mask(self) -> int:
-        """Returns the properties of the module as bits: 1 saveable, 2 runnable, 4 code that is linked when it is exported."""
+        """Returns the properties of the module as a bit mask: 1 saveable, 2 runnable, 4 exported as library code."""
         return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
 
     def is_binary_serializable(self) -> bool:
@@ -98,18 +98,18 @@ class Module:
         return bool(self.get_property_mask() & 2)
 
     def is_compilation_exportable(self) -> bool:
-        """Returns true if the module is code that becomes part of a library when it is exported."""
+        """Returns true if exporting the module adds the module's code to the exported library."""
         return bool(self.get_property_mask() & 4)
 
     def save_to_bytes(self) -> bytes:
-        """Returns the bytes from which the loader of its kind recreates the module, without its imports.
+        """Returns the bytes from which the loader of the module's kind recreates the module, without its imports.
 
         Raises ``RuntimeError``, which names the kind, if the module cannot be saved.
         """
         return _core.get_global_func("ffi.ModuleSaveToBytes", False)(self)
 
     def get_write_formats(self) -> "list[str]":
-        """Returns the file formats, as extensions, for which the module has its own writer."""
+        """Returns the extensions of the file formats in which the module can write itself to a file."""
         return list(_core.get_global_func("ffi.ModuleGetWriteFormats", False)(self))
 
     def write_to_file(self, file_name: "_Path", fmt: str = "") -> None:
@@ -220,7 +220,7 @@ def _entry_of(module):
 
 
 def load_module(path: "Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]") -> "Module":
-    """Loads a module from a file, whose extension selects the loader; ``.so`` is a shared library.
+    """Loads a module from a file. The file's extension selects the loader; ``.so`` is a shared library.
 
     ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative path refers to the current directory. Raises
     ``RuntimeError`` with the reason if the file does not exist or does not fit this process. ``inspect_library`` returns
@@ -272,7 +272,7 @@ _METHODS = (
 
 
 def make_module(content: "Any") -> "Module":
-    """Returns a module of a custom kind, which is implemented by the object ``content``.
+    """Returns a module of a custom kind that the object ``content`` implements.
 
     ``content.kind`` is the name of the kind, and ``content.get_function(name)`` returns a callable or None. Further
     attributes are optional: ``functions()`` (which returns names), ``save_to_bytes()``, ``write_to_file(path, format)``,
@@ -334,7 +334,7 @@ class Watch:
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self) -> "Module":
-        """Returns the module of the file's current content. Raises an error with the reason if the file cannot be used."""
+        """Returns the file's current content as a module. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
@@ -344,7 +344,7 @@ class Watch:
 
     @property
     def problem(self) -> "Optional[str]":
-        """Reason why the content of the file at the last check is not in use, or None."""
+        """Reason why the build that the last check found in the file is not used, or None."""
         return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
 
     @property
@@ -409,7 +409,7 @@ def _warn_of(path, reason):
 
 
 def _releasing(name):
-    """Returns the global function ``name``, which may load code, set to release the GIL during calls.
+    """Returns the global function ``name``, whose calls release the GIL because they may load code.
 
     Other threads, and initialisers of the loaded code, may need the GIL meanwhile.
     """

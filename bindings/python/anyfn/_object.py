@@ -96,7 +96,7 @@ _HOOKS = (
 
 
 def _add_hooks(cls, index):
-    """Registers the hooks of a class and of its bases, since types do not inherit them.
+    """Registers the hooks that a class defines or inherits, since native types do not inherit hooks.
 
     A hook is registered once per type, so it looks up the type's current class at each call.
     """
@@ -114,7 +114,7 @@ def _hook(index, name):
 
 
 def _has_constructor(cls):
-    """Returns true if a class has or inherits a constructor, except the ``__ffi_init__`` of a base's type."""
+    """Returns true if a class has or inherits a constructor other than the ``__ffi_init__`` of its native type."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:
@@ -135,7 +135,7 @@ def _tell_constructor(cls, index):
 
 
 class _ConstructorSignature:
-    """Descriptor for ``__signature__`` of a class, which returns the signature of the class's constructor."""
+    """Descriptor for ``__signature__`` that returns the signature of a class's constructor."""
 
     def __get__(self, instance, owner=None):
         import inspect
@@ -151,7 +151,7 @@ class _ConstructorSignature:
 
 
 def _check_builtin(key, index, cls):
-    """Raises ``TypeError`` for a class that cannot represent a type, since the package relies on the built-in classes."""
+    """Raises ``TypeError`` unless ``cls`` may represent the type ``key``; built-in classes cannot be replaced."""
     if index >= _FIRST_OTHER:
         if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
             raise TypeError(f"{cls.__name__} derives from the class of a built-in type, but {key!r} is not built in")

@@ -67,7 +67,7 @@ class Profile:
 
     @property
     def dropped(self) -> int:
-        """Number of calls beyond the limit, which are missing from the timeline. The table covers all calls."""
+        """Number of calls that are missing from the timeline because its limit was reached. The table covers all calls."""
         return self._result().dropped
 
     def functions(self, sort: str = "self") -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ class Profile:
         return _core.to_python(self._call("functions", self._result(), sort))
 
     def table(self, limit: int = 50, sort: str = "self") -> str:
-        """Returns a table of the first ``limit`` functions in the order ``sort``."""
+        """Returns a table of the first ``limit`` functions, sorted by ``sort`` as in ``functions``."""
         return self._call("table", self._result(), limit, sort)
 
     def trace(self) -> str:

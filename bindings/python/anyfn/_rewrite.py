@@ -67,7 +67,7 @@ class StructuralVisitor(_core.Object):
     """Visitor with which callbacks of ``structural_visit`` visit children. It is valid only during the callback."""
 
     def visit(self, value: "Any") -> "Optional[VisitInterrupt]":
-        """Calls the callback for a value, or else visits its children. Returns the VisitInterrupt that ends the visit, or None."""
+        """Calls the callback that matches a value, or else visits its children. Returns the VisitInterrupt, if any."""
         return _visit(self, value)
 
     def default_visit(self, value: "Any") -> "Optional[VisitInterrupt]":
@@ -79,7 +79,7 @@ class StructuralVisitor(_core.Object):
         return _visitor_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` it stays ``DEF_PATTERN``."""
         return _visitor_with_region(self, kind, callback)
 
 
@@ -88,11 +88,11 @@ class StructuralMutator(_core.Object):
     """Mutator with which callbacks of ``structural_mutate`` mutate children. It is valid only during the callback."""
 
     def mutate(self, value: "Any") -> "Any":
-        """Returns the replacement of a value: the result of its callback, or else the value with mutated children."""
+        """Returns the replacement of a value: a matching callback's result, or else the value with mutated children."""
         return _mutate(self, value)
 
     def default_mutate(self, value: "Any") -> "Any":
-        """Returns a value with mutated children, without calling its callback; the value itself if no child changes."""
+        """Returns a value with mutated children, or the same value if no child changes; skips the value's callback."""
         return _default_mutate(self, value)
 
     def var_remap_get(self, var: "Object") -> "Any":
@@ -108,7 +108,7 @@ class StructuralMutator(_core.Object):
         return _mutator_region(self)
 
     def with_def_region_kind(self, kind: int, callback: "Callable[[], _T]") -> "_T":
-        """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
+        """Calls ``callback()`` with the DefRegionKind ``kind``; within ``DEF_PATTERN`` it stays ``DEF_PATTERN``."""
         return _mutator_with_region(self, kind, callback)
 
 
@@ -119,7 +119,7 @@ def structural_walk(
     order: "_Order" = "post",
     once: bool = False,
 ) -> "Optional[VisitInterrupt]":
-    """Calls functions for the values of a graph: objects, the contents of their fields, and elements of containers.
+    """Walks a graph and calls ``callbacks`` for its objects, the values of their fields, and elements of containers.
 
     ``callbacks`` is a function for all values, a pair ``(type, function)``, or a list of pairs, of which the first that
     matches is called. A type is a class (a type of native objects, ``int``, ``str``, ``list`` ..), the key of a type, a
@@ -165,7 +165,7 @@ def structural_map(
     share: bool = True,
     inplace: bool = False,
 ) -> "Any":
-    """Returns a graph in which values are replaced by the results of functions; unchanged objects stay the same.
+    """Returns a graph in which values are replaced by the results of functions; objects without changes are reused.
 
     ``callbacks`` are those of ``structural_walk``; each function returns the value that it received or another one. With
     ``order="post"`` a function receives a value whose children are already mapped. With ``"pre"`` the children of its
@@ -220,7 +220,7 @@ def _order(order, what):
 
 
 def _entries(callbacks, extra, name):
-    """Returns the native arguments for callbacks: a type index, the form of the arguments and the function for each."""
+    """Returns three native arguments for each callback: a type index, the form of its arguments, and the function."""
     kind = type(callbacks)
     if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]) and not isinstance(callbacks[0], (tuple, list)):
         return [_type_index(callbacks[0], name), extra, callbacks[1]]

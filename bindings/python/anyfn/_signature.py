@@ -56,7 +56,7 @@ def _shown(schema):
 
 
 def _plain(value):
-    """Converts containers in a default to lists and dicts."""
+    """Converts the containers in a default value to lists and dicts."""
     key = getattr(value, "type_key", None)
     if key == "ffi.Array":
         return [_plain(value[i]) for i in range(len(value))]
@@ -284,7 +284,7 @@ _SCHEMAS = {
 
 
 def _schema(annotation):
-    """Returns the schema of an annotation, which is ``Any`` for an unknown annotation."""
+    """Returns the schema of the type that an annotation names; the type is ``Any`` if the annotation is unknown."""
     try:
         if annotation in _SCHEMAS:
             return {"type": _SCHEMAS[annotation]}
@@ -307,7 +307,7 @@ def _schema(annotation):
 
 
 def _as_json(value, depth=8):
-    """Returns true if JSON can represent a default exactly."""
+    """Returns true if JSON can represent a default value exactly."""
     if value is None or type(value) in (bool, str):
         return True
     if type(value) is int:
@@ -324,7 +324,7 @@ def _as_json(value, depth=8):
 
 
 def describe(function: "Any") -> "Optional[str]":
-    """Returns the signature of a Python callable as JSON, in the format of docs/signature.md, or None if it has none."""
+    """Returns the signature of a Python callable as JSON in the format of docs/signature.md, or None if it is unknown."""
     import inspect
     import json
 

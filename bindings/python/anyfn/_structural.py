@@ -42,7 +42,7 @@ def structural_equal(
 
 
 def structural_hash(value: "Any", map_free_vars: bool = False, skip_tensor_content: bool = False) -> int:
-    """Returns a non-negative hash, which is the same for structurally equal values in every process.
+    """Returns a non-negative hash. Structurally equal values have the same hash in every process.
 
     >>> structural_hash([1, "x"]) == structural_hash((1, "x"))
     True
@@ -112,7 +112,7 @@ _methods = {}
 
 
 def _method(name, *args):
-    """Calls the method ``name`` of the native type of access paths."""
+    """Calls the method ``name`` of the native type ``ffi.reflection.AccessPath``."""
     if not _methods:
         told = _core.type_info(_core.type_index("ffi.reflection.AccessPath"))[6]
         _methods.update((method[1], method[4]) for method in told)
@@ -223,7 +223,7 @@ _reduce = _core.Object.__reduce__
 
 
 def _reconstruct(self, memo):
-    """Copies an object through its pickling methods, which raise ``TypeError`` if it cannot be copied."""
+    """Copies an object through its pickling methods, which raise ``TypeError`` if the object cannot be copied."""
     import copy
 
     reduced = self.__reduce_ex__(4)

@@ -62,7 +62,7 @@ class Namespace:
         self.spaces: dict[str, Namespace] = {}
 
     def add(self, path: list[str], function: PackedFunc) -> None:
-        """Adds a function under its path."""
+        """Adds a function named ``path[-1]`` to the nested namespace ``path[:-1]``."""
         space = self
         for name in path[:-1]:
             space = space.spaces.setdefault(name, Namespace())
@@ -161,7 +161,7 @@ class Imports:
 
 
 def type_text(schema: Any, imports: Imports, argument: bool) -> str:
-    """Returns the type that a schema describes in Python syntax; an unknown type is ``Any``."""
+    """Returns the Python annotation for the type that a schema describes: ``Any`` for an unknown type."""
     which = 0 if argument else 1
     origin = schema.get("type") if isinstance(schema, dict) else None
     if not isinstance(origin, str):
@@ -213,7 +213,7 @@ def _class_of(key: str) -> str:
 
 
 def _loads(text: Any) -> dict[str, Any]:
-    """Parses a JSON object; returns an empty dict if the text is not one."""
+    """Parses a string as a JSON object; returns an empty dict if it is not one."""
     try:
         value = json.loads(text)
     except (TypeError, ValueError):
@@ -293,7 +293,7 @@ def _default(value: Any) -> str:
 
 
 def stub(space: Namespace, title: str) -> str:
-    """Returns the stub of a namespace, which defines its functions and imports the modules of its nested namespaces."""
+    """Returns the stub of a namespace: definitions of its functions, and imports of the modules of nested namespaces."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     imports = Imports([*names.values(), *spaces.values()])
@@ -313,7 +313,7 @@ def stub(space: Namespace, title: str) -> str:
 
 
 def _docstring(text: str, indent: str = "    ") -> str:
-    """Formats a text as a docstring literal."""
+    """Formats a string as an indented docstring literal."""
     text = text.replace("\\", "\\\\")
     if '"""' in text or text.endswith('"'):
         text = text.replace('"', '\\"')
@@ -348,7 +348,7 @@ def module_runtime(space: Namespace, library: str, title: str) -> str:
 
 
 def _loads_of(libraries: list[str]) -> Iterator[str]:
-    """Yields statements that load libraries, whose paths are relative to the module's file."""
+    """Yields statements by which a module loads libraries from paths relative to the module's file."""
     if libraries:
         yield "import os as _os\n"
     yield "import anyfn as _anyfn\n"
@@ -361,7 +361,7 @@ def _loads_of(libraries: list[str]) -> Iterator[str]:
 def registry_files(
     prefix: str, libraries: list[str], folder: str, runtime: bool
 ) -> dict[str, str]:
-    """Returns the files for the global functions with a prefix, as text by path below a folder."""
+    """Returns stub files in ``folder`` for the global functions with a prefix, as a dict from path to source."""
     files: dict[str, str] = {}
 
     def add(space: Namespace, path: str, file: str) -> None:
@@ -387,7 +387,7 @@ def registry_files(
 
 
 def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
-    """Returns the files for a library's functions, as text by path. ``file`` is the path of the stub."""
+    """Returns the stub ``file`` for a library's functions, and its module if ``runtime``, as text by path."""
     space = of_module(module)
     title = f"Functions of {os.path.basename(library)}."
     files = {file: stub(space, title)}
@@ -420,7 +420,7 @@ def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
 
 
 def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
-    """Returns the stub files for the classes of native types: a dict from path, below ``folder``, to source."""
+    """Returns stub files in ``folder`` for the classes of native types, as a dict from path to source."""
     files: dict[str, str] = {}
     spaces = of_types(prefix)
     for space, types in spaces.items():
@@ -440,7 +440,7 @@ def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
 
 
 def types_stub(types: dict[str, TypeInfo], classes: dict[str, str], title: str) -> str:
-    """Returns the stub of the types of one module."""
+    """Returns the source of the stub for the native types of one Python module."""
     imports = Imports(classes.values(), classes)
     body: list[str] = []
     for key, info in types.items():

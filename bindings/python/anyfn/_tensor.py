@@ -39,7 +39,7 @@ _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
 class Tensor(_core.BuiltinObject):
-    """Multi-dimensional array of one data type, which shares its memory with array libraries through DLPack.
+    """Multi-dimensional array whose elements have one data type. Array libraries share its memory through DLPack.
 
     NumPy, PyTorch and other libraries use it without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``. The
     tensor keeps the memory alive, and so do the arrays that share it.
@@ -367,7 +367,7 @@ _LETTERS = {0: "q", 1: "Q", 2: "d", 6: "?"}
 
 
 def _nested(numbers, shape):
-    """Converts a flat list to nested lists of a shape."""
+    """Splits a flat list of numbers into nested lists whose lengths are the extents of a shape."""
     if not shape:
         return numbers[0]
     if 0 in shape:
@@ -384,7 +384,7 @@ def _rebuild(data, shape, dtype, device):
 
 
 def _place(index, shape, strides):
-    """Returns extents, strides and offset of the part that an index selects."""
+    """Returns the extents, strides and offset of the view that an index selects."""
     parts = index if type(index) is tuple else (index,)
     taken = sum(part is not None and part is not ... for part in parts)
     if sum(part is ... for part in parts) > 1:

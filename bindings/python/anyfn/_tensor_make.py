@@ -164,7 +164,7 @@ def _number(value):
 
 
 def _flat(data):
-    """Returns all numbers of nested lists in order, and the shape."""
+    """Returns all numbers of nested lists in order, and the shape that the nesting describes."""
     numbers, shape = [data], []
     places = [""]
     while True:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @register_object("rpc.Tensor")
 class Tensor(Object):
-    """A tensor in the memory of the remote end, which can be passed to remote functions.
+    """A tensor in the memory of the remote end. It can be passed to remote functions.
 
     ``numpy()`` copies it to this process.
 
@@ -213,7 +213,7 @@ _X86_64 = (
 
 
 def _target(info):
-    """Returns the target for the result of ``Session.info``.
+    """Returns the target that ``info``, a result of ``Session.info``, describes.
 
     The remote end is not trusted, so it must not choose a command that runs here.
     """

@@ -120,28 +120,28 @@ def _axes(axis):
 def sum(
     expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
 ) -> PrimExpr:
-    """Returns the sum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
+    """Returns the sum of ``expr`` over reduction axes; ``where`` is a condition that selects the values to include."""
     return _call.sum(expr, _axes(axis), where)
 
 
 def prod(
     expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
 ) -> PrimExpr:
-    """Returns the product of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
+    """Returns the product of ``expr`` over reduction axes; ``where`` is a condition that selects the values to include."""
     return _call.prod(expr, _axes(axis), where)
 
 
 def min(
     expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
 ) -> PrimExpr:
-    """Returns the minimum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
+    """Returns the minimum of ``expr`` over reduction axes; ``where`` is a condition that selects the values to include."""
     return _call.min(expr, _axes(axis), where)
 
 
 def max(
     expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
 ) -> PrimExpr:
-    """Returns the maximum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
+    """Returns the maximum of ``expr`` over reduction axes; ``where`` is a condition that selects the values to include."""
     return _call.max(expr, _axes(axis), where)
 
 
@@ -166,7 +166,7 @@ def comm_reducer(
 
 
 def create_prim_func(args: Iterable[Union[Tensor, Var]], name: str = "main") -> PrimFunc:
-    """Returns a function that computes tensors; its parameters ``args`` are input and output tensors, and variables."""
+    """Returns a PrimFunc that computes tensors; its parameters ``args`` are the inputs, outputs and variables."""
     return _call.create_prim_func(list(args), name)
 
 

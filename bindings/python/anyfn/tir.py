@@ -282,7 +282,7 @@ class PrimFunc(_Text, Object):
 
 @register_object("tir.IRModule")
 class IRModule(_Text, Object):
-    """Functions by name, on which passes operate; ``module["main"]`` is the function of that name."""
+    """A module of functions by name, on which passes operate; ``module["main"]`` is the function ``main``."""
 
     # Prevents iteration by trying indices from 0 on.
     __iter__ = None
@@ -429,12 +429,12 @@ def const(value: Union[int, float, bool], dtype: Union[str, _DType, None] = None
 
 
 def min_value(dtype: Union[str, _DType]) -> PrimExpr:
-    """Returns the smallest value of a data type, which is finite for floating-point types."""
+    """Returns the smallest value of a data type; for a floating-point type, the smallest finite value."""
     return _call.limit(dtype, False)
 
 
 def max_value(dtype: Union[str, _DType]) -> PrimExpr:
-    """Returns the largest value of a data type, which is finite for floating-point types."""
+    """Returns the largest value of a data type; for a floating-point type, the largest finite value."""
     return _call.limit(dtype, True)
 
 
@@ -539,7 +539,7 @@ def abs(x: _Operand) -> PrimExpr:
 
 
 def call_packed(name: str, *args: _Arg, dtype: Union[str, _DType] = "int32") -> PrimExpr:
-    """Returns a call of a packed function, which is looked up by name at the first call.
+    """Returns a call of a packed function; the function is looked up by name at the first call.
 
     Arguments are numbers, strings, buffers and regions of buffers. For a buffer, the function receives a tensor of the same
     memory. The result has the data type ``dtype``; it is ignored if the call is a statement. An error of the function ends

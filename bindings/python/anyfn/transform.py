@@ -39,7 +39,7 @@ _call = _compiler_library.functions("tir.transform")
 
 @register_object("tir.Pass")
 class Pass(Object):
-    """A named transformation of IR. A call with a function or module returns the transformed function or module."""
+    """A named transformation of IR. Calling it with a function or module returns the transformed function or module."""
 
     def __call__(self, node: Union[PrimFunc, IRModule]) -> Union[PrimFunc, IRModule]:
         return self.run(node)

@@ -22,8 +22,8 @@ pub(crate) enum Ability {
     Native(Any),
     /// Python object to convert instead of the original object.
     Python(Own),
-    /// Python object to convert instead of the original object. Its conversion counts as one level of
-    /// nesting, because it may in turn yield another object to convert.
+    /// Python object to convert instead of the original object. The conversion increases the nesting depth,
+    /// because it may again yield an object to convert.
     Nested(Own),
 }
 

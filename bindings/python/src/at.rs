@@ -70,8 +70,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns true if the value is the argument of a parameter that the function declares as read-only,
-    /// which means that the function only reads the tensor.
+    /// Returns true if the value is an argument whose parameter the function declares as read-only. The
+    /// function then only reads a tensor that is passed for this parameter.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -119,8 +119,8 @@ impl At<'_> {
         }
     }
 
-    /// Returns the outermost position, such as the argument, and appends the steps from there to the value to `path`,
-    /// such as `[2]["key"]`.
+    /// Returns the outermost position, such as an argument. Appends to `path` the steps that lead from there to
+    /// the value, such as `[2]["key"]`.
     fn root(&self, path: &mut String) -> &At<'_> {
         /// Maximum number of steps in `path`. In a longer path, `...` replaces the outermost steps.
         const STEPS_MAX: usize = 32;

@@ -42,7 +42,7 @@ fn from_words(words: &[u8]) -> Res<Any> {
     }
 }
 
-/// Makes the Python int of a `BigInt` value, as `int.from_bytes(words, "little", signed=True)` does.
+/// Converts a `BigInt` value to a Python int, as `int.from_bytes(words, "little", signed=True)` does.
 #[cold]
 pub(crate) fn lift(value: &TVMFFIAny) -> Res<Own> {
     // SAFETY: the value is a valid `BigInt`, from which the result borrows.

@@ -1,5 +1,5 @@
-//! The class `CallToken`, of which each instance represents a call that `call_async` makes on one of its
-//! threads. [`crate::cancel`] tracks the calls in progress.
+//! The class `CallToken`. Each instance represents a call that `call_async` makes on one of its threads.
+//! [`crate::cancel`] tracks the calls in progress.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 use crate::{error, function, object};
 
-/// The Python class `CallToken`, base of the class of asynchronous calls that the package defines in Python.
+/// The Python class `CallToken`, from which the package derives the class of its asynchronous calls.
 pub(crate) static CLASS: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {

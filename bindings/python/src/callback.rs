@@ -9,8 +9,9 @@ use std::ptr;
 use anyfn::Error;
 use anyfn::abi::TVMFFIAny;
 
+use crate::at::At;
 use crate::lent::Loans;
-use crate::owned::lower_result;
+use crate::owned::lower_owned;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 use crate::python_function::PythonFunction;
 use crate::{error, gil, observe, stack};
@@ -57,12 +58,12 @@ pub(crate) unsafe extern "C" fn safe_call(
         } else {
             call(callable, args, &mut vec![MaybeUninit::uninit(); args.len() + 1])?
         };
-        lower_result(value.obj(), callable)
+        lower_owned(value.obj(), &At::Result { function: callable })
     }));
     match called {
         Ok(Ok(value)) => {
             // SAFETY: the ABI passes a writable result that holds no value.
-            unsafe { result.write(value) };
+            unsafe { result.write(value.into_raw()) };
             0
         }
         Ok(Err(Raised)) => error::raise_to_native(),
@@ -74,7 +75,8 @@ pub(crate) unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// True if this thread has already reported its next call to the call observer.
+    /// True while [`watched`] enters [`safe_call`] for a call that it has reported to the call observer, so
+    /// that the same call is not reported again.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -101,8 +103,8 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
 /// Owned references to the argument objects of a call. Dropping this value releases them.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of argument objects, which are stored from index 1 on. The callee may overwrite the slot at
-    /// index 0.
+    /// Number of argument objects. They are stored from index 1 of `objects` on; the callee may overwrite the
+    /// slot at index 0.
     count: usize,
 }
 

@@ -75,9 +75,9 @@ pub(crate) fn check() -> Option<c_int> {
     }
 }
 
-/// Runs a coroutine that a Python function has returned to native code, and returns the coroutine's result.
-/// Returns `None` if the object is not a coroutine or this thread does not make an asynchronous call, whose
-/// event loop would run the coroutine.
+/// Runs a coroutine that a Python function has returned to native code, on the event loop of this thread's
+/// asynchronous call, and returns the coroutine's result. Returns `None` if the object is not a coroutine or if
+/// no asynchronous call is in progress on this thread.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     let token = innermost();
@@ -89,8 +89,8 @@ pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     Ok((!result.obj().is(token.as_ptr())).then_some(result))
 }
 
-/// Guard that adds a token to the calls in progress on this thread, and removes it when dropped. It contains the
-/// number of the entry.
+/// Guard that adds a token to the calls in progress on this thread, and removes the token when dropped. It
+/// contains the number of the token's entry.
 pub(crate) struct Running(u64);
 
 impl Running {

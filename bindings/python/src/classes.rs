@@ -15,7 +15,7 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::{convert, object};
 
-/// Cache of the class for each type index below the length of the table, as found by [`find_class`]. All entries are
+/// Cache of the results of [`find_class`], by type index. Type indices beyond the array are not cached. All entries are
 /// cleared when a class is registered. Read and written under the GIL.
 static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
@@ -182,8 +182,8 @@ pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Cache of [`fits`]: for each type index below the length of the table, the class that was found to fit most
-/// recently. Each entry owns a reference. Read and written under the GIL.
+/// Cache of [`fits`]: the class that was most recently found to fit, by type index. Type indices beyond the array are not
+/// cached. Each entry owns a reference. Read and written under the GIL.
 static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
 /// Returns true if instances of a class may represent objects of a type: the class is registered for the type or one

@@ -26,7 +26,7 @@ use pyo3_ffi as ffi;
 use crate::py::{Obj, PyObject};
 use crate::{error, gil, object, python_function};
 
-/// Maximum nesting depth of the containers in which Python objects are searched for.
+/// Maximum nesting depth to which containers are searched for Python objects.
 const DEPTH_MAX: u32 = 50;
 
 /// Callback of Python's garbage collector, and the argument to pass to it. If the callback returns a value other than

@@ -86,9 +86,9 @@ impl<'a> FieldSpec<'a> {
     }
 }
 
-/// Returns, for each field of the parent type, its default and the way in which the constructor takes it. Both
-/// come from the constructor of the nearest base if that base defined the parent type, and otherwise from the
-/// reflected fields.
+/// Returns the default of each field of the parent type, and the way in which the constructor takes the field.
+/// Both come from the constructor of the nearest base if that base defined the parent type, and otherwise from
+/// the reflected fields.
 fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>)> {
     let base = class.attr_opt(names::CONSTRUCTOR.get())?;
     if let Some(base) = base.as_ref().and_then(|base| plan_of(base.obj()))
@@ -308,8 +308,8 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
     Ok(())
 }
 
-/// Prefix of type attributes that Python code must not register. They are reserved for the runtime and native code,
-/// which rely on what these attributes state about memory.
+/// Prefix of type attributes that Python code must not register. They are reserved for the runtime and native
+/// code, whose memory safety depends on the values of these attributes.
 const RESERVED: &str = "__anyfn_";
 
 /// Registers a value as an attribute of a type. Each attribute of a type can be registered once.

@@ -65,7 +65,7 @@ const EXCHANGE: &CStr = c"dlpack_exchange_api";
 static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
     [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
 
-/// Returns the exchange table of a class from the cache, or `None` if the class has not been encountered before.
+/// Returns the exchange table of a class from the cache, or `None` if the cache does not contain the class.
 #[inline]
 pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> {
     for (known, table) in &KNOWN {
@@ -226,9 +226,9 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
     kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
 }
 
-/// Makes a tensor for `view`, which describes `part` of an array's memory. The array's library keeps this
-/// memory alive, because the array object may switch to other memory. Returns `None` if the array's class has
-/// no exchange table or the memory does not belong to the array.
+/// Makes a tensor for `view`, which describes `part` of an array's memory. The tensor keeps the memory alive
+/// through the array's library, because the array object may switch to other memory. Returns `None` if the
+/// array's class has no exchange table or the memory does not belong to the array.
 pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> Res<Option<Tensor>> {
     let Some(export) = known(producer.type_ptr()).and_then(|table| table.export) else { return Ok(None) };
     let mut managed: *mut DLManagedTensorVersioned = ptr::null_mut();

@@ -36,7 +36,7 @@ static CLASS_OF_KIND: Global = Global::new();
 const ALREADY_SET: &str = "EnvErrorAlreadySet";
 /// Key of the Python exception in the context of an error, if that context is a `Map`.
 const EXCEPTION: &str = "exception";
-/// Maximum length of a chain of causes that is followed.
+/// Maximum number of causes that a conversion follows from an exception or a native error.
 const CAUSES_MAX: usize = 32;
 
 pub(crate) fn init() -> Res<()> {
@@ -127,7 +127,7 @@ fn exception_of(error: Error, causes: usize) -> Res<Own> {
     }
 }
 
-/// Returns the address of the content of an error object, which follows the header.
+/// Returns the address of an error object's content, which follows the header.
 fn cell(error: &Error) -> *const TVMFFIErrorCell {
     let header: *const TVMFFIObject = error.as_object().as_handle().cast();
     header.wrapping_add(1).cast()
@@ -258,8 +258,8 @@ fn add_cause(exception: Obj<'_>, error: &Error) {
     }
 }
 
-/// Sets the `__cause__` of an exception to an exception that represents the cause of the error. `causes` is the
-/// maximum length of the chain of causes.
+/// Sets the `__cause__` of an exception to an exception made from the cause of `error`. `causes` is the maximum
+/// length of the chain of causes.
 #[cold]
 fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
     let Some(cause) = error.cause() else { return Ok(()) };

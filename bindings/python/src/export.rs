@@ -1,4 +1,4 @@
-//! Buffers that Python objects export through the buffer protocol, until they are released.
+//! Export of memory by Python objects through the buffer protocol, and the end of such an export.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use crate::py::{self, Obj, Res};
 pub(crate) struct Export(pub(crate) Box<Py_buffer>);
 
 impl Export {
-    /// Exports the object's memory, with its shape and its format.
+    /// Exports the memory of an object, with its shape and format.
     fn new(object: Obj<'_>) -> Res<Export> {
         let mut place: Box<MaybeUninit<Py_buffer>> = Box::new_uninit();
         let view = place.as_mut_ptr();

@@ -11,7 +11,7 @@ use anyfn::abi::{
     TVMFFIAny, TVMFFIFieldSetter, TVMFFIObject, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
 };
 use anyfn::reflection::{self, TypeInfo};
-use anyfn::{AnyView, ObjectRef, PackedFunc};
+use anyfn::{Any, AnyView, ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
@@ -19,7 +19,7 @@ use crate::owned::lower_owned;
 use crate::py::{self, Global, Obj, PyObject, Raised, Res};
 use crate::{error, gil, lift, method, object, plan, record};
 
-/// Description of a reflected field, which the field's Python descriptor passes to its getter and setter. It
+/// Description of a reflected field, which the getter and setter of the field's Python descriptor receive. It
 /// is never freed, like the descriptor that points to it.
 struct Field {
     name: CString,
@@ -120,13 +120,15 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
     let field: &Field = unsafe { &*field.cast() };
     error::catch(|| {
         let place = place(this, field)?;
-        let mut value = TVMFFIAny::NONE;
+        let mut value = Any::NONE;
         let Some(getter) = field.told.getter() else {
             return py::raise(py::exceptions::attribute_error(), "the field cannot be read: it has no getter");
         };
+        let result = (&raw mut value).cast();
         // SAFETY: this is the type's own function, called with the address of its field and a result that holds no value.
-        let code = gil::counted(|| unsafe { getter(place, &mut value) });
+        let code = gil::counted(|| unsafe { getter(place, result) });
         if code != 0 {
+            std::mem::forget(value);
             let raised = error::raise_from_native(code);
             record::explain_unset(this, &field.name.to_string_lossy())?;
             return Err(raised);

@@ -19,7 +19,7 @@ use crate::at::At;
 use crate::lent::Loans;
 use crate::lift::lift_owned;
 use crate::lower::{CallFrame, lower};
-use crate::owned::lower_result;
+use crate::owned::lower_owned;
 use crate::packed::{self, CLASS, Entries, Layout, layout};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names, raw};
 use crate::scratch::WORDS;
@@ -158,7 +158,7 @@ pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
         && ptr::fn_addr_eq(layout(callable).vectorcall, vectorcall::<false> as ffi::vectorcallfunc)
 }
 
-/// Calls a function with the GIL released, regardless of what the function declares.
+/// Calls a function with the GIL released, even if the function does not declare that it runs long or blocks.
 ///
 /// # Safety
 /// `args` must be valid objects: `count` positional ones and one for each name in `names`, which must be a tuple of
@@ -201,7 +201,8 @@ fn call<const RELEASE: bool>(
         let at = At::Argument { function: callable, index };
         lower(*arg, &mut frame, &at)?;
     }
-    let mut result = TVMFFIAny::NONE;
+    let mut result = Any::NONE;
+    let out: *mut TVMFFIAny = (&raw mut result).cast();
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
     // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
@@ -209,32 +210,38 @@ fn call<const RELEASE: bool>(
     let (data, count) = frame.enter();
     let code = if anyfn::observe::is_on() {
         // SAFETY: `callable` is a `PackedFunc`, with `count` valid views, which the caller's references keep alive.
-        unsafe { watched::<RELEASE>(callable, data, count, &mut result) }
+        unsafe { watched::<RELEASE>(callable, data, count, out) }
     } else if RELEASE {
         // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The caller's
         // references keep the values that the views borrow alive while the GIL is released.
-        gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) }))
+        gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, out) }))
     } else {
         // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The GIL is kept,
         // so no other thread can release the arguments.
-        gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
+        gil::counted(|| unsafe { safe_call(handle.cast(), data, count, out) })
     };
     if code != 0 {
+        // A failed call has no result.
+        std::mem::forget(result);
         return Err(raise_from_call(code, callable, args));
     }
     lift_result(result, &frame)
 }
 
-/// Converts the result of a call to a Python value, and takes ownership of the result.
+/// Converts the result of a call to a Python value.
+///
+/// The result is moved and never copied: the callee has just stored its members one by one, and a load of the whole
+/// struct would have to wait for these stores.
 #[inline(always)]
-fn lift_result(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
-    match result.type_index {
+fn lift_result(result: Any, frame: &CallFrame<'_>) -> Res<Own> {
+    let raw = result.as_raw();
+    match raw.type_index {
         kTVMFFINone => Ok(py::none()),
         // SAFETY: the value is valid, and all of its bytes are initialised.
-        kTVMFFIInt => py::int(unsafe { result.bits() } as i64),
+        kTVMFFIInt => py::int(unsafe { raw.bits() } as i64),
         kTVMFFIDLTensorPtr => {
             // SAFETY: tensor views have their value in `v_ptr`.
-            let view: *const DLTensor = unsafe { result.value.v_ptr }.cast_const().cast();
+            let view: *const DLTensor = unsafe { raw.value.v_ptr }.cast_const().cast();
             // A function may return the view that it received, which is the caller's array.
             match frame.argument_of(view) {
                 Some(array) => Ok(array.to_own()),
@@ -246,16 +253,16 @@ fn lift_result(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
     }
 }
 
-/// Converts a tensor, which a function has returned, to a Python value. If the tensor represents an argument
-/// of the call, the result is that argument.
+/// Converts a tensor that a function has returned to a Python value. If the tensor represents an argument of
+/// the call, the result is that argument.
 #[cold]
-fn lift_tensor(result: TVMFFIAny, frame: &CallFrame<'_>) -> Res<Own> {
+fn lift_tensor(result: Any, frame: &CallFrame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.
-    let handle = unsafe { result.value.v_obj };
-    let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
-    // SAFETY: the value is owned; the argument replaces it.
-    drop(unsafe { Any::from_raw(result) });
-    Ok(argument.to_own())
+    let handle = unsafe { result.as_raw().value.v_obj };
+    match frame.argument_shown_by(handle) {
+        Some(argument) => Ok(argument.to_own()),
+        None => lift_owned(result),
+    }
 }
 
 /// Raises the error of a failed function call as a Python exception, with the function in the traceback.
@@ -315,14 +322,14 @@ fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Optio
 /// Calls a function and reports the call to the observer.
 ///
 /// # Safety
-/// `callable` must be a `PackedFunc`, and the arguments must be valid for it.
+/// `callable` must be a `PackedFunc`, the arguments must be valid for it, and `result` must be writable and hold no value.
 #[cold]
 #[inline(never)]
 unsafe fn watched<const RELEASE: bool>(
     callable: Obj<'_>,
     data: *const TVMFFIAny,
     count: i32,
-    result: &mut TVMFFIAny,
+    result: *mut TVMFFIAny,
 ) -> c_int {
     let handle = object::handle_unchecked(callable);
     // SAFETY: a function has its cell behind the header.
@@ -395,7 +402,8 @@ fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<
         if loans.is_empty() { Vec::new() } else { lifted.iter().map(|arg| arg.obj().to_own()).collect() };
     let args: Vec<*mut PyObject> = held.iter().map(Own::as_ptr).collect();
     let result = loans.end(&args, python.call_with(lifted, names))?;
-    lift_result(lower_result(result.obj(), python)?, &frame)
+    let result = lower_owned(result.obj(), &At::Result { function: python })?;
+    lift_result(result, &frame)
 }
 
 unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {

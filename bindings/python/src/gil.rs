@@ -37,7 +37,8 @@ impl Drop for Held {
 /// not know the objects that native code holds.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Arranges for the end of this interpreter to be recorded. Returns false if an interpreter has already ended.
+/// Registers a function that records the end of this interpreter. Returns false if an interpreter has already
+/// ended.
 pub(crate) fn watch_end() -> bool {
     extern "C" fn ended() {
         ENDED.store(true, Ordering::Relaxed);
@@ -92,8 +93,8 @@ pub(crate) unsafe fn release(object: *mut PyObject) {
     }
 }
 
-/// Maximum depth of nested releases, in which destroying a native object releases a Python object. Deeper releases
-/// are deferred.
+/// Maximum nesting depth of releases: destroying a native object may release further Python objects. Deeper
+/// releases are deferred.
 const RELEASES_MAX: u32 = 32;
 
 thread_local! {
@@ -157,9 +158,9 @@ fn release_rest() {
 /// the GIL.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
-/// Guard that marks a use of native objects without counted references, relying on the Python objects that
-/// own them. While such a guard exists on any thread, cycles are not collected and graphs are not rewritten
-/// in place: see `collect.rs` and `rewrite.rs`.
+/// Guard that marks a use of native objects without owned references: only their Python objects keep them
+/// alive. While such a guard exists on any thread, cycles are not collected and graphs are not rewritten in
+/// place: see `collect.rs` and `rewrite.rs`.
 pub(crate) struct Use(PhantomData<*mut ()>);
 
 impl Use {
@@ -178,8 +179,8 @@ impl Drop for Use {
     }
 }
 
-/// Runs native code within a [`Use`], because the code may use objects of which only Python objects hold
-/// counted references.
+/// Runs native code within a [`Use`], because the code may use objects that only their Python objects keep
+/// alive.
 #[inline(always)]
 pub(crate) fn counted<T>(call: impl FnOnce() -> T) -> T {
     let _use = Use::begin();

@@ -14,7 +14,8 @@ use crate::py::{self, Own, PyObject, Raised, Res, names, raw};
 
 const CAPSULE: &CStr = c"greenlet._C_API";
 
-/// First members of the function table of the module `greenlet`, which are the same in all of its versions.
+/// First members of the function table of the module `greenlet`. They are the same in all versions of the
+/// module.
 #[repr(C)]
 struct Api {
     class: *mut ffi::PyTypeObject,
@@ -58,8 +59,8 @@ extern "C" fn current() -> *mut c_void {
 /// Returns true if the library of the module `greenlet` is loaded. Called if the module cannot be found: greenlets
 /// may then exist, but the running one cannot be determined.
 fn is_loaded() -> bool {
-    /// Number of libraries that the process had loaded when the library of `greenlet` was last searched for and not
-    /// found. The next search is needed only once this number has changed.
+    /// Number of libraries that the process had loaded when the last search for the library of `greenlet`
+    /// failed. The next search is needed only once this number has changed.
     static WITHOUT: AtomicU64 = AtomicU64::new(u64::MAX);
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: this is the pair below, which no other code uses during the call.
@@ -87,8 +88,8 @@ fn is_loaded() -> bool {
     found.1
 }
 
-/// Makes an object that identifies an unknown stack. The object equals no other object, so the runtime passes
-/// out no pointers into stack memory.
+/// Makes an object that represents an unidentified stack. The object equals no other object, so the runtime
+/// does not expose pointers into that stack.
 fn no_other() -> Res<Own> {
     // SAFETY: the GIL is held, and `object` is called without arguments.
     py::unsafe_new_ref!(ffi::PyObject_CallObject((&raw mut ffi::PyBaseObject_Type).cast(), ptr::null_mut()))

@@ -17,7 +17,7 @@ use crate::export::Export;
 use crate::gil;
 use crate::py::{self, Obj, Own, PyObject, Res};
 
-/// Additional owner of a tensor's memory, which is released with the tensor.
+/// Additional owner of a tensor's memory, released together with the tensor.
 pub(crate) enum Lender {
     /// No additional owner: the Python object itself owns the memory.
     Object,
@@ -25,8 +25,8 @@ pub(crate) enum Lender {
     DLPack(*mut DLManagedTensorVersioned),
     /// A buffer that the object has exported.
     Buffer(Export),
-    /// A Python object that owns the memory, of which the tensor covers only a part. The tensor therefore does
-    /// not represent this object.
+    /// A Python object that owns the memory. The tensor covers only a part of it and therefore does not
+    /// represent the object.
     Part(Own),
     /// Another tensor object that owns the memory.
     Tensor(Tensor),

@@ -103,9 +103,9 @@ impl Loans {
         Ok(object)
     }
 
-    /// Writes the changes of the callback back to the borrowed memory. Raises an exception if the callback returned
-    /// or kept one of the tensors. `args` are the arguments of the callback, and `result` is its result, which is
-    /// returned if no error occurs.
+    /// Writes the changes of the callback back to the borrowed memory. Raises an exception if the callback
+    /// returned or kept one of the tensors. `args` are the arguments of the callback. `result` is the result of
+    /// the callback, and is returned if no error occurs.
     #[cold]
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);

@@ -15,31 +15,24 @@ use crate::{bigint, classes, error, object, packed, tensor, words};
 
 /// Converts an owned native value to a Python value, and takes ownership of it.
 #[inline]
-pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
-    match value.type_index {
-        kTVMFFIStr | kTVMFFIBytes => {
-            // SAFETY: the value is owned, and is released once the Python object has been made.
-            let value = unsafe { Any::from_raw(value) };
-            lift_plain(value.as_view().as_raw())
-        }
-        index if index >= kTVMFFIStaticObjectBegin => {
-            // SAFETY: an owned value of an object type holds one reference.
-            match unsafe { Any::from_raw(value) }.into_object() {
-                Some(object) => lift_object(object),
-                None => Ok(py::none()),
-            }
-        }
+pub(crate) fn lift_owned(value: Any) -> Res<Own> {
+    match value.type_index() {
+        kTVMFFIStr | kTVMFFIBytes => lift_plain(value.as_raw()),
+        index if index >= kTVMFFIStaticObjectBegin => match value.into_object() {
+            Some(object) => lift_object(object),
+            None => Ok(py::none()),
+        },
         kTVMFFIDLTensorPtr => py::raise(
             py::exceptions::type_error(),
             "the function returned a borrowed DLTensor*, which has no owner; it must return a tensor",
         ),
-        kTVMFFIObjectRValueRef => lift_moved(&value),
-        _ => lift_plain(&value),
+        kTVMFFIObjectRValueRef => lift_moved(value.as_raw()),
+        _ => lift_plain(value.as_raw()),
     }
 }
 
 /// Converts a value to a Python value. The caller keeps its ownership of the value. The value must not be a
-/// tensor view (`DLTensor*`), which `Loans::lift` converts, because such a view belongs to a call.
+/// tensor view (`DLTensor*`): such a view is valid only during a call, so `Loans::lift` converts it.
 #[inline(always)]
 pub(crate) fn lift_borrowed(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
@@ -81,7 +74,7 @@ fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
             let header: *const TVMFFIObject = object.as_handle().cast();
             Ok(error::opaque_object(header).to_own())
         }
-        kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => lift_plain(Any::from(object).as_view().as_raw()),
+        kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => lift_plain(Any::from(object).as_raw()),
         _ => classes::wrap(object),
     }
 }
@@ -157,7 +150,8 @@ fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     if code != 0 {
         return Err(error::raise_from_native(code));
     }
-    lift_owned(owned)
+    // SAFETY: on success this is an owned value.
+    lift_owned(unsafe { Any::from_raw(owned) })
 }
 
 /// Moves the object out of the slot to which an r-value reference refers, and converts it to a Python value.

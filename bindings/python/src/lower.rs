@@ -23,7 +23,8 @@ use crate::scalars::{bad_text, string, true_ptr};
 use crate::scratch::{Scratch, Words};
 use crate::{dlpack, gil, kept, ndarray, object, packed, tensor};
 
-/// Arguments of a call in progress: the values, which of them are owned, and memory for array views.
+/// Arguments of a call in progress: their native values, a record of the owned values, and memory for array
+/// views.
 pub(crate) struct CallFrame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
@@ -105,7 +106,7 @@ impl<'a> CallFrame<'a> {
         }
     }
 
-    /// Appends a view of an array.
+    /// Appends the address of the description (`DLTensor`) of an array argument.
     #[inline]
     fn push_view(&mut self, view: *mut DLTensor) {
         self.busy = true;
@@ -133,7 +134,8 @@ impl<'a> CallFrame<'a> {
         self.listed = Listed::begin(values, self.args);
     }
 
-    /// Returns true if at least one argument is an array or another value that needs work at the end of the call.
+    /// Returns true if at least one argument is an array or an owned value, so that work remains at the end of
+    /// the call.
     #[inline(always)]
     pub(crate) fn has_arrays(&self) -> bool {
         self.busy

@@ -9,8 +9,8 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
 use crate::types::{self, Class};
 use crate::{classes, error, packed, python_function};
 
-/// Memory layout of an instance of `Method`, the descriptor of a native method. The descriptor is an attribute
-/// of the class.
+/// Memory layout of an instance of `Method`, the descriptor through which a Python class offers a method of a
+/// native type.
 #[repr(C)]
 struct Layout {
     base: PyObject,

@@ -304,7 +304,7 @@ functions! {
 
     #[doc = "convert(value): converts a value to a native value and back to Python"]
     fn convert[value] {
-        lift::lift_owned(lower_owned(value, &At::Value)?.into_raw())
+        lift::lift_owned(lower_owned(value, &At::Value)?)
     }
 
     #[doc = "to_python(value): converts native containers to Python containers, recursively"]
@@ -486,7 +486,7 @@ functions! {
         let name = text(name)?;
         let index = i32::try_from(int(index)?).unwrap_or(-1);
         match TypeInfo::from_index(index).and_then(|info| info.attribute(&name)) {
-            Some(value) => lift::lift_owned(value.into_raw()),
+            Some(value) => lift::lift_owned(value),
             None => Ok(py::none()),
         }
     }

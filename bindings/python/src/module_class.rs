@@ -68,7 +68,7 @@ unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mu
     unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
 }
 
-/// Returns the entry function of a module. Stores it in the instance if it cannot change, as in the case of a
+/// Returns the entry function of a module. Stores the function in the instance if it cannot change, as for a
 /// library.
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();

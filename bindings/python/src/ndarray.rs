@@ -313,7 +313,8 @@ pub(crate) fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
     at.raise(py::exceptions::value_error(), &text)
 }
 
-/// Raises `ValueError` for read-only memory if the function may write to it.
+/// Raises `ValueError` for read-only memory at the position `at`, unless the function that receives it only
+/// reads it.
 #[cold]
 pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
     if at.is_only_read() { Ok(()) } else { read_only(at) }
@@ -379,8 +380,8 @@ fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// Returns the data type of an array whose NumPy type is not in `DTYPES`, by the name of the type. Raises an
-/// exception for types that cannot be passed.
+/// Returns the data type of an array whose NumPy type is not in `DTYPES`, derived from the name of the type.
+/// Raises an exception for types that cannot be passed.
 #[cold]
 fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     let Head { descr: place, flags } = head(object);

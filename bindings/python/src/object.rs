@@ -22,7 +22,8 @@ pub(crate) struct Layout {
 /// The class `Object`.
 pub(crate) static CLASS: Global = Global::new();
 
-/// The class `BuiltinObject`, base of the classes of built-in types, whose instances always have a native object.
+/// The class `BuiltinObject`, base of the classes of built-in types. Instances of these classes always have a
+/// native object.
 pub(crate) static BUILTIN: Global = Global::new();
 
 /// Borrows the handle of `object`, which must be an instance of `Object`. The handle is never NULL for an instance of

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use anyfn::abi::{TVMFFIAny, kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat};
+use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat};
 use anyfn::{Any, Array, ArrayBuilder, Map};
 use pyo3_ffi as ffi;
 
@@ -91,12 +91,6 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         Ability::Python(object) => lower_owned(object.obj(), at),
         Ability::Nested(object) => py::nested(|| lower_owned(object.obj(), at)),
     }
-}
-
-/// Converts a Python function's result to a native value, for the native code that has called the function.
-#[inline(always)]
-pub(crate) fn lower_result(result: Obj<'_>, callable: Obj<'_>) -> Res<TVMFFIAny> {
-    Ok(lower_owned(result, &At::Result { function: callable })?.into_raw())
 }
 
 /// Converts an object with the converter of its class.

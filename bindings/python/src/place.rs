@@ -16,8 +16,8 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a native call with the location of this thread set to the innermost line of Python code outside this
-/// package.
+/// Runs a native call. Until it returns, the location of this thread is the innermost line of Python code
+/// outside this package.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -82,8 +82,8 @@ fn text(object: &Own) -> Res<String> {
     }
 }
 
-/// Registers with the runtime the function that reports locations. If a ledger of live objects exists, makes
-/// this extension record its objects in the ledger.
+/// Registers with the runtime the function that reports the location of a call in Python code. If a ledger of
+/// live objects exists, makes this extension record its objects in the ledger.
 pub(crate) fn init() {
     // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnPlace".as_ptr(), place as *mut _) } != 0 {

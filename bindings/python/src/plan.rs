@@ -107,8 +107,8 @@ pub(crate) fn hold(plan: Plan) -> Res<Own> {
     Ok(holder)
 }
 
-/// Returns the plan by which a constructor makes instances. Returns `None` if the constructor does not belong
-/// to a class that is defined in Python.
+/// Returns the [`Plan`] of a constructor. Returns `None` if the constructor does not belong to a class that is
+/// defined in Python.
 #[inline]
 pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
     if !ptr::eq(constructor.type_ptr().cast(), CLASS.ptr()) {

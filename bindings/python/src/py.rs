@@ -598,7 +598,8 @@ pub(crate) unsafe fn list_peek<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a
     unsafe_borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize))
 }
 
-/// Borrows an item of a tuple, which keeps it alive. Returns `None` if the index is beyond its end.
+/// Borrows an item of a tuple; the tuple keeps the item alive. Returns `None` if the index is beyond the
+/// tuple's end.
 #[inline]
 pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
     if index >= tuple.tuple_len() {
@@ -704,7 +705,7 @@ pub(crate) fn dict_set(dict: Obj<'_>, key: Obj<'_>, value: Obj<'_>) -> Res<()> {
     check(raw::run(|| unsafe { raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// Returns a module, which is imported if necessary.
+/// Returns a module, and imports it if necessary.
 pub(crate) fn import(name: &CStr) -> Res<Own> {
     // SAFETY: the GIL is held; the result is a new reference, or NULL with an exception set.
     unsafe_new_ref!(raw::PyImport_ImportModule(name.as_ptr()))

@@ -45,7 +45,7 @@ fn describe_field(owner: TypeInfo, field: Field) -> Res<Own> {
         Some(factory) => packed::wrap(factory.into_object(), None, false)?,
         None if field.has(kTVMFFIFieldFlagBitMaskHasDefault) => {
             let default = field.default().map_err(error::raise)?;
-            default.map_or_else(|| Ok(py::none()), |default| lift::lift_owned(default.into_raw()))?
+            default.map_or_else(|| Ok(py::none()), lift::lift_owned)?
         }
         None => py::none(),
     };

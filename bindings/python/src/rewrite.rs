@@ -1,4 +1,4 @@
-//! Rewriting of a graph in place.
+//! Rewriting of object graphs in place.
 //!
 //! A graph may be changed in place if it has a single owner, which gives up its reference. The owner is a Python object,
 //! which callbacks can reach, and so can threads that run while a callback waits. For the duration of the call, the
@@ -41,7 +41,7 @@ impl<'a> Moved<'a> {
             .then(|| Moved { from, handle: object::take_handle(from) })
     }
 
-    /// Makes an r-value reference to the native object, from which the callee may take it.
+    /// Makes an r-value reference to the native object, through which the callee may take the object.
     fn reference(&mut self) -> TVMFFIAny {
         let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }
@@ -66,7 +66,7 @@ fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
 }
 
 /// Calls `anyfn.rewrite` with the graph `root` and the other arguments `rest`. If no other reference to the
-/// graph exists, it is moved into the call, which can then change it in place.
+/// graph exists, the graph is moved into the call, so that the call can change it in place.
 pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     let count = py::list_len(rest);
     let mut values = vec![Any::NONE];
@@ -86,5 +86,5 @@ pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     }
     let result = gil::counted(|| anyfn::global!("anyfn.rewrite")?.call_views(&views));
     drop(moved);
-    lift::lift_owned(result.map_err(error::raise)?.into_raw())
+    lift::lift_owned(result.map_err(error::raise)?)
 }

@@ -13,14 +13,14 @@ use crate::py::Res;
 const SCRATCH: usize = 112;
 
 /// Memory on the stack for array views. It must be a separate variable of the calling function: if it were a
-/// field of a struct that also has constant fields, the compiler would clear it in each call.
+/// field of a struct with initialised fields, the compiler would clear it in each call.
 pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 
 /// Uninitialised memory for array views.
 pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 
-/// Allocator for array views, which never move after their allocation. It uses memory on the stack first and
-/// then the heap.
+/// Allocator for array views. The views never move after their allocation. Memory on the stack is used first,
+/// and then the heap.
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,

@@ -87,7 +87,7 @@ impl Known {
             // SAFETY: the pointer is never NULL.
             known.names.extend(unsafe { Own::from_nullable(name) });
             known.defaults.push(match &param.default {
-                Fallback::Value(value) => Some(lift::lift_owned(value.clone().into_raw())?),
+                Fallback::Value(value) => Some(lift::lift_owned(value.clone())?),
                 Fallback::Required => {
                     known.required = index + 1;
                     None
@@ -107,7 +107,7 @@ impl Known {
         }
         let sentinel = anyfn::registry::get("ffi.GetKwargsObject").and_then(|get| get.call(()));
         match sentinel {
-            Ok(sentinel) => lift::lift_owned(sentinel.into_raw()).map(Some),
+            Ok(sentinel) => lift::lift_owned(sentinel).map(Some),
             Err(error) => py::raise(py::exceptions::runtime_error(), error.message()),
         }
     }
@@ -158,7 +158,7 @@ impl Known {
                 Fallback::Value(value) => (1, value),
                 Fallback::Unknown => (2, &Any::NONE),
             };
-            let value = lift::lift_owned(value.clone().into_raw())?;
+            let value = lift::lift_owned(value.clone())?;
             let name = py::string(param.name.as_bytes())?;
             py::tuple(vec![name, schema(&param.ty)?, py::int(kind)?, value, py::boolean(param.by_name)])
         };

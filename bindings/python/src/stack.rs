@@ -7,8 +7,8 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// Lowest address at which a call is accepted without a further check. The value is the highest possible
-    /// address until the bounds of the stack are known.
+    /// Lowest stack address at which a call is accepted without a further check. The value is the highest
+    /// possible address until the bounds of the stack are known.
     static LIMIT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 

@@ -10,9 +10,9 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 
-/// Dictionary from the name of a native function, or the line of a native backtrace, to its frame object.
+/// Dictionary from the name of a native function, or a line of a native backtrace, to a cached frame object.
 static FRAMES: Global = Global::new();
-/// Python function `native_frame`, which makes the frame objects.
+/// Python function `native_frame`, which makes a frame object for a native function.
 static MAKE_FRAME: Global = Global::new();
 
 /// Maximum number of cached frames. The cache is bounded because any string may occur as a name.
@@ -27,7 +27,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Sets the function that makes the frame of a native function.
+/// Sets the Python function that makes a frame object for a native function.
 pub(crate) fn set_make_frame(function: Obj<'_>) {
     MAKE_FRAME.set(function.to_own());
 }

@@ -1,4 +1,4 @@
-"""Tests of reference cycles through containers, functions and Python objects: cycles, and nothing else, are collected."""
+"""Tests of reference cycles through containers, functions and Python objects: only unreachable cycles are collected."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Tests of each kind of plugin in each kind of host program: the plugin works, or the error says what to do.
+"""Tests of each kind of plugin in each kind of host program: the plugin works, or the error describes the remedy.
 
 The hosts (`testing/hosts`) are programs that use a plugin in the same way and print the same lines. They call the functions
 of the plugin. Then they drop the module before the objects that they keep of it: a function, a tensor, an object, an error and

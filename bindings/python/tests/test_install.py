@@ -28,7 +28,7 @@ build = load_build()
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Returns the path of the wheel under test, or of one that is packed from the present files of the package."""
+    """Returns the path of the wheel under test, or of a wheel that is packed from the files in the package."""
     given = os.environ.get("ANYFN_WHEEL")
     if given:
         return Path(given)

@@ -91,7 +91,7 @@ def test_bits_of_nothing_else(make, kind, message):
 
 
 def test_a_shift_that_only_turns_out_to_be_too_far():
-    """Checks shifts by too many bits that are not constant in the source: they count modulo the number of bits."""
+    """Checks shifts by too many bits that are not constant in the source: the count is taken modulo the width."""
     func = tir.parse(
         'def main(a: Buffer((37,), "uint8"), b: Buffer((37,), "uint8")):\n'
         "    for i in vectorized(37):\n"

@@ -53,7 +53,7 @@ def epilogue(n, m, k):
 
 
 def blur(n, m, _):
-    """Returns a filter over rows and then columns, in which elements outside of the image count as 0."""
+    """Returns a filter over rows and then columns. Elements outside of the image are 0."""
     a = te.placeholder((n, m), name="A")
     b = te.compute((n, m + 2), lambda i, j: tir.select((j >= 1) & (j <= m), a[i, j - 1] * 2, 0.0), name="B")
     c = te.compute((n, m), lambda i, j: b[i, j] + b[i, j + 1] + b[i, j + 2], name="C")

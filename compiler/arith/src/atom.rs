@@ -43,8 +43,8 @@ pub(crate) enum Key {
 pub(crate) struct Atom {
     pub(crate) key: Key,
     pub(crate) dtype: DType,
-    /// Expression whose address is in the key. It is kept alive so that the address stays unique. `None` for
-    /// keys without the address of an expression.
+    /// Expression whose address the key contains, kept alive so that the address stays unique. `None` if the
+    /// key contains no address of an expression.
     held: Option<Expr>,
     /// Buffer that the atom loads from, if its key is [`Key::Load`].
     pub(crate) buffer: Option<Ref<Buffer>>,

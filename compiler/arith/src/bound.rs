@@ -53,7 +53,8 @@ impl Bound {
         Bound { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// Returns the range of the values of an integer type. Limits of 64-bit types count as infinite.
+    /// Returns the range of the values of an integer type. The limits of 64-bit types are treated as
+    /// infinite.
     pub(crate) fn of_type(dtype: DType) -> Bound {
         let bits = u32::from(dtype.0.bits);
         match dtype.0.code {

@@ -272,7 +272,8 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// Returns the remainder of the division [`floor_div_symbolic`](Self::floor_div_symbolic).
+    /// Returns the remainder of the division of two sums, with the sign of the divisor. Returns `None` under
+    /// the same conditions as [`floor_div_symbolic`](Self::floor_div_symbolic).
     pub(crate) fn floor_mod_symbolic(
         &mut self,
         sum: &Linear,

@@ -258,7 +258,8 @@ impl Analyzer {
         self.decide(condition) == Some(true)
     }
 
-    /// Returns true if a condition is proved to hold for no values of its variables. Returns false if there is no proof.
+    /// Returns true if a condition is proved to be false for all values of its variables. Returns false if
+    /// there is no proof.
     pub fn can_refute(&mut self, condition: &Expr) -> bool {
         self.decide(condition) == Some(false)
     }

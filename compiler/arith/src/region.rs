@@ -12,7 +12,7 @@ use crate::atom::{Key, stays};
 use crate::linear::{Id, Linear};
 use crate::{Analyzer, Bound};
 
-/// Maximum number of substitutions in the search for one limit.
+/// Maximum number of atoms that are replaced by their limits in the search for a limit of a sum.
 const MAX_STEPS: usize = 64;
 
 /// Range of `extent` values that starts at `min`.

@@ -119,7 +119,7 @@ impl Analyzer {
     }
 
     /// Returns true if evaluating an expression may have side effects, because it calls a function that is
-    /// not known to be pure. Reductions and nodes of foreign types count as such calls.
+    /// not known to be pure. Reductions and nodes of foreign types are assumed to have side effects.
     pub fn has_effect(&mut self, expr: &Expr) -> bool {
         match ExprKind::of(expr) {
             ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {

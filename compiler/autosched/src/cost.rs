@@ -45,7 +45,7 @@ pub(crate) fn of_expr(expr: &Expr) -> i64 {
     cost.operations
 }
 
-/// Returns the cost of a statement in simple operations. Each load counts as one operation.
+/// Returns the cost of a statement in simple operations. A load costs one operation.
 pub(crate) fn of_stmt(stmt: &Stmt) -> i64 {
     let mut cost = Cost::default();
     cost.stmt(stmt);

@@ -109,8 +109,8 @@ pub fn scheduled(func: &Ref<PrimFunc>, target: &Target) -> Ref<PrimFunc> {
     changed(func, |schedule| schedule_stages(schedule, target))
 }
 
-/// Applies steps to a function and returns the result. Returns the function unchanged if it is already
-/// scheduled or if the steps fail.
+/// Applies schedule steps to a function and returns the result. Returns the function unchanged if it is
+/// already scheduled or if the steps fail.
 fn changed(func: &Ref<PrimFunc>, steps: impl FnOnce(&mut Schedule) -> Result<()>) -> Ref<PrimFunc> {
     if !matches!(func.attrs.get("scheduled"), Ok(None)) {
         return func.clone();

@@ -30,8 +30,7 @@ const MANY: i64 = 8;
 /// at most `PART` bytes.
 const LARGE: i64 = 6 << 20;
 const PART: i64 = 1 << 20;
-/// Minimum number of parts that are distributed evenly enough over the threads even if the number is not a
-/// multiple of four.
+/// Minimum number of parts that need not be a multiple of four to be distributed evenly over threads.
 const PARTS: i64 = 16;
 
 /// Matrix product with its loops, factors and tile size.
@@ -400,8 +399,8 @@ fn vectors(schedule: &Schedule, name: &str) -> Result<Vec<Ref<Var>>> {
     Ok(loops)
 }
 
-/// Returns the innermost loop around the block `name` that runs over a given axis. This is the axis of the
-/// original loop of `stage` with index `place`.
+/// Returns the innermost loop around the block `name` that runs over an axis of `stage`: the axis of the
+/// original loop with index `place`.
 pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     let value = stage.axis_number(place).and_then(|number| found.realize.iter_values.get(number).ok());
@@ -413,7 +412,8 @@ pub(crate) fn own_loop(schedule: &Schedule, stage: &Stage, name: &str, place: us
     }
 }
 
-/// Returns the loop that is `from_last` loops outside of the innermost loop around the initialisation block `name`.
+/// Returns the loop at position `from_last` around the initialisation block `name`, counted from the
+/// innermost loop, which has position 0.
 pub(crate) fn init_loop(schedule: &Schedule, name: &str, from_last: usize) -> Result<Ref<For>> {
     let found = schedule.place(name)?;
     match found.loops.iter().rev().nth(from_last) {

@@ -190,8 +190,8 @@ pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Res
     Ok(())
 }
 
-/// Schedules the loops of a stage that run within one row. `at` returns the current loop for the index of an
-/// original loop.
+/// Schedules the loops of a stage that run within one row. `at` maps the index of an original loop to the
+/// variable of the current loop.
 fn inside(
     schedule: &Schedule,
     stage: &Stage,

@@ -27,7 +27,7 @@ const UNKNOWN: i64 = 256;
 /// loop with more iterations would take days.
 const MOST: i64 = 1 << 40;
 
-/// Stage: a block and the loops that contain no other block.
+/// Stage: a block, and the loops around it that contain no other block.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) name: String,
@@ -243,7 +243,7 @@ pub(crate) struct Access {
     pub(crate) stride: Stride,
 }
 
-/// Distance between the elements that are accessed when the value of an axis increases by one.
+/// Distance in memory between the elements that are accessed for two consecutive values of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stride {
     /// Distance of 0: the same element is accessed again.

@@ -24,9 +24,9 @@ use crate::stage::Stage;
 
 /// Minimum number of products per result of a stage that is tiled.
 const SHALLOW: i64 = 8;
-/// Minimum trip count of the loop over the image axis.
+/// Minimum trip count of the loop over the image axis, the axis that only the image has.
 const FEWEST: i64 = 4;
-/// Maximum number of values of the image axis in a tile.
+/// Maximum number of values of the image axis, the axis that only the image has, in a tile.
 const MOST: i64 = 14;
 /// Maximum size in bytes of weights that are used as a whole. Weights of this size stay in the cache while
 /// rows of results are computed.
@@ -374,8 +374,9 @@ fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) 
     schedule.reorder(inside)
 }
 
-/// Adds a stage that copies the image to a larger buffer, from which whole tiles can be read. Returns the name of the
-/// stage, or `None` if the extent of the image axis is a multiple of the tile size.
+/// Adds a stage that copies the image into a buffer with padding, so that the last tile does not read out of
+/// bounds. Returns the name of the stage, or `None` if the extent of the image axis is a multiple of the tile
+/// size.
 fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Option<String>> {
     let (extent, rows) = (stage.extent(products.row), products.tile.rows);
     let more = (rows - extent % rows) % rows;

@@ -118,7 +118,7 @@ fn scheduled_text(func: &Ref<PrimFunc>, num_cores: i64) -> Result<String> {
     Ok(text(&default_schedule(func, &target(num_cores))?.func()?))
 }
 
-/// Checks that `ffi.MakeObjectFromPackedArgs` is registered, a function that schedules need.
+/// Checks that the function `ffi.MakeObjectFromPackedArgs`, which schedules call, is registered.
 fn start() -> Result<()> {
     anyfn::registry::get("ffi.MakeObjectFromPackedArgs").map(drop)
 }

@@ -29,7 +29,7 @@ use crate::family::Dialect;
 /// Function that generates the source of a module in one dialect.
 type Generate = fn(&IRModule, &Target) -> Result<String>;
 
-/// Kinds of targets, each with the name of its dialect and the code generator.
+/// Kinds of targets, each with the name of its dialect and its code generator.
 const DIALECTS: &[(&str, &str, Generate)] = &[
     ("c", host::Host::NAME, family::module::<host::Host>),
     ("null", null::Null::NAME, family::module::<null::Null>),

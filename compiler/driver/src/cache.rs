@@ -43,8 +43,8 @@ const MOST_BYTES: u64 = 512 << 20;
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 impl Cache {
-    /// Opens the cache of this user. Returns `None` if the cache is disabled by `ANYFN_CACHE=off`, or if other users
-    /// have access to its folder.
+    /// Opens the compilation cache of the current user. Returns `None` if the cache is disabled by
+    /// `ANYFN_CACHE=off`, or if other users have access to its folder.
     pub(crate) fn open() -> Option<Cache> {
         match std::env::var_os("ANYFN_CACHE").as_ref().map(|value| value.to_string_lossy()).as_deref() {
             Some("off" | "0") => return None,

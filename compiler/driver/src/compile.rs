@@ -15,17 +15,10 @@ use anyfn_ir::target::Target;
 
 use crate::target::{cpu_options, no_compiler, processor, words};
 
-/// Options of the C compiler, all of which GCC and Clang accept. Products and sums are contracted to fused
-/// operations: `-std` alone would disable this.
-const OPTIONS: &[&str] = &[
-    "-O3",
-    "-std=c11",
-    "-fPIC",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-w",
-];
+/// Options of the C compiler, all of which GCC and Clang accept. They allow a product and a sum to be contracted
+/// to a fused multiply-add, which `-std` alone would disable.
+const OPTIONS: &[&str] =
+    &["-O3", "-std=c11", "-fPIC", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
 /// Kind of file that the compiler makes from a source file.
 #[derive(Clone, Copy, PartialEq, Eq)]

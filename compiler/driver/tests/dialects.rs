@@ -1,4 +1,4 @@
-//! Targets of different dialects: the source of each, and builds without a compiler.
+//! Tests of targets with different dialects: the generated source, and builds for targets without a compiler.
 
 use anyfn_host as _;
 

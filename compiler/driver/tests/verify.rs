@@ -282,8 +282,6 @@ fn damaged_functions_are_errors() -> Result<()> {
     Ok(())
 }
 
-/// Tests that the first value of a reduction axis must not depend on loops around the block. Otherwise, the
-/// reduction would be initialised several times, and otherwise valid schedule steps would change how often.
 #[test]
 fn a_launch_of_a_loop_that_is_not_parallel_is_refused() -> Result<()> {
     for kind in ["range(17)", "bind(\"blockIdx.x\", 17)"] {
@@ -299,6 +297,9 @@ fn a_launch_of_a_loop_that_is_not_parallel_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Tests that the first value of a reduction axis must not change with the loops around the block. Otherwise,
+/// the reduction would be initialised several times, and schedule steps that are otherwise valid would change
+/// the number of initialisations.
 #[test]
 fn the_first_value_of_a_reduction_is_fixed() -> Result<()> {
     let text = |min: &str| {

@@ -78,7 +78,7 @@ impl Machine {
         self.memory.insert(address(&buffer.data), memory);
     }
 
-    /// Runs `step` while a buffer has newly allocated memory.
+    /// Allocates memory for a buffer, runs `step`, and restores the previous memory of the buffer.
     pub(crate) fn allocated<R>(
         &mut self,
         buffer: &Ref<Buffer>,

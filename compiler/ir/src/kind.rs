@@ -63,7 +63,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Expression, by its node type.
+    /// Expression as an enum, with a variant for each node type.
     ExprKind of Expr {
         Var, IntImm, FloatImm, StringImm, Cast, Not, Select, BufferLoad, ProducerLoad, Ramp, Broadcast, Call, Let,
         Reduce,
@@ -74,7 +74,7 @@ kinds! {
 }
 
 kinds! {
-    /// Statement, by its node type.
+    /// Statement as an enum, with a variant for each node type.
     StmtKind of Stmt {
         BufferStore, For, Launch, SeqStmt, IfThenElse, LetStmt, Allocate, Evaluate, AssertStmt, Block,
         BlockRealize,

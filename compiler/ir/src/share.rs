@@ -107,8 +107,8 @@ struct Uses {
     /// Number of nodes visited so far. A shared node counts once for each occurrence.
     size: u64,
     is_sure: bool,
-    /// True while an expression is revisited because a later occurrence turned out to be evaluated
-    /// unconditionally.
+    /// True while an expression is visited again, because a later occurrence is evaluated unconditionally and
+    /// the earlier ones were not.
     is_again: bool,
     /// True if the expression neither defines variables nor has side effects.
     is_closed: bool,
@@ -182,7 +182,7 @@ struct Tree {
 
 struct Name<'a> {
     uses: &'a HashMap<usize, Use>,
-    /// Rewritten expressions with their sizes, by the address of the original expression.
+    /// Cached results: the rewritten expression and its size, by the address of the original expression.
     done: HashMap<usize, (Expr, Tree)>,
     /// Accumulated size of the expression being rewritten.
     here: Tree,

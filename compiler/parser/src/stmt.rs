@@ -65,13 +65,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses statements up to the end of their indentation, as a single statement.
+    /// Parses the remaining statements at the current indentation, and returns them as a single statement.
     pub(crate) fn stmts(&mut self) -> Result<Stmt> {
         Ok(one(self.items()?))
     }
 
-    /// Parses statements up to the end of their indentation. A definition and the statements in its scope form one
-    /// statement.
+    /// Parses the remaining statements at the current indentation. A definition and the statements in its
+    /// scope form one statement.
     fn items(&mut self) -> Result<Vec<Stmt>> {
         // The statements before each definition, each with that definition.
         let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();

@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
 
     /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is
     /// not consumed. `other` is called with the key of each keyword argument. If the argument is not an
-    /// annotation, `other` parses its value and returns true.
+    /// annotation, `other` parses its value and returns true. Otherwise, it returns false.
     pub(crate) fn annotations(
         &mut self,
         mut other: impl FnMut(&mut Self, &str) -> Result<bool>,

@@ -23,7 +23,7 @@ pub(crate) enum PathStep {
 }
 
 impl PathStep {
-    /// Returns true if both frames represent the same step from the same statement.
+    /// Returns true if both values represent the same step from the same statement.
     pub(crate) fn is_same(&self, other: &PathStep) -> bool {
         match (self, other) {
             (PathStep::Seq(a, x), PathStep::Seq(b, y)) => a.ptr_eq(b) && x == y,
@@ -34,7 +34,7 @@ impl PathStep {
         }
     }
 
-    /// Adds the facts that hold inside the frame to an analyzer, such as the range of a loop variable.
+    /// Adds the facts that hold after this step to an analyzer, such as the range of a loop variable.
     pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
         match self {
             PathStep::Seq(..) => {}
@@ -51,8 +51,8 @@ pub(crate) trait Informed: Mutator {
     /// Returns the analyzer, which holds the facts known at the current statement.
     fn analyzer(&mut self) -> &mut Analyzer;
 
-    /// Transforms a statement inside a frame. During the transformation, the analyzer also knows the facts
-    /// that hold in the frame.
+    /// Transforms the statement to which the path step `frame` leads. During the transformation, the analyzer
+    /// also knows the facts that hold after this step.
     fn inside(&mut self, frame: &PathStep, stmt: &Stmt) -> Result<Stmt> {
         let mark = self.analyzer().mark();
         frame.enter(self.analyzer());
@@ -179,7 +179,8 @@ pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
 
 /// Returns true if each read follows a write of the same element within one execution of a loop body, so that
 /// no value is carried from one iteration to the next. `outer` is the path to the statement in which
-/// `accesses` were found, and `depth` is the number of frames from that statement to the body of the loop.
+/// `accesses` were found, and `depth` is the number of path steps from that statement to the body of the
+/// loop.
 pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: usize) -> Result<bool> {
     for read in accesses.iter().filter(|access| !access.is_write) {
         let mut analyzer = Analyzer::new();
@@ -199,7 +200,7 @@ pub(crate) fn is_written_first(accesses: &[Access], outer: &[PathStep], depth: u
 }
 
 /// Returns true if, in each execution of a loop body, `write` precedes `read` and sets the element that is
-/// read. `depth` is the number of frames on the path to the loop body.
+/// read. `depth` is the number of path steps to the loop body.
 fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
     let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
     let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };

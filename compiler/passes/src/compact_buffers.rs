@@ -37,8 +37,8 @@ pub fn compact_buffers(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Compact { analyzer }.stmt(&func.body)?)
 }
 
-/// Smaller buffer that replaces a buffer. For each dimension, also contains the index in the old buffer at
-/// which the new one starts, where `None` represents 0.
+/// Smaller buffer that replaces a buffer, and, for each dimension, the index in the old buffer at which the
+/// new one starts. `None` represents the index 0.
 type Smaller = (Ref<Buffer>, Vec<Option<Expr>>);
 
 struct Compact {
@@ -124,7 +124,7 @@ impl Compact {
     }
 }
 
-/// Returns true if several loops or let statements bind the same variable.
+/// Returns true if several loops or let statements around the accesses bind the same variable.
 fn is_bound_twice(accesses: &[Access]) -> bool {
     let mut known: HashMap<usize, &PathStep> = HashMap::new();
     accesses.iter().flat_map(|access| &access.frames).any(|frame| {

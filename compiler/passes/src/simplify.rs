@@ -30,8 +30,8 @@ pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
 }
 
-/// Declares to the analyzer that an integer parameter can have any value of its type. Parameters that are
-/// used in an index or extent are excepted.
+/// Declares to the analyzer that each integer parameter can have any value of its type, except parameters
+/// that are used in an index or extent.
 fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
     /// Visitor that collects the variables that occur in indices and extents.
     #[derive(Default)]

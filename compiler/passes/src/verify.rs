@@ -117,7 +117,7 @@ impl Verifier {
     }
 
     /// Reports a constant extent or limit that does not fit into `int64`, the type in which compiled code
-    /// counts.
+    /// computes extents and trip counts.
     fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
         self.expect(!is_beyond_int64(expr), "ValueError", || {
             format!("{} must fit into int64 but is {}", what(), text(expr))
@@ -223,7 +223,7 @@ impl Verifier {
         })
     }
 
-    /// Runs `inner` with a variable defined. `what` describes the variable in messages.
+    /// Runs `inner` while a variable is defined. `what` describes the variable in messages.
     fn with_var(&mut self, var: &Ref<Var>, what: &str, inner: impl FnOnce(&mut Verifier)) {
         let is_new = self.defined.insert(address(var));
         self.expect(is_new, "ValueError", || {
@@ -628,7 +628,8 @@ impl Verifier {
     }
 
     /// Reports reduction axes whose first value changes while the reduction runs. Such a reduction would be
-    /// initialised several times, but only once after schedule steps that are otherwise valid.
+    /// initialised several times. Schedule steps that are otherwise valid would then change the number of
+    /// initialisations.
     fn reduction(&mut self, block: &anyfn_ir::stmt::Block) {
         let reduced = block.iter_vars.iter().filter(|axis| axis.kind == IterKind::Reduce);
         for axis in reduced.filter(|_| block.init.is_some()) {
@@ -790,8 +791,8 @@ fn largest(dtype: DType) -> i128 {
     (1_i128 << if dtype.0.code == kDLUInt { bits } else { bits - 1 }) - 1
 }
 
-/// Returns the kind of the error that the verifier reports when a function that it calls fails: `TypeError`
-/// or `ValueError`.
+/// Returns the kind, `TypeError` or `ValueError`, with which the verifier reports the error of a function
+/// that it called.
 fn kind_of(error: &Error) -> &'static str {
     if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }

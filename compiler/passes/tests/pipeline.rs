@@ -1,4 +1,4 @@
-//! Tests of passes that are Rust closures, and of pipelines of them.
+//! Tests of passes that are Rust closures, and of pipelines that contain such passes.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

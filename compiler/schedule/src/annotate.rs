@@ -10,9 +10,9 @@ use crate::tree::{self, find_block, find_loop};
 
 type Func = Ref<PrimFunc>;
 
-/// Key of the annotation of a block that computes only the elements that its readers need in the same
-/// iteration of the loops around the block and the readers. Such a block may compute an element several
-/// times.
+/// Key of an annotation that marks a block as partial: in each iteration of the loops around the block and
+/// its readers, it computes only the elements that the readers need in this iteration. Such a block may
+/// compute an element several times.
 pub(crate) const PARTIAL: &str = "partial";
 
 /// Returns true if a block has the annotation [`PARTIAL`].
@@ -20,8 +20,9 @@ pub(crate) fn is_partial(block: &Block) -> bool {
     matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
 }
 
-/// Key of the annotation of a block that was moved into the loops of the block that sets its input. The moved
-/// block reads only elements that were set in the same iteration of the loops around both blocks.
+/// Key of an annotation that marks a block which was moved into the loops of its producer, the block that
+/// sets its input. In each iteration of these loops, the block reads only elements that were set in the same
+/// iteration.
 pub(crate) const FOLLOWS: &str = "follows";
 
 /// Returns true if a block has the annotation [`FOLLOWS`].

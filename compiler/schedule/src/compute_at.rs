@@ -176,8 +176,8 @@ pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func
     tree::replace(&func, &node.into_parent(), new)
 }
 
-/// Returns the buffers that a block sets, and the position of the axis that indexes each of their dimensions.
-/// Returns an error for a buffer that the function does not allocate or that another block sets, too.
+/// Returns the buffers that a block sets, and the axes that index their dimensions, by position in the block.
+/// Returns an error for a buffer that the function does not allocate, or that another block also sets.
 fn results_of(
     scope: &Scope,
     leaf: &Leaf,

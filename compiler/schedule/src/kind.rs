@@ -28,13 +28,13 @@ macro_rules! kinds {
 
         $($(#[$doc])* pub(crate) enum $kind {})*
 
-        /// Expands to the type of a method's parameter, given its kind.
+        /// Expands to the type of a method's parameter, given the kind of the parameter.
         macro_rules! given {
             $(($kind) => { $($given)+ };)*
         }
         pub(crate) use given;
 
-        /// Expands to the type of a method's result, given its kind.
+        /// Expands to the type of a method's result, given the kind of the result.
         macro_rules! returned {
             () => { () };
             $($(($kind) => { $($returned)+ };)?)*

@@ -370,7 +370,8 @@ pub(crate) fn parallel(func: &Func, var: &Ref<Var>) -> Result<Func> {
     concurrent(func, var, ForKind::Parallel)
 }
 
-/// Sets the kind of a loop to `kind`, with which several threads may execute its iterations at the same time.
+/// Sets the kind of a loop to `kind`, one of the kinds that let several threads execute iterations at the
+/// same time.
 ///
 /// # Errors
 /// Returns `ValueError` if an iteration depends on another one, naming the block and its axis. Also returns it if the
@@ -565,7 +566,7 @@ fn check_serial(node: &For) -> Result<()> {
     Ok(())
 }
 
-/// Returns the loop whose variable is `var`, which must be serial.
+/// Returns the loop with the loop variable `var`, after checking that the loop is serial.
 ///
 /// # Errors
 /// Returns `ValueError` if there is no such loop, or if it is already scheduled.

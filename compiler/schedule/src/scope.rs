@@ -232,7 +232,8 @@ impl Scope {
         name
     }
 
-    /// Returns the function with other statements and allocated buffers in its root block.
+    /// Returns the function with `children` as the statements of its root block, and `alloc_buffers` as the
+    /// buffers that the root block allocates.
     pub(crate) fn with(
         &self,
         func: &Ref<PrimFunc>,

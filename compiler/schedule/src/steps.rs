@@ -119,7 +119,7 @@ pub(crate) fn apply(func: &Func, step: &Step, known: &[Loop]) -> Result<Applied>
     }
 }
 
-/// Returns the name of a parameter, without the prefix with which Rust allows keywords as names.
+/// Returns the name of a parameter, without the prefix `r#` of a raw identifier.
 const fn plain(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,

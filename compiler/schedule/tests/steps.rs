@@ -141,7 +141,8 @@ fn a_wrong_argument_of_a_call_is_named() -> Result<()> {
     Ok(())
 }
 
-/// Applies the step `info` to a schedule of [`sample`]. Returns the recorded steps before it, and its own record.
+/// Applies the step `info` to a schedule of [`sample`]. Returns the steps recorded before it, and the
+/// recorded step itself.
 fn recorded(info: &StepInfo) -> Result<(Vec<Ref<Step>>, Ref<Step>)> {
     let schedule = schedule()?;
     apply(&schedule, info.name)?;

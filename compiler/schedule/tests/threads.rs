@@ -19,7 +19,7 @@ fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<E
     element(tensor, indices.into_iter().collect())
 }
 
-/// Returns a function with `C = A @ B` and `D = C + 1`.
+/// Returns a function that computes `C = A @ B` and `D = C + 1`.
 fn sample() -> Result<Ref<PrimFunc>> {
     let a = placeholder(shape(&[16, 16]), DType::FLOAT32, "A")?;
     let b = placeholder(shape(&[16, 16]), DType::FLOAT32, "B")?;

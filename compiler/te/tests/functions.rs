@@ -1,4 +1,4 @@
-//! Tests of the printed functions that are created from tensor expressions.
+//! Tests that compare functions created from tensor expressions with their expected printed form.
 
 use anyfn_core as _;
 use anyfn_reflect as _;

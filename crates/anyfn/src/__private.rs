@@ -1,5 +1,5 @@
-//! Items that the expansions of this crate's macros use. They are not part of the public interface and may change at
-//! any time.
+//! Items for the code that this crate's macros generate, and for the implementation of the ABI. They are not
+//! part of the public interface and may change at any time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +21,8 @@ use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
-/// A context symbol: a pointer variable of compiled libraries that the loader fills.
+/// A context symbol: a pointer variable of compiled libraries, into which the loader writes the address of a
+/// runtime function.
 pub struct ContextSymbol {
     name: &'static core::ffi::CStr,
     address: fn() -> *mut core::ffi::c_void,
@@ -47,29 +48,29 @@ impl ContextSymbol {
         ContextSymbol { name, address }
     }
 
-    /// Returns the name of the variable that the loader fills.
+    /// Returns the name of the variable into which the loader writes the address.
     #[must_use]
     pub fn name(&self) -> &'static core::ffi::CStr {
         self.name
     }
 
-    /// Returns the address that the variable receives.
+    /// Returns the address that the loader writes into the variable.
     #[must_use]
     pub fn address(&self) -> *mut core::ffi::c_void {
         (self.address)()
     }
 }
 
-/// Context symbols that crates in this executable or library add to those of the core. They have an effect only
-/// in a program or library that contains the core.
+/// Context symbols that crates define in addition to those of the loader. The loader uses them only if it is
+/// linked into the same executable or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static CONTEXT_SYMBOLS: [ContextSymbol];
-/// Empty collection for the unit tests; see [`REGISTRATIONS`].
+/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
-/// Registration of a type with `#[derive(Object)]`.
+/// Entry of `TYPES` for a type with `#[derive(Object)]`.
 pub struct TypeEntry {
     /// Function that registers the type, its fields and its methods in the type table. Returns an error
     /// message if this fails. For `again`, see [`TypeIndex::define`].
@@ -80,7 +81,7 @@ pub struct TypeEntry {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static TYPES: [TypeEntry];
-/// Empty collection for the unit tests; see [`REGISTRATIONS`].
+/// Empty slice that replaces the linker's collection in unit tests; see [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
@@ -111,7 +112,8 @@ pub use crate::define::{
 };
 pub use crate::signature::unsigned;
 
-/// Calls an exported function.
+/// Calls an exported function with packed arguments and writes its result to `result`. Returns 0 on success,
+/// and -1 if an error was raised.
 ///
 /// # Safety
 /// `args` must point to `num_args` valid views for the call. `result` must be writable and hold nothing.
@@ -166,10 +168,11 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// Entries that [`registrations`] has returned. They live until the loader calls the function again.
+/// The entries that [`registrations`] last returned, and the memory that they refer to. The next call of that
+/// function frees them.
 struct Table {
     infos: Vec<TVMFFIMethodInfo>,
-    /// Functions and signatures from which the entries borrow.
+    /// Functions and signatures to which the entries in `infos` point.
     _functions: Vec<(PackedFunc, Option<crate::String>)>,
 }
 
@@ -229,7 +232,7 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     unsafe { (*table).infos.as_ptr() }
 }
 
-/// Returns the schema of a field from its metadata; empty if the metadata has none.
+/// Returns the string `type_schema` from the JSON metadata of a field; an empty string if it is absent.
 #[must_use]
 pub fn field_schema(metadata: &str) -> alloc::string::String {
     let metadata = crate::json::Json::parse(metadata);
@@ -258,8 +261,8 @@ pub const NOTE: Note = Note {
     minimum_core: [0, 1, 0],
 };
 
-/// Runs the body of a function that C code calls. An error or a panic is raised on this thread, and the result is then
-/// -1.
+/// Runs `body`, the body of a function that C code calls. Returns 0 on success. If `body` fails or panics,
+/// raises an error on this thread and returns -1.
 ///
 /// This is the trampoline of all functions that Rust code provides to C.
 #[inline]
@@ -274,7 +277,7 @@ pub const LENDS_VALUE: i64 = crate::representation::LENDS_VALUE;
 /// Flag of a field whose setter only stores the value and runs no foreign code.
 pub const STORES_ONLY: i64 = crate::representation::STORES_ONLY;
 
-/// Combined reference count of a new object: one strong reference.
+/// Combined reference count of a new object: one strong reference and no weak references.
 pub const UNIQUE: u64 = crate::refcount::UNIQUE;
 
 /// Runs `body` and converts a panic into an error.
@@ -311,8 +314,8 @@ pub unsafe fn new_object_with_flags<T: Send + 'static>(
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
-/// Counts an object as a live object of this library. This is for objects that [`new_object`] did not create.
-/// The object must be at its final address.
+/// Adds an object that [`new_object`] did not create to the live objects of this library. The object must be
+/// at its final address.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_created(&7, 64);
@@ -325,8 +328,8 @@ pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
-/// Removes an object from the live objects of this library, before its memory is freed. This is for objects
-/// that [`new_object`] did not create.
+/// Removes an object that [`new_object`] did not create from the live objects of this library. Must be called
+/// before the memory of the object is freed.
 ///
 /// ```compile_fail,E0133
 /// anyfn::__private::object_freed(&7, 64);
@@ -338,7 +341,8 @@ pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::ending(object, type_index).count();
 }
 
-/// Destroys the content of an object that [`new_object`] did not create. Only deleters call this function.
+/// Destroys the content of an object by calling `release`. Only the deleters of objects that [`new_object`]
+/// did not create use this function.
 ///
 /// Calls `release`, or defers the deleter if releases are nested too deeply. Returns false if the deleter was deferred;
 /// the deleter must then return immediately.

@@ -71,7 +71,7 @@ impl Any {
     /// The value `None`.
     pub const NONE: Any = Any(TVMFFIAny::NONE);
 
-    /// Creates a value from a Rust value.
+    /// Converts a Rust value into an `Any`.
     ///
     /// # Errors
     /// Returns the error of [`IntoAny::into_any`].
@@ -105,6 +105,12 @@ impl Any {
         let raw = self.0;
         core::mem::forget(self);
         raw
+    }
+
+    /// Returns a reference to the ABI struct.
+    #[inline]
+    pub const fn as_raw(&self) -> &TVMFFIAny {
+        &self.0
     }
 
     /// Converts the value into an object reference; `None` if it is not an object.
@@ -171,7 +177,7 @@ impl<'a> AnyView<'a> {
         }
     }
 
-    /// Returns a reference to the ABI struct.
+    /// Returns a reference to the C struct that represents the value.
     #[inline]
     pub const fn as_raw(&self) -> &TVMFFIAny {
         &self.0
@@ -284,7 +290,8 @@ impl Any {
         self.view_ref().as_object()
     }
 
-    /// Returns a reference to a view of the value, so that everything read from it borrows from `self`.
+    /// Returns a reference to a view of the value. Data read through it borrows from `self` and not from a
+    /// temporary view.
     #[inline]
     pub(crate) fn view_ref(&self) -> &AnyView<'_> {
         // SAFETY: both types are transparent over the same struct, and the view is borrowed as long as `self` is.

@@ -1,4 +1,4 @@
-//! Arguments of calls.
+//! Conversion of Rust values into the arguments of calls.
 
 use alloc::string::String as StdString;
 

@@ -111,7 +111,8 @@ impl fmt::Display for Words<'_> {
     }
 }
 
-/// Reads a BigInt as an integer type, which may be wider than 64 bits. Returns a mismatch for other values.
+/// Reads a BigInt as an integer type, which may be wider than 64 bits. Returns a mismatch for other values
+/// and for integers out of range.
 #[cold]
 pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     view: &AnyView<'_>,
@@ -122,7 +123,8 @@ pub(crate) fn narrow<T: FromArg + TryFrom<i128>>(
     value.ok_or_else(|| Mismatch::new("OverflowError", range(), words.to_string()))
 }
 
-/// Reads a BigInt as a float of magnitude at most `max`. Returns a mismatch for other values.
+/// Reads a BigInt as a float of magnitude at most `max`. Returns a mismatch for other values and for larger
+/// integers.
 #[cold]
 pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<T>(view)) };
@@ -133,7 +135,8 @@ pub(crate) fn to_float<T: FromArg>(view: &AnyView<'_>, max: f64) -> Result<f64, 
     Err(Mismatch::new("OverflowError", "float".to_string(), words.to_string()))
 }
 
-/// Reads a BigInt as an unsigned 128-bit integer. Returns a mismatch for other values.
+/// Reads a BigInt as an unsigned 128-bit integer. Returns a mismatch for other values and for integers out of
+/// range.
 #[cold]
 pub(crate) fn to_u128(view: &AnyView<'_>) -> Result<u128, Mismatch> {
     let Some(words) = Words::of(view) else { return Err(Mismatch::of_type::<u128>(view)) };

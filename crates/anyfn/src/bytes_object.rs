@@ -11,8 +11,8 @@ use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWe
 use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
-/// Header and byte array of a String or Bytes object. The bytes follow, terminated by a NUL that is not
-/// counted.
+/// Header and byte array of a String or Bytes object. The bytes follow in memory, terminated by a NUL that
+/// the length excludes.
 #[repr(C)]
 pub(crate) struct BytesObject {
     header: TVMFFIObject,
@@ -87,7 +87,7 @@ impl BytesObject {
     }
 }
 
-/// Returns the bytes of a String or Bytes object that any library has created.
+/// Returns the bytes of a String or Bytes object, whichever library created it.
 ///
 /// # Safety
 /// `object` must be a String or Bytes object and stay alive for `'a`.

@@ -1,4 +1,4 @@
-//! Fields of any type that can be set at any time.
+//! Fields of objects that can be set at any time, not only during construction.
 
 use core::cell::UnsafeCell;
 use core::fmt;

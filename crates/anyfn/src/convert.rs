@@ -84,8 +84,8 @@ pub trait FromArg {
     /// True if values of every type are accepted, so that the elements of a container need not be checked.
     const ALL: bool = false;
 
-    /// States whether reading a value as this type can run code outside this crate. An implementation cannot
-    /// reuse the constant of another type here.
+    /// States whether reading a value as this type can run code outside this crate. The type parameter
+    /// prevents an implementation from using the constant of another type.
     #[doc(hidden)]
     const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
@@ -101,8 +101,8 @@ pub trait FromArg {
 
 /// A Rust type that can be converted into a value: the type of a result, an element or an owned argument.
 pub trait IntoAny {
-    /// Memory representation of fields of this type, which allows faster reads. An implementation cannot reuse the
-    /// constant of another type here:
+    /// Memory representation of fields of this type, which allows faster reads. The type parameter prevents
+    /// an implementation from using the constant of another type:
     ///
     /// ```compile_fail,E0326
     /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
@@ -177,7 +177,8 @@ impl Mismatch {
         &self.0.got
     }
 
-    /// Returns the path to the mismatch inside the value, such as `[3].key`. It is empty for the value itself.
+    /// Returns the path to the mismatch inside the value, such as `[3].key`. It is empty if the value itself
+    /// does not match.
     pub fn path(&self) -> &str {
         &self.0.path
     }
@@ -215,7 +216,7 @@ fn int_of(view: &AnyView<'_>) -> Option<i64> {
     matches!(view.type_index(), kTVMFFIInt | kTVMFFIBool).then(|| unsafe { view.as_raw().value.v_int64 })
 }
 
-/// Returns a value of a type that is not an object, such as an int.
+/// Creates a value of a type that is not an object type, such as int.
 #[inline]
 pub(crate) fn plain(type_index: i32, value: TVMFFIAnyValue) -> Any {
     // SAFETY: the function is called only with types that own nothing, and with the union member of that type.
@@ -402,7 +403,8 @@ impl<T: IntoAny, E: Into<Error>> IntoAny for Result<T, E> {
     }
 }
 
-/// Returns the bytes of a view of one of the three given types; `None` for other types.
+/// Returns the bytes of a string or bytes value with the type index `raw`, `small` or `object`; `None` for
+/// other values.
 #[inline]
 fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) -> Option<&'a [u8]> {
     let index = view.type_index();
@@ -651,8 +653,8 @@ impl<T: Object> FromArg for Ref<T> {
     }
 }
 
-/// The receiver of a method: if `fn add(&self, ..)` of `Counter` is registered as `Counter::add`, its first argument is
-/// an object of type `Counter`.
+/// Conversion of the receiver of a method: if `fn add(&self, ..)` of `Counter` is registered as
+/// `Counter::add`, its first argument must be an object of type `Counter`.
 impl<T: Object> FromArg for &T {
     type Arg<'a> = &'a T;
     fn schema() -> Schema {
@@ -696,7 +698,7 @@ impl<S> IntoAny for TypedPackedFunc<S> {
     }
 }
 
-/// Implements the conversions of a wrapper around [`ObjectRef`] whose `try_from_object` accepts type `$index`.
+/// Implements the conversions of a type that wraps an [`ObjectRef`] with the type index `$index`.
 macro_rules! object_wrapper {
     ($name:ident, $index:expr, $key:literal) => {
         impl $crate::FromArg for $name {

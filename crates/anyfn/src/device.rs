@@ -41,7 +41,8 @@ impl Device {
     }
 }
 
-/// Returns the name of a device kind, in mixed case, given the name of its constant in the ABI.
+/// Returns the name of the device kind that belongs to a `kDL*` constant, in mixed case.
+/// [`Display`](fmt::Display) prints the name in lower case.
 fn name_of(constant: &str) -> &str {
     match constant.trim_start_matches("kDL") {
         "CUDAHost" => "cuda_host",
@@ -64,8 +65,9 @@ impl fmt::Display for Device {
     }
 }
 
-/// Parses a kind, optionally with an index: `cuda:1`, or `cuda` for `cuda:0`. The kinds are those that
-/// [`Display`](fmt::Display) prints, and in addition `gpu` (CUDA) and `host`, `c` and `llvm` (CPU).
+/// Parses the name of a device: a kind, optionally followed by an index, such as `cuda:1`, or `cuda` for
+/// `cuda:0`. The kinds are those that [`Display`](fmt::Display) prints, and in addition `gpu` (CUDA) and
+/// `host`, `c` and `llvm` (CPU).
 ///
 /// The error is a `ValueError`, which names the nearest kind if the kind is unknown.
 impl FromStr for Device {

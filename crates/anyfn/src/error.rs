@@ -23,10 +23,10 @@ use crate::live::Ended;
 use crate::string::text_of;
 use crate::{Any, Array, Map, ObjectRef, error_kind, live, nesting, refcount};
 
-/// Result of an operation that may fail with an [`Error`] of any language.
+/// Result of an operation that may fail with an [`Error`].
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// An error of any language: kind, message, backtrace, cause and context.
+/// An error with kind, message, backtrace, cause and context. Code in any language may raise and handle it.
 ///
 /// The kind is a stable name such as `ValueError`, which frontends map to their own classes; [`error_kind`] has
 /// constants for the usual ones. The backtrace lists the calls that the error passed through, most recent call first.
@@ -58,19 +58,19 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[repr(transparent)]
 pub struct Error(ObjectRef);
 
-/// Memory layout of an error that this crate creates. Kind, message and backtrace follow in the same
-/// allocation.
+/// Memory layout of an error that this crate creates. The strings for kind, message and backtrace follow in
+/// the same allocation.
 #[repr(C)]
 struct ErrorObject {
     header: TVMFFIObject,
     cell: TVMFFIErrorCell,
     /// Size of the whole allocation in bytes.
     size: usize,
-    /// Allocation of a backtrace that was changed, to which the cell points. NULL before the first change.
+    /// Heap allocation that contains the backtrace after it was changed; NULL before the first change.
     grown: *mut [u8],
 }
 
-/// Frees the allocation of a backtrace.
+/// Frees the heap allocation of a backtrace that was changed, if there is one.
 ///
 /// # Safety
 /// `grown` must be NULL or an unused allocation of a `Box`.
@@ -103,7 +103,8 @@ impl Texts<'_> {
         Layout::from_size_align(size, align_of::<ErrorObject>()).ok()
     }
 
-    /// Creates the error; returns `None` if memory allocation fails.
+    /// Creates an error object with these strings, `cause` and `context`; returns `None` if memory allocation
+    /// fails.
     fn try_allocate(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Option<Error> {
         let layout = self.layout()?;
         // SAFETY: the layout is not empty.
@@ -260,8 +261,8 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &SourceLocation { file: at.file(), line: at.line() })
     }
 
-    /// Creates an error without a backtrace. It is for mistakes of the caller, which the source line of the
-    /// callee does not help to find.
+    /// Creates an error without a backtrace. Use it for invalid arguments, where the source line of the
+    /// callee does not help the caller.
     #[cold]
     pub fn untraced(kind: &str, message: &str) -> Error {
         Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
@@ -328,7 +329,8 @@ impl Error {
         unsafe { ObjectRef::from_owned_or_null(handle) }.map(Error)
     }
 
-    /// Raises the error on this thread, for a function that returns to C.
+    /// Sets the error as the current error of this thread. A function that C code calls does this before it
+    /// returns -1.
     #[cold]
     pub fn raise(&self) {
         // SAFETY: the handle is a valid error, and the slot takes its own reference.
@@ -365,7 +367,7 @@ impl Error {
         self.with_backtrace(|trace| unsafe { trace.as_slice() }.to_vec())
     }
 
-    /// Calls `read` with the backtrace, which does not change during the call.
+    /// Locks the backtrace against changes and calls `read` with it.
     fn with_backtrace<T>(&self, read: impl FnOnce(&TVMFFIByteArray) -> T) -> T {
         // SAFETY: `self` keeps the error alive.
         let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
@@ -499,8 +501,8 @@ impl Error {
         if object.is_instance(kTVMFFIError) { Ok(Error(object)) } else { Err(object) }
     }
 
-    /// Returns the address of the `TVMFFIErrorCell`, which follows the header. No reference to the whole cell
-    /// is created, because the backtrace changes.
+    /// Returns the address of the error's `TVMFFIErrorCell`, which follows the object header. The result is a
+    /// raw pointer because another thread may change the backtrace in the cell.
     fn cell(&self) -> *const TVMFFIErrorCell {
         self.0.header().wrapping_add(1).cast()
     }
@@ -519,8 +521,7 @@ impl fmt::Debug for Error {
 }
 
 impl core::error::Error for Error {
-    /// Returns the [cause](Error::cause). Code that reports an error with its sources thus reports the whole
-    /// chain.
+    /// Returns the [cause](Error::cause), so that code that follows `source` finds the whole chain of causes.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.cause_ref().map(|cause| cause as &(dyn core::error::Error + 'static))
     }
@@ -557,7 +558,8 @@ pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
     }
 }
 
-/// Returns early with an [`Error`], given a kind and a format string with its arguments.
+/// Returns early from the enclosing function with an [`Error`] of the given kind. The message is formatted as
+/// by `format!`.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -576,7 +578,7 @@ macro_rules! bail {
     };
 }
 
-/// Creates an [`Error`] from a kind and a format string with its arguments.
+/// Creates an [`Error`] of the given kind. The message is formatted as by `format!`.
 #[macro_export]
 macro_rules! error {
     ($kind:expr, $($format:tt)+) => {

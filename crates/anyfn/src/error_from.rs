@@ -13,7 +13,7 @@ use alloc::string::{FromUtf8Error, ToString};
 use crate::Error;
 use crate::error_kind::{MEMORY_ERROR, OVERFLOW_ERROR, RUNTIME_ERROR, VALUE_ERROR};
 
-/// Implements the conversion of types whose errors all have the same kind.
+/// Implements the conversion into [`Error`] for standard error types, each of which has one fixed error kind.
 macro_rules! conversions {
     ($( $ty:ty => $kind:ident; )*) => { $(
         impl From<$ty> for Error {
@@ -38,8 +38,8 @@ conversions! {
     fmt::Error => RUNTIME_ERROR;
 }
 
-/// Converts an integer parse error. Its kind is `OverflowError` for a number that does not fit into the type,
-/// and otherwise `ValueError`.
+/// Converts an integer parse error. The kind of the result is `OverflowError` for a number that does not fit
+/// into the type, and otherwise `ValueError`.
 impl From<ParseIntError> for Error {
     #[track_caller]
     #[cold]

@@ -1,4 +1,4 @@
-//! Packed functions: functions of any language.
+//! Packed functions: dynamically typed functions that any language can implement and call.
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
@@ -14,7 +14,7 @@ use crate::{
     Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, observe, panics, typed,
 };
 
-/// A function of any language with dynamically typed arguments and result.
+/// A function with dynamically typed arguments and result, which any language can implement and call.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -62,7 +62,7 @@ impl<'a> Args<'a> {
         self.0.is_empty()
     }
 
-    /// Reads argument `index` as a Rust type.
+    /// Converts argument `index` to the Rust type `T`.
     ///
     /// # Errors
     /// Returns `TypeError` if there is no such argument or it has another type, and `OverflowError` if an integer does
@@ -87,7 +87,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A function that accepts any arguments. Its metadata lists no parameters.
+/// A function that accepts any arguments. Its signature lists no parameters.
 impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
 where
     F: Fn(Args<'_>) -> R + Send + Sync + 'static,
@@ -138,7 +138,8 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
     }
 }
 
-/// A closure, and a second closure that returns its signature as JSON on request.
+/// A closure that is called with packed arguments, and a second closure that returns the signature of the
+/// first as JSON.
 struct Described<F, D, const BLOCKING: bool> {
     body: F,
     describe: D,
@@ -176,7 +177,8 @@ where
     })
 }
 
-/// The `safe_call` of a function object that [`PackedFunc::from_callable`] created.
+/// Calls the closure of a function object that [`PackedFunc::from_callable`] created. This is the `safe_call`
+/// of the object.
 unsafe extern "C" fn safe_call<C: Callable>(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -202,8 +204,8 @@ impl PackedFunc {
         Self::from_callable(Packed(body))
     }
 
-    /// Creates a function like [`PackedFunc::new`], with a signature. `describe` returns the signature as JSON and is
-    /// called on each request.
+    /// Creates a function like [`PackedFunc::new`], with a signature. `describe` returns the signature as
+    /// JSON and is called each time the signature is read.
     #[doc(hidden)]
     pub fn described(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -212,7 +214,8 @@ impl PackedFunc {
         Self::from_callable(Described::<_, _, false> { body, describe })
     }
 
-    /// Creates a function like [`PackedFunc::described`] that runs for a long time or blocks; see [`crate::Blocking`].
+    /// Creates a function like [`PackedFunc::described`], and marks it as a function that may run for a long
+    /// time or block; see [`crate::Blocking`].
     #[doc(hidden)]
     pub fn described_blocking(
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
@@ -284,7 +287,7 @@ impl PackedFunc {
         typed::TypedPackedFunc::from_packed(self)
     }
 
-    /// Returns the signature as JSON, if the function has one.
+    /// Returns the signature as JSON; `None` if the function has none.
     pub fn signature(&self) -> Option<crate::String> {
         let ext = self.ext()?;
         let mut out = TVMFFIAny::NONE;
@@ -299,7 +302,8 @@ impl PackedFunc {
         value.get::<crate::String>().ok()
     }
 
-    /// Returns true if the function trusts an address that its caller passes; see [`crate::Unsafe`].
+    /// Returns true if the function uses an address that its caller passes without checking it; see
+    /// [`crate::Unsafe`].
     #[inline]
     pub fn is_unsafe(&self) -> bool {
         self.ext().is_some_and(|ext| ext.flags & FUNCTION_FLAG_UNSAFE != 0)

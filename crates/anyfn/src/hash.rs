@@ -23,7 +23,7 @@ pub(crate) const fn combine(key: u64, value: u64) -> u64 {
 
 const MODULUS: u64 = 2_147_483_647;
 
-/// Returns the hash of the content of a string or bytes.
+/// Returns the hash of the content of a string or byte string.
 #[inline]
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 1_099_511_628_211;
@@ -41,13 +41,15 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// Returns the hash of a small string as a Map key. `bits` is the payload of the value.
+/// Returns the hash, as a Map key, of a string that is stored inline in its value. `bits` is the payload of
+/// the value.
 #[inline]
 pub fn small_str_hash(bits: u64) -> u64 {
     combine(kTVMFFIStr as u64, u64::from_le(bits) % MODULUS)
 }
 
-/// Implementation of a hook: a C function, or a packed function.
+/// Function that a type has registered to hash or compare its objects as Map keys: a C function or a packed
+/// function.
 enum Hook<'a> {
     Native(*mut core::ffi::c_void),
     Function(&'a PackedFunc),
@@ -67,8 +69,8 @@ fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
     }
 }
 
-/// C function of a native hook that hashes a value. The result is an int, or an error object if the hook failed. It is
-/// returned in two registers.
+/// C function that a type has registered to hash its objects as Map keys. It returns an int, or an error
+/// object if it failed. The 16-byte result is passed in two registers.
 type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
 type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
 
@@ -146,14 +148,16 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     result.and_then(|value| value.get::<bool>()).unwrap_or(false)
 }
 
-/// Returns true if the type of a value has an equality hook. Such a hook is foreign code.
+/// Returns true if the type of a value has registered its own equality function, which is code outside this
+/// crate.
 pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
         && attribute("__any_equal__", view.type_index()).is_some()
 }
 
-/// Returns true if the type of a value has a hash hook. Such a hook is foreign code.
+/// Returns true if the type of a value has registered its own hash function, which is code outside this
+/// crate.
 pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)

@@ -14,7 +14,7 @@ pub(crate) enum Json {
     Float(f64),
     Str(String),
     Array(Vec<Json>),
-    /// Key-value pairs in the order of the source.
+    /// Key-value pairs of an object, in the order of the source.
     Object(Vec<(String, Json)>),
 }
 
@@ -30,7 +30,8 @@ impl Json {
         (reader.at == text.len()).then_some(value)
     }
 
-    /// Returns the value of the key `key` in an object; `None` for other values and for an absent key.
+    /// Returns the value of the key `key` if the JSON value is an object that contains the key, and otherwise
+    /// `None`.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         match self {
             Json::Object(pairs) => pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -38,7 +39,7 @@ impl Json {
         }
     }
 
-    /// Returns the elements of an array; empty for other values.
+    /// Returns the elements if the JSON value is an array, and otherwise an empty slice.
     pub(crate) fn items(&self) -> &[Json] {
         match self {
             Json::Array(items) => items,
@@ -46,7 +47,7 @@ impl Json {
         }
     }
 
-    /// Returns the content of a string; `None` for other values.
+    /// Returns the content if the JSON value is a string, and otherwise `None`.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Json::Str(text) => Some(text),
@@ -135,7 +136,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Parses an escape sequence, after its backslash, and returns the character.
+    /// Parses the rest of an escape sequence, whose backslash has been read, and returns the escaped
+    /// character.
     fn escaped(&mut self) -> Option<char> {
         let letter = self.rest().chars().next()?;
         self.at += letter.len_utf8();

@@ -45,7 +45,7 @@ mod imp {
     const COUNTS: usize = 64;
 
     static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
-    /// Number of counters in `OWN` that are assigned to threads.
+    /// Number of counters in `OWN` that have been assigned to a thread.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
@@ -128,8 +128,8 @@ mod ledger {
     }
 }
 
-/// Receiver of a notification for each object that a library creates or frees. It is used to find out which
-/// code created an object.
+/// Pair of functions that a library calls for each object that it creates or frees. They record which code
+/// created each live object.
 ///
 /// Safe code calls its functions. Therefore creating a ledger from arbitrary functions is unsafe:
 ///
@@ -173,7 +173,8 @@ impl Ledger {
 
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Installs a ledger. It is notified of the objects that this library creates from now on.
+/// Installs a ledger, whose functions this library calls for each object that it creates or frees from now
+/// on.
 #[doc(hidden)]
 pub fn use_ledger(ledger: &'static Ledger) {
     if ledger.size >= size_of::<Ledger>() {
@@ -210,7 +211,7 @@ fn tell_freed(object: *const c_void) {
     }
 }
 
-/// Adds the object at this address to the live objects of this library.
+/// Counts the new object at this address as a live object of this library.
 #[inline(always)]
 pub(crate) fn created<T>(object: *const T, type_index: i32) {
     match imp::mine() {
@@ -241,7 +242,7 @@ impl Ended {
     /// Result of a deleter that has not freed the memory, so that no object is counted as freed.
     pub(crate) const NONE: Ended = Ended(ptr::null());
 
-    /// Counts the object as freed, by calling this library's [`count_end`] directly.
+    /// Increments the counter, if there is one, by calling this library's [`count_end`] directly.
     #[inline(always)]
     pub(crate) fn count(self) {
         // SAFETY: the value was created in this library, whose code is running, and there is no other copy of it.
@@ -249,8 +250,8 @@ impl Ended {
     }
 }
 
-/// Notifies the ledger that the object at this address is about to be freed. Returns the counter to increment
-/// for the object.
+/// Notifies the ledger that the object at this address is about to be freed. Returns the counter that the
+/// caller must increment afterwards.
 #[inline(always)]
 pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);
@@ -263,7 +264,8 @@ pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     }
 }
 
-/// Counts an object of any library as freed.
+/// Increments the counter of freed objects to which `ended` points, if any. The counter may belong to another
+/// library.
 ///
 /// # Safety
 /// `ended` must come from this thread's last call of [`ending`] in a library that contains this crate. It must be
@@ -280,12 +282,13 @@ pub unsafe extern "C" fn count_end(ended: Ended) {
     }
 }
 
-/// Type of the function [`count_end`], which may belong to another library.
+/// Type of a [`count_end`] function, of this or another library.
 #[doc(hidden)]
 pub type CountEnd = unsafe extern "C" fn(ended: Ended);
 
-/// Function to which deleters jump. Initially, it is the [`count_end`] of this library. The loader replaces it
-/// with a function of the process that loads the library.
+/// Function to which deleters jump at their end to count the object as freed. Initially, it is the
+/// [`count_end`] of this library. The loader replaces it with a function of the process that loads the
+/// library.
 pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
 
 /// Sets the function that counts the objects freed by deleters of this library. The function must stay mapped

@@ -13,12 +13,12 @@ use anyfn_abi::{kTVMFFIObject, kTVMFFIOpaquePtr};
 
 use crate::types;
 
-/// Attribute of the root type with the address of the runtime's count of calls in progress. Other copies of
-/// this crate find the count through this attribute.
+/// Name of a type attribute of `ffi.Object`. Its value is the address of the runtime's count of calls in
+/// progress, which other copies of this crate find through this attribute.
 const ATTRIBUTE: &str = "__anyfn_making__";
 
-/// Number of calls in progress. A copy of this crate outside the runtime uses its own count only if the process has no
-/// anyfn runtime.
+/// Number of calls in progress to functions that create objects. A copy of this crate outside the runtime
+/// uses its own count only if the process has no anyfn runtime.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
 static SHARED: AtomicPtr<AtomicUsize> = AtomicPtr::new(ptr::null_mut());
@@ -30,18 +30,20 @@ pub fn attribute() -> (&'static str, *mut c_void) {
     (ATTRIBUTE, ptr::from_ref(&OWN).cast_mut().cast())
 }
 
-/// Returns true if no call is in progress. The runtime calls this after it has removed addresses.
+/// Returns true if no function that creates objects is being called. The runtime checks this after it has
+/// removed the addresses of a library's functions from the type table.
 #[doc(hidden)]
 pub fn is_idle() -> bool {
     fence(Ordering::SeqCst);
     OWN.load(Ordering::SeqCst) == 0
 }
 
-/// Guard that counts a call in progress until it is dropped.
+/// Guard that counts a call of a function that creates objects, until it is dropped.
 pub(crate) struct Making(&'static AtomicUsize);
 
 impl Making {
-    /// Starts counting a call. The caller must look up the function after this, not before.
+    /// Starts counting a call of a function that creates objects. The caller must read the address of that
+    /// function afterwards, not before.
     #[inline]
     pub(crate) fn begin() -> Making {
         // SAFETY: the pointer is NULL, or refers to a count that lives as long as the process (the runtime's) or as

@@ -47,7 +47,8 @@ impl Module {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
-    /// Loads a module that always uses the newest loadable build of a file, for development.
+    /// Loads a module from a file and reloads the file whenever it has been rebuilt, for development. A build
+    /// that cannot be loaded is ignored.
     ///
     /// Functions that are looked up in the module always call the newest build. Each call first asks the operating
     /// system whether the file has changed. A build that cannot be loaded, or that lacks a function in use, is not
@@ -223,7 +224,7 @@ impl Module {
         crate::global!("ffi.ModuleWriteToFile")?.call((self, path, format)).map(drop)
     }
 
-    /// Returns the file extensions of the formats that the module itself can write.
+    /// Returns the file extensions of the formats in which the module can be written.
     ///
     /// # Errors
     /// Returns the error of a module that is implemented outside the runtime.

@@ -75,8 +75,8 @@ pub trait ModuleKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Writes the module to a file in one of the formats. If it returns false, the result of
-    /// [`ModuleKind::save_to_bytes`] is written instead.
+    /// Writes the module to a file in one of the formats and returns true. If it returns false, the caller
+    /// writes the result of [`ModuleKind::save_to_bytes`] to the file instead.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -98,8 +98,8 @@ impl Module {
     pub const SAVED: i32 = 1;
     /// Property bit: the functions of the module can be called.
     pub const RUNS: i32 = 2;
-    /// Property bit: the module contains code for this machine. An export writes this code as an object file
-    /// or C source and links it into a library.
+    /// Property bit: the module contains code for the CPU of the host. An export writes this code as an
+    /// object file or C source and links it into a library.
     pub const EXPORTED: i32 = 4;
 
     /// Creates a module of a user-defined kind.

@@ -1,4 +1,5 @@
-//! Limits the depth of nested releases.
+//! Limits how deeply releases of objects nest, so that freeing a long chain of objects does not overflow the
+//! stack.
 //!
 //! Releasing an object may release the objects that it refers to, and so on. A chain of a million nodes must not need a
 //! million stack frames. Deleters therefore count their nesting depth on the thread. A deleter beyond the limit adds
@@ -25,7 +26,8 @@ mod imp {
         static PENDING: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
     }
 
-    /// Begins a nested release. Returns false if the depth is at the limit and the release must be deferred.
+    /// Begins a release, which may be nested in another release on this thread. Returns false if the nesting
+    /// is too deep; the caller must then defer the release.
     #[inline]
     pub(crate) fn enter() -> bool {
         DEPTH.with(|depth| {
@@ -38,7 +40,8 @@ mod imp {
         })
     }
 
-    /// Ends a nested release. The end of the outermost release performs the deferred releases.
+    /// Ends a release that [`enter`] has begun. The end of the outermost release performs the deferred
+    /// releases.
     #[inline]
     pub(crate) fn leave() {
         DEPTH.with(|depth| {

@@ -127,7 +127,7 @@ impl ObjectRef {
     }
 }
 
-/// Returns the reference counts in a header.
+/// Returns the counter in an object header that holds the strong and the weak count.
 ///
 /// # Safety
 /// The header must be live for `'a`.
@@ -139,7 +139,7 @@ unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
     unsafe { AtomicU64::from_ptr(count) }
 }
 
-/// Calls the deleter of an object with these flags.
+/// Calls the deleter of an object with `flags`, which select the content, the memory or both.
 ///
 /// # Safety
 /// The reference counting protocol must have determined that the content or memory that `flags` names is no longer in
@@ -416,7 +416,8 @@ impl<T: Object> Ref<T> {
         }
     }
 
-    /// Casts the reference to the type `U`, an ancestor or a derived type of `T`, if the object is of type `U`.
+    /// Casts the reference to the type `U`, an ancestor or a derived type of `T`. Returns the reference
+    /// unchanged as the error if the object is not of type `U`.
     ///
     /// # Errors
     /// Returns the reference if the object is of another type.
@@ -486,7 +487,8 @@ impl<T: Object + Clone> Ref<T> {
         Ok(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
     }
 
-    /// Creates another object with the same content.
+    /// Creates a copy of the object. An object of a derived type is copied by the `__ffi_shallow_copy__` of
+    /// that type.
     #[cold]
     fn copied(&self) -> crate::Result<Self> {
         let index = self.object.type_index();
@@ -520,7 +522,7 @@ impl<T: Derived> Ref<T> {
     }
 }
 
-/// Returns true if the content of objects of a type is a `T` or begins with a `T`.
+/// Returns true if the content of an object with this type index is a `T` or begins with a `T`.
 #[inline]
 fn is_content<T: Object>(type_index: i32) -> bool {
     let own = T::type_index();

@@ -1,4 +1,4 @@
-//! Converts panics into errors, so that nothing unwinds across the C boundary.
+//! Converts panics into errors, so that no panic unwinds across the C boundary.
 
 use crate::Error;
 
@@ -25,7 +25,8 @@ mod imp {
         static PLACE: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
     }
 
-    /// Installs a panic hook that adds the source location to the errors of later panics.
+    /// Installs a panic hook that records the source location of each panic, so that the error for the panic
+    /// contains it.
     ///
     /// A panic in a function that is called from any language becomes an error of the kind `InternalError`. Its location
     /// is known only to a panic hook, which belongs to the whole program. Therefore no hook is installed unless the program
@@ -68,7 +69,7 @@ mod imp {
         });
     }
 
-    /// Runs `body` and converts a panic into an error with its message and source location.
+    /// Runs `body`. A panic becomes an error with the panic's message and, if recorded, its source location.
     #[inline]
     pub(crate) fn catch<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         match panic::catch_unwind(AssertUnwindSafe(body)) {
@@ -114,7 +115,7 @@ mod imp {
     //! Implementation without `std`, where a panic aborts the process.
     use crate::Error;
 
-    /// Has no effect: without the feature `std`, a panic ends the process.
+    /// Does nothing, because a panic ends the process without the feature `std`.
     pub fn record_panic_locations() {}
 
     #[inline]
@@ -131,8 +132,8 @@ mod imp {
 pub use imp::record_panic_locations;
 pub(crate) use imp::{catch, swallow};
 
-/// Runs the body of a function that C code calls. An error or a panic is raised on this thread, and the result is then
-/// -1.
+/// Runs the body of a function that C code calls. Returns 0 on success. Otherwise, it raises the error or the
+/// panic on this thread and returns -1.
 ///
 /// This is the trampoline of all functions that Rust code provides to C.
 #[inline]

@@ -38,16 +38,16 @@ use crate::json::Json;
 use crate::signature::schema_of;
 use crate::{Any, Array, Dict, Error, IntoAny, List, Map, ObjectRef, Result, registry, types};
 
-/// Attribute that marks types that store their fields in [`Slot`]s. Fields of ancestors may be stored
-/// differently.
+/// Name of the type attribute that marks a type whose fields are stored in [`Slot`]s. Fields of ancestors may
+/// be stored differently.
 pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 
-/// Attribute with the address of the [`Maker`] of a type that has the attribute [`SLOTS_ATTRIBUTE`]. It is used
-/// by frontends that set the fields of a new object directly.
+/// Name of the type attribute that contains the address of a type's [`Maker`]. Types with the attribute
+/// [`SLOTS_ATTRIBUTE`] have it, for frontends that set the fields of a new object directly.
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
-/// Function that creates objects of one type, with its context pointer. It lives for the lifetime of the
-/// process.
+/// Function that creates objects of one type, and the context pointer that is passed to it. A maker lives for
+/// the lifetime of the process.
 ///
 /// Only the runtime can create a maker:
 ///
@@ -74,7 +74,7 @@ pub struct Maker {
     is_foreign: bool,
 }
 
-/// Function that creates an object with no field set. Returns NULL if it has raised an error.
+/// Function that creates an object whose fields are all unset. Returns NULL if it has raised an error.
 pub type MakeObject = unsafe extern "C" fn(data: *const c_void) -> TVMFFIObjectHandle;
 
 // SAFETY: `data` is passed only to `make`, and the creator of a `Maker` guarantees that any thread may call it.
@@ -83,8 +83,8 @@ unsafe impl Send for Maker {}
 unsafe impl Sync for Maker {}
 
 impl Maker {
-    /// Creates a maker that calls `make` with the context pointer `data`. `is_foreign` must be true if `make` runs code
-    /// of the parent type.
+    /// Creates a maker that calls `make` with the context pointer `data`. `is_foreign` must be true if `make`
+    /// runs code of the parent type, such as its creator.
     ///
     /// # Safety
     /// `make` must be callable with `data`, from any thread and as long as the maker lives. It must return NULL after
@@ -94,7 +94,7 @@ impl Maker {
         Maker { make, data, is_foreign }
     }
 
-    /// Returns true if creating an object runs code of the parent type.
+    /// Returns true if creating an object runs code of the parent type, such as its creator.
     #[inline]
     pub fn is_foreign(&self) -> bool {
         self.is_foreign
@@ -112,7 +112,7 @@ impl Maker {
         unsafe { maker.as_ref() }
     }
 
-    /// Creates an object with no field set.
+    /// Creates an object whose fields are all unset.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails, and otherwise the error of the parent type.
@@ -142,7 +142,7 @@ impl TypeDef {
         TypeDef { key: key.into(), parent: Any::NONE, fields: Vec::new(), options: Vec::new() }
     }
 
-    /// Sets the parent type, whose fields come first.
+    /// Sets the parent type, given its type index. Its fields precede those of the new type.
     #[must_use]
     pub fn parent(mut self, type_index: i32) -> TypeDef {
         self.parent = plain(kTVMFFIInt, type_index as u64);
@@ -163,7 +163,7 @@ impl TypeDef {
         self
     }
 
-    /// Sets the treatment of objects of the type by structural equality and hash: one of `kTVMFFISEqHashKind*`.
+    /// Sets how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
     #[must_use]
     pub fn structural(mut self, kind: i32) -> TypeDef {
         self.options.push(("structural", plain(kTVMFFIInt, kind as u64)));
@@ -192,8 +192,8 @@ pub struct FieldDef {
 }
 
 impl FieldDef {
-    /// Creates the definition of a field. `schema` is the type of the field: a plain name, such as `int` or a type key,
-    /// or JSON as in signatures.
+    /// Creates the definition of a field. `schema` is the type of the field: a plain name, such as `int` or a
+    /// type key, or the JSON form that signatures use.
     pub fn new(name: &str, schema: &str) -> FieldDef {
         let told = [("name", crate::String::from(name).into()), ("type", crate::String::from(schema).into())];
         FieldDef { told: told.into(), flags: kTVMFFIFieldFlagBitMaskWritable }
@@ -254,7 +254,7 @@ pub enum FieldKind {
     Str,
     /// Bytes of any length.
     Bytes,
-    /// Values with this type index, such as None. The index does not belong to an object type.
+    /// Values with this type index, which is not the index of an object type. An example is None.
     Exactly(i32),
     /// Objects of the type with this index or of a derived type.
     Object(i32),
@@ -263,7 +263,8 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// Parses a schema: JSON as in signatures, or a plain name. `index_of` finds object types by their keys.
+    /// Parses a schema: a plain type name, such as `int`, or the JSON form that signatures use. `index_of`
+    /// returns the type index of an object type, given its key.
     ///
     /// Element types of containers are ignored, because containers hold values of any type.
     ///
@@ -325,7 +326,7 @@ impl FieldKind {
         }
     }
 
-    /// Returns true if `value` is accepted without conversion.
+    /// Returns true if a field of this kind accepts `value` without conversion.
     #[inline]
     fn is(&self, value: &Any) -> bool {
         let index = value.type_index();
@@ -342,7 +343,7 @@ impl FieldKind {
         }
     }
 
-    /// Converts `value`, if necessary, to the value that a field stores.
+    /// Converts `value`, if necessary, to the value that a field of this kind stores.
     ///
     /// # Errors
     /// Returns the value itself if the field does not accept it.
@@ -393,7 +394,7 @@ pub fn schema_text(schema: &str) -> StdString {
     told.map_or_else(|| schema.into(), |schema| schema_of(&schema).to_string())
 }
 
-/// Returns a value whose type is not an object type.
+/// Creates a value of a type that is not an object type, from its type index and its payload.
 fn plain(type_index: i32, bits: u64) -> Any {
     // SAFETY: the function is called only with types that own nothing, and with valid bits.
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
@@ -494,7 +495,7 @@ impl Slot {
         Slot(value.into_raw())
     }
 
-    /// Returns the value of a slot that no other code uses any more.
+    /// Returns the value in the slot. No other code may use the slot any more.
     pub fn into_value(self) -> Any {
         // SAFETY: the slot owns its value.
         unsafe { Any::from_raw(self.0) }

@@ -21,7 +21,7 @@ const STRONG_MASK: u64 = 0xFFFF_FFFF;
 // with a specific error.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// Atomic operations on the combined count that the protocol requires.
+/// Atomic operations on the 64-bit word with both reference counts, as the counting protocol needs them.
 pub(crate) trait Counter {
     fn load(&self, order: Ordering) -> u64;
     fn fetch_add(&self, n: u64, order: Ordering) -> u64;
@@ -70,8 +70,8 @@ fn too_many(count: &impl Counter) -> ! {
     panic!("an object has too many references");
 }
 
-/// Releases a strong reference. If it was the last one, calls `delete` with deleter flags for the parts to
-/// release.
+/// Releases a strong reference. If it was the last one, calls `delete` to destroy the content, and to free
+/// the memory if no weak reference remains.
 ///
 /// `delete` may free the counter, so the counter is not accessed after a call with the weak flag.
 #[inline(always)]
@@ -105,7 +105,7 @@ fn too_many_weak(count: &impl Counter) -> ! {
     panic!("an object has too many weak references");
 }
 
-/// Releases a weak reference. If it was the last one, calls `delete` with the deleter flag for the memory.
+/// Releases a weak reference. If it was the last one, calls `delete` to free the memory.
 #[inline(always)]
 pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     if count.fetch_sub(WEAK_ONE, Ordering::Release) >> 32 == 1 {
@@ -114,7 +114,7 @@ pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
     }
 }
 
-/// Adds a strong reference on behalf of a weak one. Returns false if the content has been destroyed.
+/// Adds a strong reference; the caller must hold a weak one. Returns false if the content has been destroyed.
 ///
 /// # Panics
 /// Panics at 3 * 2^30 strong references, like [`inc_strong`].

@@ -31,8 +31,7 @@ use crate::{
     Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc, error_kind,
 };
 
-/// Looks up a global function; returns `None` if it does not exist or if it trusts addresses
-/// ([`Unsafe`](crate::Unsafe)).
+/// Looks up a global function; returns `None` if it does not exist or is [`Unsafe`](crate::Unsafe).
 pub fn find(name: &str) -> Option<PackedFunc> {
     find_any(name).filter(|function| !function.is_unsafe())
 }
@@ -74,7 +73,8 @@ pub fn get(name: &str) -> Result<PackedFunc> {
     }
 }
 
-/// Looks up a global function, including functions that trust addresses ([`Unsafe`](crate::Unsafe)).
+/// Looks up a global function, including [`Unsafe`](crate::Unsafe) ones, which use addresses in their
+/// arguments unchecked.
 ///
 /// # Safety
 /// Each call of the result must satisfy the documented requirements on the function's arguments. The result must not be

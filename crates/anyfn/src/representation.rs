@@ -1,22 +1,26 @@
-//! Memory representation of fields, and the code that their conversions run.
+//! Flags that describe how a Rust field is stored in memory, and whether setting it runs code outside this
+//! crate.
 
 use core::marker::PhantomData;
 
-/// Flag of anyfn, not of the ABI: the field stores a 16-byte value that does not change once it is set.
-pub(crate) const LENDS_VALUE: i64 = 1 << 62;
-/// Flag of anyfn, not of the ABI: the field stores the address of an object, or NULL, and does not change once it is
+/// Field flag that extends those of the ABI: the field stores a 16-byte value that does not change once it is
 /// set.
+pub(crate) const LENDS_VALUE: i64 = 1 << 62;
+/// Field flag that extends those of the ABI: the field stores the address of an object, or NULL, and does not
+/// change once it is set.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// Flag of anyfn, not of the ABI: the field has a representation that only its own getter and setter understand.
+/// Field flag that extends those of the ABI: only the field's own getter and setter understand its
+/// representation.
 pub(crate) const OPAQUE: i64 = 1 << 60;
-/// Flag of anyfn, not of the ABI: the setter converts values with code outside this crate. Such code may keep
-/// a reference to the value.
+/// Field flag that extends those of the ABI: the setter converts values with code outside this crate. That
+/// code may keep a reference to the value.
 pub(crate) const RUNS_CODE: i64 = 1 << 59;
-/// Flag of anyfn, not of the ABI: the setter is a function object, but it keeps only what the field stores.
+/// Field flag that extends those of the ABI: the setter is a function object, but it keeps only what the
+/// field stores.
 pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
-/// Memory representation of a field of the Rust type `T` in its object.
+/// Memory representation of object fields whose Rust type is `T`.
 ///
 /// Code that reads objects trusts the representation without a check. Therefore only this crate can create a
 /// representation other than [`Lent::NOT`], and the representation of one type cannot be used for another type.
@@ -41,7 +45,8 @@ impl<T: ?Sized> Lent<T> {
 }
 
 impl<T> Lent<T> {
-    /// Returns this representation for a field whose setter converts values with `conversion`.
+    /// Returns the representation of a field with the same memory layout whose setter converts values with
+    /// `conversion`.
     pub(crate) const fn set_by(&self, conversion: &Conversion<T>) -> Lent<T> {
         Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
     }
@@ -57,7 +62,7 @@ impl<T> Lent<T> {
     }
 }
 
-/// States whether converting a value to the Rust type `T` can run code outside this crate.
+/// Flag that states whether converting a value to the Rust type `T` can run code outside this crate.
 ///
 /// Other code may keep a reference to the value. Only this crate can declare that a type runs no other code,
 /// and the constant of one type cannot be used for another type.
@@ -71,18 +76,19 @@ impl<T: ?Sized> Conversion<T> {
     /// Conversion that runs only code of this crate.
     pub(crate) const BUILT_IN: Conversion<T> = Conversion(0, PhantomData);
 
-    /// Returns the conversion of a type that is composed of values with this conversion.
+    /// Returns the conversion of a container or wrapper type `U` whose elements are converted with `self`.
     pub(crate) const fn within<U: ?Sized>(&self) -> Conversion<U> {
         Conversion(self.0, PhantomData)
     }
 
-    /// Returns the conversion of a type that is composed of two kinds of values: values with this conversion
-    /// and values with the conversion `other`.
+    /// Returns the conversion of a type `V` with two kinds of elements: one is converted with `self`, the
+    /// other with `other`.
     pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
         Conversion(self.0 | other.0, PhantomData)
     }
 
-    /// Returns the representation of a field that stores a value in a slot and converts it with this conversion.
+    /// Returns the representation of a field of type `U` that is stored in a slot and whose values are
+    /// converted with `self`.
     pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
         Lent(self.0, PhantomData)
     }

@@ -77,7 +77,7 @@ impl FromIterator<i64> for Shape {
     }
 }
 
-/// Converts the extents with a check. The error is an `OverflowError` if an extent does not fit into `i64`.
+/// Converts extents of type `usize`. The error is an `OverflowError` if an extent does not fit into `i64`.
 impl TryFrom<&[usize]> for Shape {
     type Error = Error;
     fn try_from(extents: &[usize]) -> Result<Shape, Error> {
@@ -95,7 +95,7 @@ impl<'a> IntoIterator for &'a Shape {
 }
 
 impl Default for Shape {
-    /// Returns the shape without dimensions.
+    /// Returns the shape of a scalar, which has no dimensions.
     fn default() -> Shape {
         Shape::from([])
     }
@@ -152,7 +152,7 @@ impl Hash for Shape {
     }
 }
 
-/// Implements the comparison of the extents with those of a slice, an array or a vector.
+/// Implements the comparison of a shape's extents with those of a slice, an array or a vector.
 macro_rules! equal_extents {
     ($( [$($generics:tt)*] $other:ty; )*) => { $(
         impl<$($generics)*> PartialEq<$other> for Shape {

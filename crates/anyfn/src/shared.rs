@@ -28,9 +28,11 @@ pub struct SharedType {
     pub type_ancestors: *const *const SharedType,
     /// Hash of the type key.
     pub type_key_hash: u64,
-    /// Number of fields of this type, without those of its ancestors; stored after `fields`.
+    /// Number of fields of this type, without those of its ancestors. Writers store it after they have stored
+    /// `fields`.
     pub num_fields: AtomicI32,
-    /// Number of methods of this type, without those of its ancestors; stored after `methods`.
+    /// Number of methods of this type, without those of its ancestors. Writers store it after they have
+    /// stored `methods`.
     pub num_methods: AtomicI32,
     /// Fields of this type, in an array that lives for the lifetime of the process.
     pub fields: AtomicPtr<SharedField>,
@@ -52,7 +54,7 @@ pub struct SharedField {
     pub name: TVMFFIByteArray,
     /// Documentation of the field.
     pub doc: TVMFFIByteArray,
-    /// Metadata as JSON, whose key `type_schema` describes the type of the field.
+    /// Metadata of the field as a JSON object, whose key `type_schema` describes the field's type.
     pub metadata: TVMFFIByteArray,
     /// Flags, a combination of `kTVMFFIFieldFlagBit*`.
     pub flags: i64,
@@ -82,11 +84,11 @@ unsafe impl Sync for SharedField {}
 pub struct SharedMetadata {
     /// Documentation of the type.
     pub doc: TVMFFIByteArray,
-    /// Function that creates an object: a `TVMFFIObjectCreator`, or NULL.
+    /// Function that creates an object of the type: a `TVMFFIObjectCreator`, or NULL.
     pub creator: AtomicPtr<c_void>,
-    /// Size of an object in bytes.
+    /// Size of an object of the type in bytes.
     pub total_size: i32,
-    /// Treatment by structural equality and hash, one of `kTVMFFISEqHashKind*`.
+    /// Kind of structural equality and hash for objects of the type, one of `kTVMFFISEqHashKind*`.
     pub structural_eq_hash_kind: i32,
 }
 
@@ -98,9 +100,10 @@ unsafe impl Sync for SharedMetadata {}
 /// Values of one attribute for all types, with the layout of [`TVMFFITypeAttrColumn`].
 #[repr(C)]
 pub struct SharedColumn {
-    /// Entries of the column, in an array that lives for the lifetime of the process.
+    /// Values of the attribute, one entry for each type index from `begin_index` on, in an array that lives
+    /// for the lifetime of the process.
     pub data: AtomicPtr<TVMFFIAny>,
-    /// Number of entries; stored after `data`.
+    /// Number of entries. Writers store it after they have stored `data`.
     pub size: AtomicI32,
     /// Type index of the first entry.
     pub begin_index: i32,
@@ -169,8 +172,7 @@ impl SharedType {
     }
 }
 
-/// Returns one of the arrays of a type info, such as its fields. Another thread may append to the array at
-/// the same time.
+/// Returns an array of a type info, such as its fields, that another thread may extend at the same time.
 ///
 /// # Safety
 /// A thread that appends must first store the address of an array with enough elements in `data`, and then the larger
@@ -188,7 +190,7 @@ unsafe fn published<T>(count: &AtomicI32, data: &AtomicPtr<T>) -> &'static [T] {
 }
 
 impl SharedField {
-    /// Returns the function that currently reads the field.
+    /// Returns the current getter of the field; `None` if the field has no getter.
     #[inline]
     pub fn getter(&self) -> Option<TVMFFIFieldGetter> {
         let getter = self.getter.load(Ordering::Acquire);
@@ -204,7 +206,7 @@ impl SharedField {
 }
 
 impl SharedMetadata {
-    /// Returns the function that currently creates objects of the type.
+    /// Returns the current creator of the type, which creates its objects; `None` if the type has no creator.
     pub fn creator(&self) -> Option<TVMFFIObjectCreator> {
         let creator = self.creator.load(Ordering::Acquire);
         // SAFETY: the pointer is NULL, which is `None`, or a creator.
@@ -213,7 +215,8 @@ impl SharedMetadata {
 }
 
 impl SharedColumn {
-    /// Returns the column of the attribute called `name`; `None` if no type has registered such an attribute.
+    /// Returns the values of the attribute called `name` for all types; `None` if no type has registered a
+    /// value.
     pub fn of(name: &str) -> Option<&'static SharedColumn> {
         let name = TVMFFIByteArray::from_slice(name.as_bytes());
         // SAFETY: the name is borrowed for the call.
@@ -242,14 +245,14 @@ impl SharedColumn {
     }
 }
 
-/// A type attribute that is read often. Its column is looked up only once.
+/// A type attribute that is read often. The table of its values for all types is looked up only once.
 pub struct Attribute {
     name: &'static str,
     column: AtomicPtr<SharedColumn>,
 }
 
 impl Attribute {
-    /// Creates the attribute called `name`, whose column has not been looked up yet.
+    /// Creates the attribute called `name`. Its table of values is looked up at the first use.
     pub const fn new(name: &'static str) -> Attribute {
         Attribute { name, column: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -277,7 +280,8 @@ impl Attribute {
     }
 }
 
-/// Sets an entry of a column while other threads may read it. The type index is stored last.
+/// Sets the value of one type in the table of an attribute's values, while other threads may read the entry.
+/// The type index is stored last, because readers check it first.
 ///
 /// # Safety
 /// `entry` must be a writable entry of a column's array that is `None`, and no other thread may set it at the same time.

@@ -43,10 +43,10 @@ pub struct Signature {
     pub params: Option<Vec<Param>>,
     /// True if the names of the arguments are known.
     pub named: bool,
-    /// True if the function takes further positional arguments.
+    /// True if the function accepts more positional arguments than `params` lists.
     pub variadic: bool,
-    /// Names of arguments that can be passed only by name. Unless `takes_names` is true, only callers in the language
-    /// of the function can pass them.
+    /// Names of the keyword-only arguments. Unless `takes_names` is true, only callers in the language of the
+    /// function can pass them.
     pub keyword_only: Vec<StdString>,
     /// True if the function accepts named arguments directly. In this form, the positional arguments are
     /// followed by the object that `ffi.GetKwargsObject` returns, and then by alternating names and values.
@@ -94,7 +94,7 @@ pub enum Source {
     Positional(usize),
     /// The named argument with this index.
     Named(usize),
-    /// The default of the parameter.
+    /// The default of the parameter, because the caller omitted the argument.
     Default,
 }
 
@@ -149,8 +149,8 @@ impl Signature {
         })
     }
 
-    /// Returns the origin of each argument of a call, given the number of positional arguments and the names
-    /// of the named arguments.
+    /// Matches the arguments of a call to the parameters. Returns the origin of the argument for each
+    /// parameter, given the number of positional arguments and the names of the named arguments.
     ///
     /// Omitted arguments at the end are not part of the result, because the called function adds their defaults itself.
     /// `function` is the name of the function for messages.
@@ -246,7 +246,7 @@ fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
     mistake(&format!("{function}() missing {} required positional argument{s}: {names}", missing.len()))
 }
 
-/// Returns the error for a call that does not match the signature.
+/// Returns the error for a call whose arguments do not match the signature.
 fn mistake(text: &str) -> Error {
     Error::untraced("TypeError", text)
 }
@@ -346,7 +346,7 @@ impl PackedFunc {
     }
 }
 
-/// Returns the error message for a call with named arguments of a function that has no signature.
+/// Returns the error message for a call that passes named arguments to a function without a signature.
 #[doc(hidden)]
 pub fn unsigned(function: &str) -> StdString {
     format!(

@@ -43,7 +43,7 @@ pub(crate) fn pack(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Creates an owned value with a copy of `bytes`, stored in the value or as an object.
+/// Creates an owned value with a copy of `bytes`, which is stored inline in the value or in an object.
 #[inline]
 fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
     match small(bytes, small_index) {
@@ -102,25 +102,27 @@ macro_rules! byte_type {
         pub struct $name(Any);
 
         impl $name {
-            /// Converts `self` into a value of any type.
+            /// Converts the string or byte string into an [`Any`].
             pub fn into_any_value(self) -> Any {
                 self.0
             }
 
-            /// Returns `self` as a borrowed value of any type.
+            /// Returns the string or byte string as a borrowed [`Any`].
             #[inline]
             pub fn as_any(&self) -> &Any {
                 &self.0
             }
 
-            /// Wraps a value that is known to be of this type.
+            /// Wraps a value whose type the caller has checked: it must be a string for `String` and bytes
+            /// for `Bytes`.
             #[inline]
             pub(crate) fn from_any_unchecked(value: Any) -> Self {
                 debug_assert!(value.type_index() == $small || value.type_index() == $object);
                 $name(value)
             }
 
-            /// Wraps a borrowed value that is known to be of this type.
+            /// Wraps a borrowed value whose type the caller has checked: it must be a string for `String` and
+            /// bytes for `Bytes`.
             #[inline]
             #[allow(dead_code, reason = "one macro for both")]
             pub(crate) fn of_any_unchecked(value: &Any) -> &Self {
@@ -166,7 +168,7 @@ macro_rules! byte_type {
 }
 
 byte_type! {
-    /// A string of any language: UTF-8, immutable, shared without copying.
+    /// An immutable UTF-8 string. It can be passed to other languages without a copy.
     ///
     /// It dereferences to `str`, and can be used where `AsRef<str>` or, as the key of a map, `Borrow<str>` is required.
     ///
@@ -185,7 +187,7 @@ byte_type! {
 }
 
 byte_type! {
-    /// A byte string of any language: immutable, shared without copying.
+    /// An immutable byte string. It can be passed to other languages without a copy.
     ///
     /// It dereferences to `[u8]`.
     ///
@@ -414,7 +416,7 @@ equal_bytes! {
     [] Bytes, Vec<u8> => |this, other| this.as_bytes() == other;
 }
 
-/// Returns the bytes of a byte array of the ABI as a string. Invalid UTF-8 is read as an empty string.
+/// Returns the content of a `TVMFFIByteArray` as a string. Invalid UTF-8 is read as an empty string.
 ///
 /// # Safety
 /// The requirements of [`TVMFFIByteArray::as_slice`] apply.

@@ -58,7 +58,8 @@ pub struct Tensor(ObjectRef);
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// Tensor object to which the view refers, if that object is marked as read-only; otherwise NULL.
+    /// Address of the tensor object to which the view refers, if that object is marked as read-only;
+    /// otherwise NULL.
     read_only: *const TVMFFIObject,
     /// True if the memory must not be written.
     is_read_only: bool,
@@ -138,7 +139,7 @@ impl Tensor {
         tensor
     }
 
-    /// Exports the tensor. The consumer of the result must call its deleter once.
+    /// Exports the tensor as a managed DLPack tensor. The consumer must call the deleter of the result once.
     ///
     /// # Errors
     /// Returns `MemoryError` if memory allocation fails.
@@ -544,11 +545,11 @@ mod owned {
 
     const ALIGNMENT: usize = 64;
     /// Alignment that is requested from the allocator. The elements are aligned within the block to
-    /// `ALIGNMENT`. With this small alignment, large zeroed blocks are zero pages of the operating system; with
-    /// a larger alignment, the allocator would have to write the zeros.
+    /// `ALIGNMENT`. With this small alignment, the allocator can return zeroed pages of the operating system
+    /// for large tensors; with a larger alignment, it would have to write the zeros.
     const BASE: usize = 16;
 
-    /// A managed DLPack tensor, followed by its shape and its block of memory.
+    /// A managed DLPack tensor, together with its shape and the memory block for its elements.
     #[repr(C)]
     struct Owned {
         managed: DLManagedTensorVersioned,

@@ -76,7 +76,7 @@ pub enum TensorMismatch<'a> {
         /// Number of bytes that the caller passed.
         got: usize,
     },
-    /// Each element smaller than a byte occupies a whole byte.
+    /// The elements are smaller than a byte, but each occupies a whole byte.
     Padded {
         /// Data type of the tensor.
         dtype: DType,

@@ -23,8 +23,8 @@ impl Tensor {
         global!("anyfn.tensor_empty")?.call((&Shape::from(shape), dtype, device))?.get::<Tensor>()
     }
 
-    /// Creates a tensor for the result of a function, like [`Tensor::empty`]. The framework whose arrays the
-    /// caller has passed allocates the tensor if it offers an allocator.
+    /// Creates a tensor for the result of a function, like [`Tensor::empty`]. If the caller passed arrays of
+    /// a framework with its own allocator, that framework allocates the tensor.
     ///
     /// # Errors
     /// Returns the errors of [`Tensor::empty`] or the error of the allocator.
@@ -173,7 +173,7 @@ impl Tensor {
         global!("anyfn.tensor_to_bytes")?.call((self,))?.get::<Bytes>()
     }
 
-    /// Replaces the bytes of all elements, in row-major order.
+    /// Sets all elements from their bytes, in row-major order.
     ///
     /// # Errors
     /// Returns `ValueError` if the number of bytes differs or the memory is read-only.
@@ -196,8 +196,8 @@ impl Tensor {
 }
 
 impl TensorView<'_> {
-    /// Returns a tensor object over the same memory, for functions that keep an argument beyond the call. Returns
-    /// `None` if no frontend can keep the memory alive.
+    /// Returns a tensor object over the same memory, for functions that use an argument after the call has
+    /// ended. Returns `None` if no frontend can keep the memory alive.
     pub fn to_tensor(&self) -> Option<Tensor> {
         let raw = self.into_arg().ok()?;
         // SAFETY: the value is a view of a tensor that the borrow keeps alive.

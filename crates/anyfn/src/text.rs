@@ -25,8 +25,8 @@ pub fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Returns a permanently allocated copy of a name. Error messages of the function that is registered under
-/// the name use the copy. Equal names are stored once.
+/// Returns a copy of a function's name that lives for the lifetime of the process, for use in error messages.
+/// Equal names are stored once.
 #[must_use]
 #[cfg(feature = "std")]
 pub fn intern(name: &str) -> &'static str {
@@ -44,8 +44,7 @@ pub fn intern(name: &str) -> &'static str {
     }
 }
 
-/// Returns a permanently allocated copy of a name. Error messages of the function that is registered under
-/// the name use the copy.
+/// Returns a copy of a function's name that lives for the lifetime of the process, for use in error messages.
 #[must_use]
 #[cfg(not(feature = "std"))]
 pub fn intern(name: &str) -> &'static str {
@@ -60,7 +59,7 @@ pub fn intern(name: &str) -> &'static str {
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// Maximum length of a name that is compared, in bytes.
     const LONGEST: usize = 128;
-    /// Maximum number of character comparisons in total.
+    /// Maximum number of character comparisons for all candidates together.
     const WORK: usize = 1 << 22;
     if name.len() > LONGEST {
         return None;

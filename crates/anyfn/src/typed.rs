@@ -98,8 +98,8 @@ impl Names {
 /// implemented for every `Fn` of up to 12 arguments whose types implement [`FromArg`] and whose result implements
 /// [`IntoAny`], and for functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
-    /// True if the function accepts any number of arguments of any type, so that no list of their types
-    /// exists.
+    /// True if the function accepts any number of arguments of any type. Its argument types are then not
+    /// listed.
     const VARIADIC: bool = false;
     /// True if the function may run for a long time or block; see [`Blocking`].
     const BLOCKING: bool = false;
@@ -272,7 +272,7 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     json
 }
 
-/// Appends `,"key":["a","b"]` to `out`, with the key `key` and the strings `names`.
+/// Appends the JSON member `,"key":["a","b"]` to `out`, with the key `key` and the strings `names`.
 fn write_names(key: &str, names: &[&str], out: &mut StdString) {
     // Writing to a string cannot fail.
     let _ = write!(out, ",\"{key}\":");
@@ -358,7 +358,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
 }
 
 impl<S> TypedPackedFunc<S> {
-    /// Adds a Rust signature to a function of any language.
+    /// Adds a Rust signature to a packed function.
     pub fn from_packed(packed: PackedFunc) -> Self {
         TypedPackedFunc { packed, signature: PhantomData }
     }
@@ -371,8 +371,8 @@ impl<S> TypedPackedFunc<S> {
         Self::named(Names::default(), body)
     }
 
-    /// Creates a function like [`TypedPackedFunc::from_fn`]. `names` contains the names that error messages and
-    /// frontends show.
+    /// Creates a function like [`TypedPackedFunc::from_fn`], with the names that error messages and frontends
+    /// show.
     pub fn named<F: PackableFn<S>>(names: Names, body: F) -> Self
     where
         S: 'static,

@@ -1,4 +1,4 @@
-//! Tests that everything in containers is released and counted, at any nesting depth.
+//! Tests that dropping a container destroys every object in it, at any nesting depth.
 
 use std::sync::Mutex;
 

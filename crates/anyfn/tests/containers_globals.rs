@@ -1,4 +1,4 @@
-//! Tests of the functions `ffi.*` on which frontends build their container classes.
+//! Tests of the global functions `ffi.*`, on which frontends build their container classes.
 
 use anyfn_core as _;
 

@@ -18,9 +18,9 @@ struct HookedKey {
 }
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Dict that the hooks access, as other code might.
+/// Dict that the hooks read, possibly during an operation on the same Dict.
 static WATCHED: Mutex<Option<Dict>> = Mutex::new(None);
-/// Lock that serialises the tests, because the whole process shares the attributes.
+/// Lock that serialises the tests, because they share the Dict in [`WATCHED`] and the counter [`CALLS`].
 static TURN: Mutex<()> = Mutex::new(());
 
 fn watch() {

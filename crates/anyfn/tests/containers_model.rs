@@ -41,7 +41,8 @@ fn key() -> impl Strategy<Value = Key> {
     ]
 }
 
-/// Returns the modular inverse of the table's multiplier. Its products with small numbers collide in the table.
+/// Returns the modular inverse of the hash table's multiplier. Products of the inverse and small numbers
+/// collide in the table.
 fn colliding() -> i64 {
     let multiplier = 11_400_714_819_323_198_485u64;
     let mut inverse = 1u64;

@@ -1,4 +1,4 @@
-//! Rust versions of the C++ snippets in the document that describes PackedFunc, one by one.
+//! Rust versions of the C++ snippets in TVM's documentation of PackedFunc.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Test of the count of live objects, in a separate process.
+//! Test of the number of live objects, in a separate test binary, so that no other test changes the number.
 
 use anyfn::{String, live_objects};
 use anyfn_core as _;

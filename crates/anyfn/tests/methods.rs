@@ -72,7 +72,7 @@ struct Plain {
     size: i64,
 }
 
-/// Functions of [`Plain`], defined as in another crate.
+/// Methods of [`Plain`] that are defined on another type, as a crate that does not define `Plain` must do.
 struct PlainFunctions;
 
 #[methods(of = Plain)]

@@ -250,7 +250,7 @@ fn the_only_reference_may_change_the_content() {
     assert!(one.get_mut().is_some());
 }
 
-/// Structs with the same name, as in two builds of a library.
+/// Types with the same Rust name but different fields, as two builds of a library might define them.
 mod builds {
     macro_rules! build {
         ($name:ident, $key:literal, $hidden:ty, $told:ty) => {

@@ -45,7 +45,7 @@ pub enum AttachError {
         /// Size of the library's function table in bytes.
         size: usize,
     },
-    /// The library must not be used in this process.
+    /// The runtime in the file refuses to be used in this process, because it conflicts with another runtime.
     Conflict {
         /// Path of the file.
         path: PathBuf,
@@ -101,8 +101,8 @@ impl std::error::Error for AttachError {}
 /// Path of the runtime that is attached, or `None`. The lock also makes concurrent first calls wait for each other.
 static ATTACHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Opens the runtime at `path` and fills the function table with its functions. An extension calls this
-/// function first, once per process.
+/// Opens the runtime library at `path` and fills this extension's function table from it. An extension calls
+/// this function once per process, before it uses any other function of the runtime.
 ///
 /// The library stays loaded for the lifetime of the process, and its symbols stay invisible to other libraries.
 ///
@@ -121,9 +121,9 @@ pub fn attach(path: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Fills the function table from the table `api` of the runtime that loads this library. This is for plugins
-/// that must work in any process, including one in which another runtime exposes its functions to all
-/// libraries. Such a plugin exports the function `__anyfn_attach`, which the loader calls first. That
+/// Fills this library's function table from `api`, the table of the runtime that loads the library. This is
+/// for plugins that must work in any process, including one in which another runtime exposes its functions to
+/// all libraries. Such a plugin exports the function `__anyfn_attach`, which the loader calls first. That
 /// function passes its argument on to `attach_table`.
 ///
 /// # Errors
@@ -142,7 +142,8 @@ pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Opens the library at `path` and returns its function table. The library stays loaded.
+/// Opens the runtime library at `path` and returns its function table. The library stays loaded unless an
+/// error is returned.
 fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };
     let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| load_error("NUL in its path".into()))?;
@@ -172,7 +173,8 @@ fn linker_message() -> String {
     text(message).unwrap_or_else(|| "unknown reason".into())
 }
 
-/// Checks that this extension can use the function table `api`, and returns it. `path` is the file that errors mention.
+/// Checks that this extension can use the function table `api`, and returns the table as a reference. `path`
+/// names the file of the table in errors.
 fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachError> {
     // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
     let size = unsafe { (*api).size };

@@ -10,7 +10,7 @@ pub(super) const RELOCATABLE: u16 = elf::ET_REL;
 /// Object file type of a shared library.
 pub(super) const SHARED: u16 = elf::ET_DYN;
 
-/// Name of the symbol whose data contains the modules of a library.
+/// Name of the symbol for the data of a library in which its modules are stored.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
 /// Format and machine of an ELF file, as its header identifies them.
@@ -40,7 +40,8 @@ impl Ident {
     /// Returns the format and machine and the object file type (`e_type`) from the header of a file, or
     /// `None` if the file is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
-        /// An aligned copy of the header: a member of an archive begins at any even offset.
+        /// An aligned copy of the ELF header. The header itself may be unaligned: if the file is a member of
+        /// an archive, it begins at any even offset.
         #[repr(align(8))]
         struct Head([u8; size_of::<FileHeader64<LE>>()]);
 
@@ -54,7 +55,7 @@ impl Ident {
         Some((this, header.e_type.get(LE)))
     }
 
-    /// Returns an error unless files of this format are supported: 64 bits, little endian.
+    /// Returns an error unless this crate supports the format: 64 bits, little endian.
     pub(super) fn check(&self) -> Result<(), String> {
         match (self.ident.class, self.ident.data) {
             (elf::ELFCLASS64, elf::ELFDATA2LSB) => Ok(()),

@@ -17,15 +17,15 @@ use super::elf::{Ident, SHARED, SYMBOL, data_symbol, index, put, records, sectio
 /// Name of the section that contains the modules. The loader does not use sections, but tools such as `readelf` do.
 const SECTION: &str = ".anyfn.bundle";
 
-/// A shared library whose headers and tables have been located.
+/// A shared library in memory, with references to its ELF header and its tables.
 struct Library<'a> {
     header: &'a FileHeader64<LE>,
     segments: &'a [ProgramHeader64<LE>],
     dynamic: &'a [Dyn64<LE>],
-    /// Offset in the file of `dynamic`.
+    /// Offset of the dynamic table in the file.
     dynamic_at: usize,
     symbols: &'a [Sym64<LE>],
-    /// Offset in the file of `symbols`.
+    /// Offset of the dynamic symbol table in the file.
     symbols_at: usize,
     strings: &'a [u8],
     versions: Option<&'a [U16<LE>]>,
@@ -37,7 +37,7 @@ fn damaged(what: &str) -> String {
     format!("it is damaged: {what} is not where the file says")
 }
 
-/// Returns `count` records at the offset `at` of a file. The table is called `what` in the error message.
+/// Returns `count` records at the offset `at` of a file. The error message calls the table `what`.
 fn table<'a, T: Pod>(file: &'a [u8], at: usize, count: usize, what: &str) -> Fallible<&'a [T]> {
     records(file, at, count).ok_or_else(|| damaged(what))
 }
@@ -104,8 +104,8 @@ fn is_loaded(segment: &ProgramHeader64<LE>) -> bool {
     segment.p_type.get(LE) == elf::PT_LOAD
 }
 
-/// Returns the offset in the file of an address of the loaded library. `None` if no segment loads that address from the
-/// file.
+/// Returns the file offset of the data at `address` in the loaded library. Returns `None` if no segment loads
+/// that address from the file.
 fn offset_of(segments: &[ProgramHeader64<LE>], address: u64) -> Option<usize> {
     segments.iter().filter(|segment| is_loaded(segment)).find_map(|segment| {
         let inside = address.checked_sub(segment.p_vaddr.get(LE))?;
@@ -114,7 +114,7 @@ fn offset_of(segments: &[ProgramHeader64<LE>], address: u64) -> Option<usize> {
     })
 }
 
-/// Returns the entries of a dynamic table up to the end marker.
+/// Returns the entries of a dynamic table that precede its end marker.
 fn dynamic_entries(dynamic: &[Dyn64<LE>]) -> impl Iterator<Item = &Dyn64<LE>> {
     dynamic.iter().take_while(|entry| entry.d_tag.get(LE) != u64::from(elf::DT_NULL))
 }
@@ -130,8 +130,9 @@ fn words(file: &[u8], at: usize) -> Option<&[U32<LE>]> {
     records(file, at, file.len().checked_sub(at)? / size_of::<U32<LE>>())
 }
 
-/// Returns the number of symbols according to a hash table in the newer format (`DT_GNU_HASH`). The table does not
-/// contain the number, so the function follows the last hash chain to its end.
+/// Returns the number of dynamic symbols. It is derived from the hash table at the offset `at` in the newer
+/// format (`DT_GNU_HASH`), which does not contain the number: the function follows the last hash chain to its
+/// end.
 ///
 /// `GnuHashTable::symbol_table_length` of `object` does the same, but does not distinguish a table without entries, which
 /// is valid, from a damaged one.
@@ -178,8 +179,8 @@ fn hash_table(symbols: &[Sym64<LE>], strings: &[u8]) -> Vec<U32<LE>> {
     all.into_iter().map(|number| U32::new(LE, number)).collect()
 }
 
-/// Returns the index of the symbol [`SYMBOL`] if a library defines it, that is, if the library carries
-/// modules already.
+/// Returns the index of the symbol [`SYMBOL`] if the library defines it, that is, if the library already
+/// contains modules.
 fn carried(library: &Library<'_>) -> Option<usize> {
     let is_it =
         |symbol: &Sym64<LE>| is_defined(symbol) && name_of(symbol, library.strings) == SYMBOL.as_bytes();
@@ -191,7 +192,7 @@ pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?).is_some())
 }
 
-/// A table of the library that was moved to the new segment, for the update of its section header.
+/// A table that was copied to the new segment, with the data needed to update its section header.
 struct Moved {
     /// Previous address of the table.
     from: u64,
@@ -199,7 +200,7 @@ struct Moved {
     to: usize,
     /// Size of the table in bytes.
     size: usize,
-    /// Type of the table's section, if it changes.
+    /// New type of the table's section, if the type changes.
     kind: Option<u32>,
 }
 
@@ -349,8 +350,9 @@ fn new_segment(offset: usize, address: u64, size: usize, align: u64) -> ProgramH
     }
 }
 
-/// Rewrites the section table, which only tools read. Updates the headers of the tables in `moved`, which are
-/// now in the segment at the offset `begin` and the address `address`, and adds a section for the modules.
+/// Rewrites the section table, which tools read but the loader ignores. Updates the section headers of the
+/// tables in `moved`, which are now in the new segment at the offset `begin` and the address `address`. Adds
+/// a section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
     header: &mut FileHeader64<LE>,
@@ -438,8 +440,8 @@ mod tests {
         }
     }
 
-    /// Tests that damaged files are accepted or refused without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` is
-    /// the duration of the test in seconds.
+    /// Tests that damaged libraries are accepted or refused without a panic and in bounded memory.
+    /// `ANYFN_FUZZ_SECONDS` sets the duration of the test in seconds.
     #[test]
     fn takes_any_library_without_a_panic() {
         let mut seeds = samples();
@@ -479,6 +481,7 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Discards the result of [`put`]. If the location is out of bounds, the file is unchanged.
+    /// Ignores the result of [`put`], which is false if the location is out of bounds. The file is then
+    /// unchanged.
     fn fine(_put: bool) {}
 }

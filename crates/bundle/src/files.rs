@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Returns a suffix for temporary names that is unique among the files and folders of this process.
+/// Returns a suffix for the names of temporary files and folders. It differs from call to call and from
+/// process to process.
 fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A temporary folder that only this user can enter, removed on drop.
+/// A temporary folder that only the current user can access. It is removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -33,15 +34,16 @@ impl Drop for Folder {
     }
 }
 
-/// A file that is written under a temporary name in its folder and renamed once it is complete.
+/// An output file that is written under a temporary name in the destination folder and renamed once it is
+/// complete.
 pub(super) struct Partial {
     path: PathBuf,
     place: PathBuf,
 }
 
 impl Partial {
-    /// Chooses the temporary name of a file whose final name is `place`. A file with that final name may
-    /// exist already.
+    /// Chooses a temporary name for the output file whose final name is `place`. A file named `place` may
+    /// already exist.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
             return Err(format!("{} is not a file name", place.display()));
@@ -60,7 +62,7 @@ impl Partial {
         &self.path
     }
 
-    /// Writes the whole content to the temporary file, and gives it the permissions of the file `like`.
+    /// Writes the complete content to the temporary file, and copies the permissions of the file `like`.
     pub(super) fn write(&self, content: &[u8], like: &Path) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
         fs::write(&self.path, content).map_err(fail)?;

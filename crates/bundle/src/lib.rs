@@ -55,9 +55,9 @@ impl Bundle {
         Bundle::default()
     }
 
-    /// Creates the builder of a bundle that contains `module` and all modules that it imports. If one of
-    /// these modules is a library or is exported as code, it becomes the library of the bundle. Otherwise the
-    /// added files become the library, which imports `module`.
+    /// Creates the builder of a bundle that contains `module` and all modules that it imports, directly or
+    /// indirectly. If one of these modules is a library or is exported as code, it becomes the library of the
+    /// bundle. Otherwise the bundle's library consists of the added files and imports `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }
@@ -70,7 +70,8 @@ impl Bundle {
         self
     }
 
-    /// Adds `module`, together with all modules that it imports, to the imports of the library.
+    /// Adds `module` to the imports of the bundle's library. The bundle also contains all modules that
+    /// `module` imports.
     #[must_use]
     pub fn import(mut self, module: &Module) -> Bundle {
         self.imports.push(module.clone());
@@ -214,8 +215,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Writes a copy of the library to `out`, with the serialised modules `data` embedded. Returns an error if
-/// `replaces` is false and the library already contains modules.
+/// Writes a copy of the file `library` to `out`, with the serialised modules `data` embedded. Returns an
+/// error if the library already contains modules and `replaces` is false.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
     let file = read_file(library).map_err(fail)?;
@@ -237,8 +238,8 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     out.write(&new, library)
 }
 
-/// Returns one code file for each module in `code`. For a library, this is its existing file; any other
-/// module writes an object file or a source file to `folder`.
+/// Returns one code file for each module in `code`: for a library, its existing file; for any other module,
+/// an object or source file that the module writes to `folder`.
 fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
     const FORMATS: [&str; 5] = ["o", "obj", "c", "cc", "cpp"];
     let mut files = Vec::new();
@@ -321,7 +322,7 @@ impl Parts {
     }
 }
 
-/// Returns the format and machine of the first object file in a static archive.
+/// Returns the ELF format and machine of the first object file in a static archive.
 fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     const HEAD: usize = 60;
     let mut at = 8;
@@ -337,7 +338,7 @@ fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     }
 }
 
-/// Applies the keyword options of the global function `anyfn.bundle`.
+/// Applies the keyword options that the global function `anyfn.bundle` received to the builder.
 fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
     for (name, value) in options.iter_any() {
         let name = name.get::<&str>()?;

@@ -4,15 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// A compiler or linker: a command, followed by its leading arguments.
+/// A compiler or linker, as the words of a command: the program and its leading arguments.
 pub(super) struct Tool {
     words: Vec<String>,
     /// True if the command is the linker itself, as opposed to a compiler that calls the linker.
     pub(super) is_plain_linker: bool,
 }
 
-/// Candidates for a tool, in this order: a command that the caller gives, the values of environment variables,
-/// well-known command names.
+/// Sources of the command for a tool, in order of precedence: a command from the caller, environment
+/// variables, well-known command names.
 pub(super) struct Choice<'a> {
     pub(super) given: Option<&'a str>,
     pub(super) variables: &'a [&'a str],
@@ -49,7 +49,8 @@ pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
 };
 
 impl Tool {
-    /// Selects the first candidate for a tool that is given, set in the environment, or found on `PATH`.
+    /// Selects the command for a tool: the caller's command, the first environment variable that is set, or
+    /// the first well-known name that is found on `PATH`.
     ///
     /// # Errors
     /// Returns the reason if there is no such candidate, or if the command is incomplete.

@@ -4,29 +4,31 @@ use std::collections::HashMap;
 
 use anyfn::{Bytes, Module, Result};
 
-/// Module kind that represents the library itself in the serialised tree.
+/// Module kind that marks the bundle's library in the serialised tree.
 const LIBRARY: &str = "_lib";
 
-/// A module of a bundle and its imports. The module is the library itself, or another module as its kind and bytes.
+/// A module of a bundle, with the indices of the modules that it imports.
 pub(super) struct Node {
-    /// Kind and bytes of a module other than the library; `None` for the library.
+    /// Kind and serialised content of the module, or `None` for the bundle's library.
     other: Option<(String, Bytes)>,
     imports: Vec<usize>,
 }
 
-/// The modules of a bundle. Loading the bundle returns the first of them.
+/// The modules of a bundle. Loading the bundle returns the module with index 0.
 #[derive(Default)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// Index of the library in `nodes`.
+    /// Index of the bundle's library in `nodes`.
     library: Option<usize>,
-    /// Modules that form the code of the library: a loaded library, or modules that are exported as code.
+    /// Modules whose code is linked into the bundle's library: a loaded library, or modules that are exported
+    /// as code.
     pub(super) code: Vec<Module>,
 }
 
 impl Tree {
     /// Builds the tree of `root` and all modules that it imports, directly or indirectly. If none of these
-    /// modules is a library, a library that imports `root` is added. The library also imports `imports`.
+    /// modules is a library, adds a library that imports `root`. The modules `imports` become imports of the
+    /// library.
     pub(super) fn of(root: Option<&Module>, imports: &[Module]) -> Result<Tree> {
         let mut tree = Tree::default();
         let mut known = HashMap::new();
@@ -89,8 +91,8 @@ impl Tree {
         Ok(first)
     }
 
-    /// Adds `module` without its imports and returns its index. All modules that are exported as code share
-    /// the index of the library.
+    /// Adds a node for `module` without its imports and returns the node's index. All modules that are
+    /// exported as code share the node of the library.
     fn node_of(&mut self, module: &Module) -> Result<usize> {
         let kind = module.kind()?;
         let is_library = &*kind == "library" && module.file()?.is_some();
@@ -116,7 +118,8 @@ impl Tree {
         Ok(at)
     }
 
-    /// Checks that the imports have no cycle. Cycles may arise because several modules are merged into the library.
+    /// Checks that the imports have no cycle. Cycles can arise because several modules share the node of the
+    /// library.
     fn check_acyclic(&self) -> Result<()> {
         let mut importers = vec![0usize; self.nodes.len()];
         self.nodes.iter().flat_map(|node| &node.imports).for_each(|to| importers[*to] += 1);
@@ -146,7 +149,8 @@ impl Tree {
         self.nodes.len() == 1
     }
 
-    /// Serialises the tree: number of bytes, imports of each module, then kind and bytes of each module.
+    /// Serialises the tree: the size of the following data in bytes, the imports of each module, then the
+    /// kind and the content of each module. The bundle's library has no content.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut ends = vec![0u64];
         let mut children: Vec<u64> = Vec::new();

@@ -9,7 +9,7 @@ use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::bundle::{Bundle, read_file};
 use lexopt::{Arg, Parser, ValueExt};
 
-/// Module of a given kind whose content is the bytes of a file. The loader of that kind is not needed to
+/// Module whose kind and content are given on the command line. The loader of that kind is not needed to
 /// write the module to a bundle.
 struct Carried {
     kind: String,
@@ -106,7 +106,8 @@ fn write(mut args: Parser) -> Result<(), Failure> {
     Ok(bundle.write(out)?)
 }
 
-/// Consumes and returns the next argument if it begins with one of `beginnings`. Otherwise returns `None`.
+/// Removes the next argument from `args` and returns it if it begins with one of `beginnings`. Otherwise
+/// returns `None`.
 fn passed_on(args: &mut Parser, beginnings: &[&str]) -> Result<Option<String>, lexopt::Error> {
     let Some(mut words) = args.try_raw_args() else { return Ok(None) };
     let is_passed_on =
@@ -114,7 +115,7 @@ fn passed_on(args: &mut Parser, beginnings: &[&str]) -> Result<Option<String>, l
     words.next_if(is_passed_on).map(ValueExt::string).transpose()
 }
 
-/// Returns the module that `KIND=FILE` specifies.
+/// Returns the module that the argument `KIND=FILE` of `--carry` specifies.
 fn carried(word: &str) -> Result<Module, Failure> {
     let Some((kind, file)) = word.split_once('=') else {
         return Err(Failure::Wrong(

@@ -64,7 +64,7 @@ fn value_of(value: &Value) -> Result<Any> {
     }
 }
 
-/// Formats the result of the call for the terminal.
+/// Formats the result of the called function for the terminal.
 fn shown(value: &Any) -> Result<String> {
     if value.is_none() {
         return Ok("None".into());

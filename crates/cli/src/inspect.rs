@@ -65,7 +65,7 @@ pub(crate) fn json(value: &Any) -> Result<Value> {
     }
 }
 
-/// Fields of the report on a file with their titles, in the order in which they are shown.
+/// Fields of the report on a file: the key and the displayed title of each, in display order.
 const TITLES: &[(&str, &str)] = &[
     ("format", "format"),
     ("machine", "machine"),
@@ -87,7 +87,8 @@ const TITLES: &[(&str, &str)] = &[
     ("traits", "traits"),
 ];
 
-/// Formats the report on a file as text, with the fields that are not empty. A blank line precedes it if `follows` is true.
+/// Formats the report `found` on a file as text, without empty fields. A blank line comes first if `follows`
+/// is true.
 fn shown(found: &Value, follows: bool) -> String {
     let mut text = if follows { "\n".to_owned() } else { String::new() };
     text.push_str(found["file"].as_str().unwrap_or_default());
@@ -130,8 +131,8 @@ fn item(value: &Value) -> String {
     }
 }
 
-/// Formats the modules that a library contains as the lines of an indented tree, in which the imports of a
-/// module follow it. Modules that the first module does not import, directly or indirectly, come last.
+/// Formats the modules in a library as the lines of an indented tree, in which each module precedes its
+/// imports. Modules that the first module does not import, directly or indirectly, come last.
 fn tree(modules: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut shown = vec![false; modules.len()];

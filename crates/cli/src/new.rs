@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-/// Files of one kind of plugin, each as its name and content. Placeholders have the form `@..@`.
+/// Template for one kind of plugin: names and contents of its files. Both may contain placeholders of the
+/// form `@..@`.
 struct Template {
     /// Name of the option that selects this kind, without its dashes.
     option: &'static str,

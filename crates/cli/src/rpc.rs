@@ -74,7 +74,8 @@ fn write(text: &str) -> Result<()> {
 /// Options that may be given more than once.
 const REPEATED: &[&str] = &["allow", "device", "limit", "load", "worker", "writable"];
 
-/// Returns the command line of session processes, and the options of the server.
+/// Parses the arguments of `anyfn rpc server`. Returns the command line of session processes, and the options
+/// of the server.
 fn parse(mut args: Parser) -> Result<(Vec<String>, Value), lexopt::Error> {
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
@@ -181,7 +182,7 @@ fn number(name: &str, value: &str, most: u64) -> Result<u64, String> {
 }
 
 /// Splits a command line into arguments and replaces the program name with its absolute path. Symbolic links
-/// are not followed, since many programs may be links to the same file.
+/// are not resolved: some programs, such as BusyBox, choose their behaviour by the name of the link.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let words = anyfn_command::words(command).map_err(|incomplete| format!("`--runner`: {incomplete}"))?;
     let (program, args) = words.split_first().ok_or("`--runner` needs a command")?;

@@ -6,7 +6,7 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::output;
 
-/// Help that `anyfn help` prints.
+/// Help of the `anyfn` command, which `anyfn help` prints.
 pub(crate) const USAGE: &str = "\
 usage: anyfn COMMAND [OPTIONS]
 

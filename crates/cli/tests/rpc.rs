@@ -52,7 +52,7 @@ fn serve(folder: &Path, words: &[&str]) -> Server {
     Server { process, port }
 }
 
-/// Terminates a server with a signal and returns its log.
+/// Terminates a server with SIGTERM, checks that its exit status is 0, and returns its log.
 fn end(mut server: Server) -> String {
     let pid = server.process.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is `kill`").success());

@@ -17,7 +17,7 @@ use crate::sync::{NameTable, Start};
 use crate::sys::Mutex;
 use crate::type_table;
 
-/// Names of the attributes whose columns exist from the start.
+/// Names of the type attributes whose columns always exist.
 const WELL_KNOWN: &[&str] = &[
     "__ffi_new__",
     "__ffi_init__",

@@ -144,7 +144,7 @@ fn type_info(type_index: i32) -> Result<TypeInfo> {
 }
 
 /// Creates an object of a type. The arguments are positional arguments, optionally followed by the keyword
-/// sentinel and by alternating names and values of named arguments.
+/// sentinel (a marker object) and by alternating names and values of named arguments.
 fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     let info = type_info(type_index)?;
     let key = info.key();
@@ -237,8 +237,8 @@ fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     select(false).into_iter().chain(select(true))
 }
 
-/// Splits the arguments of a constructor at the keyword sentinel. The positional arguments precede it;
-/// alternating names and values of named arguments follow it.
+/// Splits the arguments of a constructor at the keyword sentinel, a marker object. The positional arguments
+/// precede it; alternating names and values of named arguments follow it.
 fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &'a [AnyView<'a>])> {
     let sentinel = sentinel::kwargs()?;
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));

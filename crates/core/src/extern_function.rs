@@ -16,8 +16,8 @@ struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// Content of a function without a context pointer, with a lease on the library that contains its code. The
-/// library can be unmapped, or is still being opened.
+/// Content of a function without a context pointer, with a lease on the library that contains its code. It is
+/// used if that library can be unmapped or is still being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,
@@ -31,7 +31,7 @@ struct Closure {
     data: *mut c_void,
     call: TVMFFISafeCallType,
     deleter: Option<Deleter>,
-    /// Lease on the library that contains the code; released after the deleter has run.
+    /// Lease on the library that contains the code. It is dropped after the deleter has run.
     _lease: Lease,
 }
 

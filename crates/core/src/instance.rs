@@ -11,7 +11,7 @@ use alloc::string::String;
 
 use crate::sys::objects;
 
-/// File that holds this copy of the implementation, and its conflict with another copy.
+/// This copy of the implementation: the file that holds it, and its conflict with another copy, if any.
 pub(crate) struct Instance {
     /// Absolute path of the file that holds this copy.
     pub(crate) path: Option<CString>,

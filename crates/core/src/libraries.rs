@@ -21,8 +21,8 @@ use anyfn::{ObjectRef, Result};
 #[linkme::distributed_slice]
 pub static LOADERS: [&'static dyn Loader];
 
-/// True while a library is mapped or being opened. The loader sets it. While it is false, an object that
-/// could refer to a library costs only one atomic load.
+/// True while a library is mapped or being opened. The loader sets it. While it is false, objects are created
+/// without looking up the libraries that they refer to; this check is one atomic load.
 pub static HAS_LIBRARIES: AtomicBool = AtomicBool::new(false);
 
 /// Closure that registers a field, a method, an attribute or the metadata of a type.
@@ -41,7 +41,7 @@ pub enum LeaseKind {
 
 /// Entry of a mapped library. The library stays mapped while the entry is referenced.
 pub trait Library: Send + Sync {
-    /// Called when an object of the given kind releases its lease on the library.
+    /// Handles the release of a lease on this library that an object of the kind `kind` held.
     fn release(&self, kind: LeaseKind);
 
     /// Returns the path of the library file.
@@ -60,15 +60,16 @@ pub trait Loader: Sync {
     fn register_globals(&self) -> Result<()>;
 
     /// Creates a lease that keeps the libraries which contain `addresses` mapped; NULL is ignored. The first
-    /// address is that of the deleter, the code that runs last. Only called while [`HAS_LIBRARIES`] is true.
+    /// address is that of the deleter, the code that runs last. This crate calls the function only while
+    /// [`HAS_LIBRARIES`] is true.
     fn lease(&self, kind: LeaseKind, addresses: &[*const c_void]) -> Lease;
 
-    /// Called when a lease with an address outside all known libraries is released. `number` is the number
+    /// Handles the release of a lease with an address outside all known libraries. `number` is the number
     /// that was passed to [`Lease::new`].
     fn forget(&self, number: NonZero<u32>);
 
     /// Records the libraries that an object keeps mapped, for diagnosis. `code` is the address of the code
-    /// that the object represents. Only called while live objects are recorded.
+    /// that the object represents. This crate calls the function only while live objects are recorded.
     fn explain(&self, object: *const c_void, kind: LeaseKind, libraries: &Libraries, code: *const c_void);
 
     /// Looks up a function in the imports of a library, then among the global functions. The result is a borrowed
@@ -120,27 +121,28 @@ pub trait Loader: Sync {
     fn register_part(&self, type_index: i32, is_same: &dyn Fn() -> bool, add: Add<'_>) -> Result<()>;
 
     /// Registers a field of a type by calling `add`. If a library that is being opened registers a type that
-    /// already existed, the field must exist with the same layout, and is kept.
+    /// already existed, the field must already exist with the same layout, and `add` is not called.
     ///
     /// # Errors
     /// Returns the error of `add`, or `RuntimeError` if the layout differs, under the condition of
     /// [`Loader::register_function`].
     fn register_field(&self, type_index: i32, new: &TVMFFIFieldInfo, add: Add<'_>) -> Result<()>;
 
-    /// Registers the metadata of a type by calling `set`. If a library that is being opened registers a type which has
-    /// metadata already, `set` is not called, and the layout must be the same.
+    /// Registers the metadata of a type by calling `set`. If a library that is being opened registers a type
+    /// that has metadata already, `set` is not called, and the existing layout must be the same.
     ///
     /// # Errors
     /// Returns the error of `set`, or `RuntimeError` if the layout differs, under the condition of
     /// [`Loader::register_function`].
     fn register_metadata(&self, type_index: i32, new: &TVMFFITypeMetadata, set: Add<'_>) -> Result<()>;
 
-    /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
+    /// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its live objects, so the
+    /// loader can determine when to unmap it.
     fn is_code_of_plugin(&self, address: usize) -> bool;
 
-    /// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
-    /// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin,
-    /// and `Some(false)` if the old code must stay.
+    /// Decides which code reads and writes a field of a type that two Rust plugins define. Returns
+    /// `Some(true)` if the code at `new` replaces the code at `old`, and `Some(false)` if the old code must
+    /// stay. Returns `None` if either address does not belong to a Rust plugin.
     fn take_over(&self, old: usize, new: usize) -> Option<bool>;
 }
 
@@ -242,8 +244,8 @@ pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     installed().is_some_and(|loader| loader.is_code_of_plugin(address))
 }
 
-/// Decides whether new code of a field replaces the old code; see [`Loader::take_over`]. Without a loader,
-/// there are no plugins.
+/// Decides which code reads and writes a field that two Rust plugins define; see [`Loader::take_over`].
+/// Without a loader, there are no plugins.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     installed()?.take_over(old, new)
 }

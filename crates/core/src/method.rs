@@ -29,9 +29,9 @@ struct Method {
     ext: &'static AnyfnFunctionExt,
     /// Address of the library's code, a `TVMFFISafeCallType`; NULL while the library is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls of the target that are running. The library stays mapped while this number is not 0.
-    /// The leases of the arguments do not suffice for this: an argument keeps mapped the library that has
-    /// created it, which need not be the library of the target. Also, the arguments may be wrong.
+    /// Number of running calls of the target. The library stays mapped while this number is not 0. The leases
+    /// of the arguments do not suffice for this: an argument keeps mapped the library that has created it,
+    /// which need not be the library of the target. Also, the arguments may be wrong.
     running: AtomicUsize,
     /// True if a newer build of the library has replaced the target while the older one was still loaded.
     renewed: AtomicBool,
@@ -67,8 +67,8 @@ struct Known {
 }
 
 /// All methods, constructors and factories, in the order of registration. While the list is locked, nothing
-/// may be created, released or called, because a thread that locks it may already hold the locks of
-/// libraries.
+/// may be created, released or called, because a thread that locks the list may already hold locks of the
+/// loader.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
@@ -375,9 +375,9 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     0
 }
 
-/// Revokes the functions of a library that is about to be unmapped: those for whose code addresses `is_gone`
-/// returns true. If one of them is running, or if `is_idle` then returns false, restores the functions and
-/// returns false.
+/// Revokes the functions of a library that is about to be unmapped. `is_gone` returns true for the addresses
+/// of the library's code. If one of the functions is running, or if `is_idle` then returns false, restores
+/// the functions and returns false.
 pub fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
     let mut taken = Vec::new();

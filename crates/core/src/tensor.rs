@@ -28,7 +28,7 @@ struct Content {
     /// Storage of the strides, or of the shape and strides, to which `tensor` points. Empty if `owner` keeps them
     /// alive.
     _extents: Box<[i64]>,
-    /// Lease on the library that releases the memory; released after the memory.
+    /// Lease on the library whose code releases the memory. It is dropped after the memory has been released.
     _lease: Lease,
 }
 
@@ -188,7 +188,7 @@ unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
     unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
 }
 
-/// Returns an error if elements of the tensor lie beyond the address space.
+/// Returns an error if the address of an element of the tensor would exceed the address space.
 fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     let dtype = tensor.dtype;
     if shape.contains(&0) {

@@ -45,15 +45,15 @@ struct TypeEntry {
     can_overflow: bool,
 }
 
-/// State that is used only while types are registered or changed, under the lock.
+/// State that the registration of types uses, guarded by the lock of the type table.
 struct Writer {
     /// Smallest dynamic index that is not reserved for any type.
     next: i32,
-    /// Details of each type, which readers do not see, by type index.
+    /// Registration state of each type, by type index. Lookups do not use it.
     details: BTreeMap<i32, Details>,
 }
 
-/// Details of a type, which readers do not see.
+/// Registration state of a type. Lookups do not use it.
 struct Details {
     /// Number of indices in use among those reserved for the type, including the type's own index.
     allocated: i32,
@@ -82,7 +82,7 @@ impl<T: 'static> Growing<T> {
         Growing { arrays: Vec::new(), len: 0 }
     }
 
-    /// Appends an element. A larger array replaces the current one if that is full.
+    /// Appends an element. If the current array is full, a larger array replaces it.
     fn push(&mut self, item: T) {
         let capacity = self.arrays.last().map_or(0, |array| array.len());
         if self.len == capacity {
@@ -103,7 +103,7 @@ impl<T: 'static> Growing<T> {
         }
     }
 
-    /// Returns the first `len` elements of an array as a slice. They must be initialised.
+    /// Returns the first `len` elements of an array as a slice. These elements must be initialised.
     fn slice(array: &'static [Element<T>], len: usize) -> &'static [T] {
         // SAFETY: `len` elements are initialised; `UnsafeCell` and `MaybeUninit` are transparent.
         unsafe { core::slice::from_raw_parts(array.as_ptr().cast::<T>(), len) }
@@ -464,9 +464,9 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Replaces the getter and setter of a field that a Rust plugin registers again, unless the old ones must stay (see
-    /// [`libraries::take_over`]). Returns false if the existing field has another offset or size, or if its code does not
-    /// belong to a plugin and was not unloaded.
+    /// Replaces the getter and setter of the field `name` when a Rust plugin registers the field again,
+    /// unless the old ones must stay (see [`libraries::take_over`]). Returns false if the field has another
+    /// offset or size. Also returns false if its old code was not unloaded and does not belong to a plugin.
     ///
     /// As for functions, the build of a plugin that was loaded last takes precedence. Its code then also
     /// reads the objects of older builds, so it stays mapped as long as these objects exist.
@@ -499,12 +499,12 @@ impl Writer {
     }
 }
 
-/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because a thread
-/// that locks it may already hold the locks of libraries.
+/// Metadata of all types with a creator. While the list is locked, nothing may be created or called, because
+/// a thread that locks the list may already hold locks of the loader.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Revokes the creators of a library that is about to be unmapped: those for whose addresses `is_gone`
-/// returns true. If `is_idle` then returns false, restores the creators and returns false.
+/// Revokes the creators of a library that is about to be unmapped. `is_gone` returns true for the addresses
+/// of the library's code. If `is_idle` then returns false, restores the creators and returns false.
 pub fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
     let mut taken = Vec::new();

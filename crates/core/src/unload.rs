@@ -46,7 +46,7 @@ pub(crate) fn code_of(field: &SharedField) -> usize {
     field.getter.load(Ordering::Acquire).addr()
 }
 
-/// Converts a getter to the address that the type table stores; no getter is represented by NULL.
+/// Converts a getter to the address that the type table stores, which is NULL without a getter.
 pub(crate) fn address_of_getter(getter: Option<TVMFFIFieldGetter>) -> *mut c_void {
     getter.map_or(core::ptr::null_mut(), |getter| getter as *mut c_void)
 }
@@ -60,7 +60,7 @@ pub(crate) fn store_code(field: &SharedField, getter: Option<TVMFFIFieldGetter>,
     }
 }
 
-/// Converts a creator to the address that the type table stores; no creator is represented by NULL.
+/// Converts a creator to the address that the type table stores, which is NULL without a creator.
 pub(crate) fn address_of_creator(creator: Option<TVMFFIObjectCreator>) -> *mut c_void {
     creator.map_or(core::ptr::null_mut(), |creator| creator as *mut c_void)
 }

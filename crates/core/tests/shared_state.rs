@@ -1,6 +1,6 @@
 //! Tests of state that several threads read while other threads change it: backtraces of errors and type
-//! info. The tests are written for a thread sanitizer, which reports data races. Without one they check the
-//! results.
+//! info. The tests are written for a thread sanitizer, which reports data races. Without a sanitizer, they
+//! only check the results.
 
 use std::ffi::c_void;
 use std::sync::Barrier;

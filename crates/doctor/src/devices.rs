@@ -9,8 +9,8 @@ use anyfn_runtime::device::{self, ALIGNMENT, Attribute, Memory, Value};
 
 use super::{Check, Status, bytes};
 
-/// A known kind of device: its name and DLPack number, the vendor's libraries, the device files that the system
-/// provides for it, and advice for its installation.
+/// A known kind of device: its name and DLPack number, the vendor's libraries, its device files under `/dev`,
+/// and advice on its installation.
 struct DeviceKind {
     name: &'static str,
     number: i32,

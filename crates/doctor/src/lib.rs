@@ -1,4 +1,5 @@
-//! Diagnosis of the installation (`anyfn doctor`), which tries each part and reports the results.
+//! Diagnosis of the installation (`anyfn doctor`): tries each component, such as the compiler or a device,
+//! and reports the results.
 //!
 //! A check is a registered function `anyfn.doctor.<name>` without arguments. It returns a map or a list of maps with
 //! these keys: `id`; `status`, which is `ok`, `off` (absent, which is not a defect) or `problem` (should work but does
@@ -23,11 +24,11 @@ use anyfn::{Any, Array, IntoAny, Map, Result, Schema, String as Text, register, 
 /// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The checked part works.
+    /// The component works.
     Ok,
-    /// The checked part is absent, which is not a defect.
+    /// The component is absent, which is not a defect.
     Off,
-    /// The checked part should work but does not.
+    /// The component should work but does not.
     Problem,
 }
 
@@ -44,15 +45,15 @@ impl Status {
 /// Result of one check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Name of the checked part, with components separated by dots: `device.cuda`.
+    /// Name of the checked component, in parts separated by dots: `device.cuda`.
     pub id: String,
     /// Outcome of the check.
     pub status: Status,
-    /// Description of what was tried.
+    /// Description of the action that the check tried.
     pub done: String,
-    /// Description of what was found.
+    /// Description of the result, or the reason for a problem.
     pub why: String,
-    /// Suggested action, or empty if there is nothing to do.
+    /// Suggested remedy, or an empty string if nothing needs to be done.
     pub to_do: String,
 }
 
@@ -86,8 +87,8 @@ impl IntoAny for Check {
 
 const PREFIX: &str = "anyfn.doctor.";
 
-/// Names of the checks of this crate, in the order of their results in the report. The results of all other checks
-/// follow, sorted by name.
+/// Names of the checks that this crate registers, in the order in which the report lists their results. The
+/// results of all other checks follow, sorted by name.
 const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "storage", "devices"];
 
 /// Runs all registered checks and returns their results, each as a map. A check that raises an error is reported as a
@@ -121,8 +122,8 @@ pub fn doctor() -> Result<Array<Any>> {
     Array::try_from_iter(checks.into_iter().map(|(_, check)| check))
 }
 
-/// Returns the results of a check as a list. `found` is the value that the check returned: a map, or a list of maps,
-/// each of which must have all keys of a result.
+/// Returns the results of a check as a list. `found` is the value that the check returned: one result or a
+/// list of results. Each result must be a map that has all required keys.
 fn listed(found: Any) -> Result<Vec<Any>> {
     let list = match found.get::<Array<Any>>() {
         Ok(list) => list.iter().collect(),

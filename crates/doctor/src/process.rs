@@ -108,8 +108,8 @@ fn second_runtime() -> Check {
     }
 }
 
-/// Checks that libraries that look up the runtime's functions by name find the functions of this runtime.
-/// `own` is the runtime's file.
+/// Checks that libraries which look up the runtime's functions by name find those of this runtime. `own` is
+/// the path of this runtime's file.
 fn symbols(own: Option<&str>) -> Check {
     let done = "looked up TVMFFIFunctionCall among the global symbols of the process";
     match global_symbol(c"TVMFFIFunctionCall") {

@@ -1,4 +1,5 @@
-//! Functions for build scripts of programs: add `anyfn-host` with the feature `build` to `[build-dependencies]`.
+//! Functions that the build script of a program calls. The package needs `anyfn-host` with the feature
+//! `build` in `[build-dependencies]`.
 
 /// Exports the functions of the runtime from the program, so that libraries loaded by the program can find
 /// them.

@@ -1,4 +1,4 @@
-//! Links the implementation of anyfn into a Rust program.
+//! Links the implementation of the anyfn runtime into a Rust program.
 //!
 //! A library that other programs load depends on `anyfn` alone and finds the implementation in the process. A program has to
 //! provide the implementation, by naming this crate:
@@ -22,7 +22,7 @@ extern crate std;
 extern crate anyfn_core as _;
 #[cfg(feature = "modules")]
 extern crate anyfn_loader as _;
-/// Export of a module, and of all modules that it imports, as one library file.
+/// Writing a module, and all modules that it imports, to one library file.
 #[cfg(feature = "bundle")]
 pub use anyfn_bundle as bundle;
 /// Diagnosis of the installation, with a test of each part.
@@ -34,44 +34,44 @@ pub use anyfn_reflect as reflect;
 /// Sessions, which give access to functions, modules and tensors of another process or machine.
 #[cfg(feature = "rpc")]
 pub use anyfn_rpc as rpc;
-/// Devices and their memory, tensors, worker threads, timing.
+/// Devices and device memory, tensors, worker threads and timing.
 #[cfg(feature = "runtime")]
 pub use anyfn_runtime as runtime;
 
 #[cfg(feature = "build")]
 pub mod build;
 
-/// Rust samples of the README, run as tests.
+/// Documentation tests: the Rust samples of `README.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Rust samples of the page about object types, run as tests.
+/// Documentation tests: the Rust samples of `docs/objects.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
 struct Objects;
 
-/// Rust samples of the page about modules and bundles, run as tests.
+/// Documentation tests: the Rust samples of `docs/bundles.md`.
 #[cfg(all(doctest, feature = "bundle"))]
 #[doc = include_str!("../../../docs/bundles.md")]
 struct Bundles;
 
-/// Rust samples of the page about tensors, run as tests.
+/// Documentation tests: the Rust samples of `docs/tensors.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
 
-/// Rust samples of the page about signatures, run as tests.
+/// Documentation tests: the Rust samples of `docs/signature.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/signature.md")]
 struct Signatures;
 
-/// Rust samples of the page about errors, run as tests.
+/// Documentation tests: the Rust samples of `docs/errors.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/errors.md")]
 struct Errors;
 
-/// Rust samples of the page about walks and rewriting, run as tests.
+/// Documentation tests: the Rust samples of `docs/rewriting.md`.
 #[cfg(all(doctest, feature = "reflect"))]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;

@@ -125,7 +125,7 @@ fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<A
     }
 }
 
-/// Registers the global functions for modules that follow a file (see `watch.rs`).
+/// Registers the global functions for modules that follow a file and use its newest build (see `watch.rs`).
 fn register_watch() -> Result<()> {
     let reg = registry::register;
     reg("ffi.ModuleWatch").set_body(|args: Args<'_>| {

@@ -17,7 +17,7 @@ pub(crate) enum ModuleEntry<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tree<'a> {
     pub(crate) entries: Vec<ModuleEntry<'a>>,
-    /// Pairs of indices in `entries`: an importing module and a module that it imports, sorted by the importing module.
+    /// Pairs of indices in `entries`, sorted by the first index: a module, and a module that it imports.
     pub(crate) edges: Vec<(usize, usize)>,
 }
 

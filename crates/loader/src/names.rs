@@ -1,4 +1,4 @@
-//! Names of the symbols in compiled libraries, as the library convention defines them.
+//! Names of the symbols in compiled libraries, according to the ABI's convention for libraries.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,7 @@ pub(crate) const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
 /// Prefixes of the names of context symbols.
 pub(crate) const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
-/// Prefix of the symbol of a function.
+/// Prefix of the symbol of an exported function.
 pub(crate) const FUNCTION: &str = "__tvm_ffi_";
 /// Prefix of the symbol of the getter of a function's metadata.
 pub(crate) const METADATA: &str = "__tvm_ffi__metadata_";

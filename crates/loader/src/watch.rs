@@ -56,7 +56,7 @@ struct WatchState {
     problem: Option<StdString>,
 }
 
-/// Result of loading the present content of the followed file.
+/// Result of loading the present content of the file that a module follows.
 enum Outcome {
     Same,
     Reloaded(OwnModule),

@@ -9,8 +9,8 @@ use anyfn_loader as _;
 mod support;
 use support::{compile, fails, load};
 
-/// C source of a library that registers types and functions in a constructor, as C++ code does. It ends the
-/// process if a registration fails, like an exception in a constructor.
+/// C source of a library that registers types and functions in a constructor, as C++ code does. The
+/// constructor ends the process if a registration fails, as an uncaught C++ exception would.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-//! Tests that each damaged library is refused with a specific reason before any of its code runs, and that
-//! none ends the process.
+//! Tests that each damaged library is refused with a specific reason before any of its code runs. A damaged
+//! library must never end the process.
 
 use std::fs;
 use std::path::Path;
@@ -40,13 +40,13 @@ fn library() -> Option<(Vec<u8>, Layout)> {
     Some((content, layout))
 }
 
-/// Offsets of the parts of a library file.
+/// File offsets of the headers, dynamic entries and loadable segments of a library file.
 struct Layout {
     /// Type and file offset of each program header.
     headers: Vec<(u32, usize)>,
     /// Tag and file offset of each entry of the dynamic section.
     dynamic: Vec<(u64, usize)>,
-    /// Address, file offset and size of each range to load.
+    /// Address, file offset and size of each loadable segment (`PT_LOAD`).
     loads: Vec<(u64, u64, u64)>,
 }
 

@@ -156,8 +156,8 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Tests loading and unloading each library `ANYFN_CYCLES` times. If the variable is set, the test checks the
-/// memory as well.
+/// Tests loading and unloading each library `ANYFN_CYCLES` times. If the variable is set, the test also
+/// checks the memory use.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let _turn = turn();

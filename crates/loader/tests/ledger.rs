@@ -20,7 +20,7 @@ fn text(handle: &Map<Text, Any>, key: &str) -> Option<String> {
     handle.at(key).unwrap().get::<Option<String>>().unwrap()
 }
 
-/// Tests the ledger in a single test, because it belongs to the process and cannot be stopped.
+/// Tests the ledger in a single test, because the ledger belongs to the process and cannot be stopped.
 #[test]
 fn the_ledger() {
     let source = r#"

@@ -23,7 +23,7 @@ fn call_global(name: &str, module: &Module, other: &Module) -> Result<Any> {
     registry::get(name)?.call((module, other))
 }
 
-/// Compiles and loads a library with one function `name() = value`.
+/// Compiles and loads a library that exports one function, `name`, which returns `value`.
 fn constant(file: &str, name: &str, value: i64) -> Option<Module> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT({name}) {{ return anyfn_return_int(result, {value}); }}\n\

@@ -221,7 +221,7 @@ unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
     unsafe { anyfn::count_end(ended) };
 }
 
-/// Counts the end of an object, and records its own return address.
+/// Counts the destruction of an object, and records the return address of this call.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 unsafe extern "C" fn count_and_note(_: anyfn::Ended) {
@@ -312,7 +312,7 @@ fn the_last_objects_end_while_their_library_is_unmapped() {
     assert_eq!(mappings(&path), 0);
 }
 
-/// Calls a function when it is dropped.
+/// Guard that calls a function when it is dropped.
 struct AtEnd<F: Fn()>(F);
 
 impl<F: Fn()> Drop for AtEnd<F> {

@@ -69,9 +69,9 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);
 }
 
-/// Tests that a library is not pinned if its constructor creates a function and releases it again. The code
-/// address of a released function must not count, because another library may have been mapped there in the
-/// meantime.
+/// Tests that a library is not pinned if its constructor creates a function and releases it again. The loader
+/// must forget the code address of a released function, because another library may have been mapped there in
+/// the meantime.
 #[test]
 fn what_a_constructor_makes_and_releases_does_not_keep_the_library() {
     let _turn = turn();

@@ -1,5 +1,5 @@
-//! Tests of functions that dereference addresses from their arguments, and of the code that may look these
-//! functions up.
+//! Tests of functions that dereference an address from their arguments, and of the checks that decide who may
+//! look up such functions.
 
 use anyfn::{Any, OpaquePtr, PackedFunc, Signature, Unsafe, global, registry};
 use anyfn_loader as _;
@@ -71,7 +71,7 @@ fn the_mark_goes_with_the_function_and_not_with_the_name() -> anyfn::Result<()> 
     Ok(())
 }
 
-/// Tests that all functions that take an address are marked as unsafe.
+/// Tests that all functions that take an address are registered as unsafe.
 #[test]
 fn no_function_takes_an_address_without_the_mark() -> anyfn::Result<()> {
     for name in registry::list()? {

@@ -11,8 +11,8 @@ mod support;
 use support::unload::{call, leases, mappings, reap, turn};
 use support::{compile, fails, load, new_build, put, scratch, testing_plugin};
 
-/// Compiles a version of a library to a new file called `name`. Its modification time is old enough that it
-/// counts as complete.
+/// Compiles a version of a library to a new file called `name`. The modification time is set so far back that
+/// the loader considers the file complete.
 fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
     let source = format!(
         "#include <anyfn/anyfn.h>\nANYFN_EXPORT(version) {{ return anyfn_return_int(result, {version}); }}\n{more}"
@@ -86,8 +86,8 @@ fn a_bad_build_is_told_of_once() {
     fails(call("ffi.ModuleWatchPoll", (load(&path).unwrap(),)), "TypeError", "of kind `library`");
 }
 
-/// Tests a library whose constructor calls a function of the module that is loading the library as a newer
-/// build. The call must reach the previous build.
+/// Tests a new build of a library that a module follows. The constructor of the new build calls a function of
+/// that module while the build is being loaded. The call must reach the previous build.
 #[test]
 fn a_build_that_calls_the_watch_while_it_is_loaded() {
     let _turn = turn();

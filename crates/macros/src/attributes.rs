@@ -1,4 +1,4 @@
-//! Information that the macros read from functions and attributes.
+//! Doc comments, argument names and defaults, which the macros read from functions.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -27,12 +27,12 @@ pub(crate) struct Arguments {
     /// Defaults of the last arguments, as `::anyfn::Literal` values.
     defaults: Vec<TokenStream>,
     read_only: Vec<String>,
-    /// Generated items with which the compiler checks the types of the defaults.
+    /// Generated items that make the compiler check the type of each default.
     checks: Vec<TokenStream>,
 }
 
 impl Arguments {
-    /// Reads the arguments of a function, and removes the attributes of these macros from them.
+    /// Reads the arguments of a function, and removes this crate's attributes from them.
     pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
         Arguments::read(&mut function.sig, |this| {
             Err(syn::Error::new_spanned(
@@ -115,7 +115,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Generates the `::anyfn::Names` constant of the function, and the checks of the defaults.
+    /// Generates the `::anyfn::Names` value of the function, and the items that check its defaults.
     pub(crate) fn names(&self, function: &impl ToTokens, doc: &str) -> (TokenStream, TokenStream) {
         let Arguments { names, defaults, read_only, checks } = self;
         let names = quote! {
@@ -130,8 +130,8 @@ impl Arguments {
         (names, quote!(#(#checks)*))
     }
 
-    /// Creates the description of a function whose arguments are not known, because the macro receives only its
-    /// path.
+    /// Returns the value for a function whose arguments are not known, because the macro receives only the
+    /// function's path.
     pub(crate) fn unknown() -> Arguments {
         Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
     }

@@ -67,16 +67,16 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
-            /// Sets the function that counts the objects freed by this library. It is code of the process that
-            /// loads this library, so it stays mapped when this library is unmapped.
+            /// Sets the function that counts the objects freed by this library. The function belongs to the
+            /// process that loads the library, so it stays mapped when the library is unmapped.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
                 // SAFETY: the loader passes a function of the runtime.
                 unsafe { ::anyfn::use_count_end(count) };
             }
 
-            /// Sets the ledger of the process, an optional record of live objects. It is notified of the objects that
-            /// code of this library creates.
+            /// Sets the ledger of the process, whose functions are called for each object that code of this
+            /// library creates or frees.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_use_ledger(ledger: &'static ::anyfn::Ledger) {
                 ::anyfn::use_ledger(ledger);

@@ -19,7 +19,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the attributes of this macro and removes them.
+    /// Reads the options from a method's attributes and removes those attributes.
     fn take(attributes: &mut Vec<Attribute>) -> syn::Result<Options> {
         let mut options = Options::default();
         let mut others = Vec::new();
@@ -52,7 +52,7 @@ fn text(meta: &Meta) -> syn::Result<LitStr> {
     }
 }
 
-/// Parses the option of the macro, `of = Type`, and returns the type.
+/// Parses the argument of `#[methods(of = Type)]` and returns the type.
 fn object_type(input: ParseStream<'_>) -> syn::Result<Type> {
     let name: Ident = input.parse()?;
     if name != "of" {
@@ -110,7 +110,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// Generates the `MethodDef` of a function.
+/// Generates the `MethodDef` that registers a method.
 fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<TokenStream> {
     let signature = &mut function.sig;
     let generic = signature.generics.type_params().next().map(ToTokens::to_token_stream);

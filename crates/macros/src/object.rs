@@ -72,8 +72,8 @@ fn structural_kind(name: &LitStr) -> syn::Result<Ident> {
 struct FieldOptions {
     skip: bool,
     name: Option<LitStr>,
-    /// Default of the field; the outer `None` means that the field has no default. The inner `None` means the default
-    /// of the field's type.
+    /// Default of the field; the outer `None` means that the field has no default. The inner `None` means
+    /// that the default is `Default::default()` of the field's type.
     default: Option<Option<Expr>>,
     /// Names of the field's flags, without their prefix `kTVMFFIFieldFlagBitMask`.
     flags: Vec<&'static str>,
@@ -132,7 +132,7 @@ impl FieldOptions {
     }
 }
 
-/// One field of the struct.
+/// One field of the struct with the derive, and its options.
 struct Field<'a> {
     member: Member,
     ty: &'a Type,
@@ -295,7 +295,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     })
 }
 
-/// Reads the fields of the type.
+/// Reads the fields of the struct; returns no fields for an enum or union.
 fn fields(data: &Data) -> syn::Result<Vec<Field<'_>>> {
     let Data::Struct(data) = data else { return Ok(Vec::new()) };
     let named = matches!(data.fields, Fields::Named(_));
@@ -308,7 +308,8 @@ fn fields(data: &Data) -> syn::Result<Vec<Field<'_>>> {
     data.fields.iter().enumerate().map(read).collect()
 }
 
-/// Generates the implementation of `Define`.
+/// Generates the implementation of `Define`, which describes the struct and its reflected fields to the type
+/// table.
 fn definition(
     input: &DeriveInput,
     options: &TypeOptions,
@@ -450,7 +451,8 @@ fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -
     quote!(#(#asserts)*)
 }
 
-/// Generates the function `Define::digest`. `told` are the reflected fields and `left` the other fields.
+/// Generates `Define::digest`, which computes a hash of the struct's layout. `told` are the reflected fields
+/// and `left` the other fields.
 fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -> TokenStream {
     // The schema of a reflected field describes its content.
     let told = told.iter().map(|Field { member, ty, .. }| {
@@ -475,7 +477,7 @@ fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -
     }
 }
 
-/// Returns a number that changes whenever a crate is recompiled, unless the environment requests reproducible
+/// Returns a number that differs between runs of the compiler, unless the environment requests reproducible
 /// builds.
 fn build() -> u64 {
     static BUILD: OnceLock<u64> = OnceLock::new();

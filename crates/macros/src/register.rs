@@ -73,8 +73,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// Generates a safe function `call` that passes its arguments on to an `unsafe fn`. Only the registry refers to `call`,
-/// and it marks the function as unsafe.
+/// Generates a safe function `call` that passes its arguments on to an `unsafe fn`. Only the registration,
+/// which marks the function as unsafe, refers to `call`.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {

@@ -88,7 +88,7 @@ fn tensor(value: &Any) -> Result<Any> {
     Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), &bytes)?.into_object()))
 }
 
-/// Returns the copy that the hook `__ffi_shallow_copy__` of an object's type creates.
+/// Calls the hook `__ffi_shallow_copy__` of an object's type, and returns the copy that it creates.
 fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle) -> TVMFFIAny;
     let _nested = Nested::enter()?;
@@ -158,8 +158,8 @@ fn is_hooked(key: &Any) -> bool {
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// Dict whose keys and values are all inserted at the end of the operation, because its order depends on
-    /// its keys. The value to copy is an Array of alternating keys and values.
+    /// Dict into which all pairs are inserted only at the end of the operation, to preserve their order. The
+    /// value to copy is an Array of alternating keys and values.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
@@ -175,12 +175,12 @@ const COMPLETE: u32 = u32::MAX;
 /// Entry of `Copier::reaches` for a copy that is still being built.
 const OPEN: u32 = u32::MAX - 1;
 
-/// Progress of copying an original object.
+/// Progress of copying one object of the original graph.
 #[derive(Clone, Copy, Default)]
 enum Progress {
     #[default]
     Nothing,
-    /// The object is an Array or Map whose elements are being copied, so that its copy does not exist yet.
+    /// The object is an Array or Map whose elements are being copied. Its copy does not exist yet.
     Open,
     /// The object has been copied. Contains the index of the copy in `Copier::copies`.
     Copied(u32),
@@ -205,7 +205,7 @@ struct Frame {
     content: Content,
     next: usize,
     original: ObjectRef,
-    /// True if the original may be encountered again, so that its copy is recorded in `Copier::known`.
+    /// True if the original may be encountered again. Its copy is then recorded in `Copier::known`.
     shared: bool,
     /// True if an element of an Array or Map, or a key of a Dict, has no copy yet and is still the original.
     /// All elements are then copied again at the end of the operation.
@@ -217,8 +217,9 @@ struct Frame {
     /// low-link of Tarjan's algorithm). [`END`] if one of these copies has locations that are filled in at
     /// the end of the operation; [`COMPLETE`] if no incomplete copy can be reached.
     reach: u32,
-    /// Like `reach`, but only for the children that foreign code has seen: keys, and values passed to the
-    /// setters of fields. Foreign code may know the copies of all frames from this number on.
+    /// Lowest `number`, as in `reach`, but only for the children that foreign code has received: keys, and
+    /// values passed to the setters of fields. Foreign code may refer to the copies of all frames with this
+    /// number or a higher one.
     seen: u32,
 }
 
@@ -228,8 +229,8 @@ struct Copier {
     known: Table<usize, Progress>,
     /// Original objects and their copies.
     copies: Vec<(ObjectRef, Any)>,
-    /// Indices in `copies` of objects that a hook returned and that already existed, so that other references
-    /// to them exist.
+    /// Indices in `copies` of existing objects that a hook returned instead of new ones. Code outside of this
+    /// operation may refer to these objects.
     foreign: Vec<usize>,
     /// Value of `Frame::reach` for each copy in `copies`, or [`OPEN`] for a copy that is still being built. A
     /// value other than these constants is the index of a copy plus 1.

@@ -258,8 +258,8 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// Setter that always fails. It belongs to fields whose object must have a certain type, and which only the
-/// code of the type itself may therefore set.
+/// Setter that always fails, for fields whose object must have a certain type. Only the code of the type
+/// itself sets such fields.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(|| bail!("TypeError", "cannot set the field: only the code of its type sets it"))
 }

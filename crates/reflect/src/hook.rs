@@ -3,8 +3,8 @@
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, PackedFunc};
 
-/// Returns the attribute `name` of a type. If the type has not registered it, returns that of its nearest
-/// ancestor that has.
+/// Returns the attribute `name` of a type. If the type has not registered it, returns the attribute of the
+/// nearest ancestor that has registered it.
 pub fn attribute(info: TypeInfo, name: &str) -> Option<Any> {
     info.lineage().rev().find_map(|info| info.attribute(name))
 }

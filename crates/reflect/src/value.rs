@@ -190,8 +190,8 @@ pub(crate) fn is_watched(depth: usize) -> bool {
 /// Borrowing matters because reference counting dominates the run time of operations that do little else.
 pub(crate) struct HeldObject {
     object: ManuallyDrop<ObjectRef>,
-    /// 1 if the reference is owned, otherwise 0. The field is a whole word: after stores to a smaller field,
-    /// reading a moved value back would stall.
+    /// 1 if the reference is owned, otherwise 0. The field is a whole word to avoid store-forwarding stalls
+    /// when a value is moved.
     owned: usize,
 }
 

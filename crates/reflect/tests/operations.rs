@@ -1,5 +1,5 @@
-//! Compares the operations with naive recursive implementations on random values. Also tests deep values and
-//! both forms of hooks.
+//! Compares the operations with naive recursive implementations on random values. Also tests deep values, and
+//! hooks that are packed functions or native functions.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicI64, Ordering as Atomic};

@@ -1,5 +1,5 @@
-//! Tests walks and maps from Rust: callbacks, both forms of hooks, and random graphs in comparison with plain
-//! recursion.
+//! Tests walks and maps from Rust: callbacks, hooks that are packed functions or native functions, and random
+//! graphs in comparison with plain recursion.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "hooks as C++ code has them")]
 
@@ -201,7 +201,7 @@ struct NativeHook(#[allow(dead_code, reason = "the hooks read it by its place")]
 #[object(key = "test.rewrite.Function")]
 struct FunctionHook(Any);
 
-/// Beginning of the content of a visitor or mutator, which the ABI defines.
+/// Beginning of the content of a visitor or mutator. The ABI defines its layout.
 #[repr(C)]
 struct Head {
     table: *const [unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny; 2],
@@ -411,7 +411,7 @@ enum Plan {
     List(Vec<Plan>),
     Map(Vec<Plan>),
     Dict(Vec<Plan>),
-    /// Second occurrence of the value that was built at this index.
+    /// Another reference to the value that was built at this index.
     Again(usize),
 }
 

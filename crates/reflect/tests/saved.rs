@@ -158,7 +158,8 @@ fn unknown_fields_go_when_their_object_goes() {
     );
 }
 
-/// Tests that objects are saved and loaded by the hooks of their types, in both forms of hooks.
+/// Tests that objects are saved and loaded by the hooks of their types, whether the hooks are packed
+/// functions or native functions.
 #[test]
 fn functions_of_types() {
     define("saved.Hooked", &[("x", r#"{"type":"Any"}"#, None)]);
@@ -181,7 +182,7 @@ fn functions_of_types() {
     assert!(error.message().starts_with("43 is odd, at nodes[0].data: line 1 column"), "{}", error.message());
 }
 
-/// Hook in native form: takes a value and returns one by value, or an error object on failure.
+/// Native function that is registered as a hook for loading. It returns an error object on failure.
 unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIAny {
     // SAFETY: the value is borrowed for the call.
     let value = unsafe { anyfn::AnyView::from_raw(value) };

@@ -1,4 +1,4 @@
-//! Compares the JSON reader with serde_json, by what each accepts and by speed. ADR 9 refers to both tests.
+//! Compares the JSON reader with serde_json: the accepted inputs, and the speed. ADR 9 refers to both tests.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

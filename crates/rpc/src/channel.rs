@@ -1,4 +1,5 @@
-//! Encoding of a connection's bytes after the handshake, in both directions: plain, or as encrypted records.
+//! Byte encoding of a connection after the handshake, in both directions: unencrypted, or as encrypted
+//! records.
 //!
 //! A record is `u16 length | ciphertext`, with at most 65,535 bytes of ciphertext. The contents of the records, concatenated, are
 //! the stream of frames.
@@ -15,7 +16,7 @@ const TAG: usize = 16;
 /// Maximum size of the content of one record, in bytes.
 const RECORD_MAX: usize = u16::MAX as usize - TAG;
 
-/// Encoder of outgoing bytes. It encrypts them unless the connection is plain.
+/// Encoder of outgoing bytes, which are sent unchanged or encrypted.
 #[derive(Debug)]
 pub enum Sealer {
     /// Sends bytes without encryption.
@@ -81,8 +82,8 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Returns buffer space for bytes from the socket. The caller reports with [`Opener::received`] how many
-    /// bytes it has received. Each call must pass the same `frames`.
+    /// Returns a buffer into which the caller reads bytes from the socket. The caller reports with
+    /// [`Opener::received`] how many bytes it has read. Each call must pass the same `frames`.
     pub fn room<'a>(&'a mut self, frames: &'a mut Frames) -> &'a mut [u8] {
         match self {
             Opener::Plain => frames.room(),
@@ -90,8 +91,8 @@ impl Opener {
         }
     }
 
-    /// Decodes `count` bytes that the caller has written to [`Opener::room`], and passes their content to
-    /// `frames`.
+    /// Decodes the `count` bytes that the caller has written to the buffer returned by [`Opener::room`], and
+    /// passes their content to `frames`.
     ///
     /// # Errors
     /// Returns [`Forged`] if a record is not authentic; the connection cannot continue.
@@ -105,7 +106,7 @@ impl Opener {
         }
     }
 
-    /// Decodes received bytes that are not in [`Opener::room`], and passes their content to `frames`.
+    /// Decodes received bytes from any buffer, and passes their content to `frames`.
     ///
     /// # Errors
     /// Returns the error of [`Opener::received`].

@@ -1,4 +1,4 @@
-//! Frames: encoding of messages in a byte stream, and decoding. This module does no I/O.
+//! Frames: encoding of messages as a byte stream, and decoding. This module does no I/O.
 //!
 //! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message longer
 //! than one frame continues in further frames of the same kind and id; all but the last have the flag `MORE`.
@@ -17,7 +17,7 @@ const MORE: u8 = 1;
 /// Maximum number of incomplete messages at any time.
 const PARTIAL_MAX: usize = 64;
 
-/// Kind of a message.
+/// Type of a message, as stated in the frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -56,7 +56,7 @@ impl FrameKind {
             .find(|kind| *kind as u8 == byte)
     }
 
-    /// Returns true if messages of this kind may be longer than a frame.
+    /// Returns true if messages of this kind may consist of several frames.
     fn has_parts(self) -> bool {
         matches!(self, FrameKind::Call | FrameKind::Return | FrameKind::Error)
     }
@@ -183,15 +183,15 @@ impl Frames {
         self.message_max = message_max;
     }
 
-    /// Returns buffer space for bytes from the socket. The caller reports with [`Frames::filled`] how many
-    /// bytes it has read.
+    /// Returns a buffer into which the caller reads bytes from the socket. The caller reports with
+    /// [`Frames::filled`] how many bytes it has read.
     pub fn room(&mut self) -> &mut [u8] {
         // Less space would take too many system calls.
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// Returns buffer space for at least `count` bytes, otherwise like [`Frames::room`]. The bytes must
-    /// already have arrived, since the buffer may grow for them.
+    /// Returns a buffer as [`Frames::room`] does, but of at least `count` bytes. These bytes must already
+    /// have arrived, since the buffer may grow for them.
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -209,12 +209,12 @@ impl Frames {
         &mut self.buffer[self.end..]
     }
 
-    /// Records that the caller has written `count` bytes to [`Frames::room`].
+    /// Records that the caller has written `count` bytes to the buffer returned by [`Frames::room`].
     pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// Returns the number of received bytes that do not belong to a message returned so far.
+    /// Returns the number of received bytes that [`Frames::next`] has not consumed yet.
     pub fn waiting(&self) -> usize {
         self.end - self.start
     }

@@ -115,8 +115,8 @@ impl Handles {
         }
     }
 
-    /// Releases `count` of the peer's references to a handle. Returns the object if the peer has no further
-    /// reference.
+    /// Releases `count` of the peer's references to a handle. Returns the object if the peer has no
+    /// references left.
     pub(crate) fn release(&mut self, handle: u64, count: u64) -> Result<Option<Any>> {
         if handle & LOAN != 0 {
             return Ok(None);

@@ -141,7 +141,7 @@ fn finish(state: HandshakeState) -> Result<(Sealer, Opener), Refused> {
 pub struct Client {
     key: Option<Key>,
     arrived: Arrived,
-    /// All bytes exchanged before the key exchange, which the key exchange authenticates.
+    /// All bytes exchanged before the key exchange. The key exchange authenticates them.
     prologue: Vec<u8>,
     noise: Option<Box<HandshakeState>>,
     version: u8,

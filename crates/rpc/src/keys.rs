@@ -197,7 +197,7 @@ impl Limits {
     }
 }
 
-/// Entry of a server for one key: the secret, and the permissions and limits that clients with the key have.
+/// A server's record of one key: the secret, and the permissions and limits of clients with this key.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// Secret whose possession the client must prove; `None` if the server accepts clients without a key.
@@ -314,7 +314,7 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
     Ok(Grant { secret: Some(secret), policy, limits })
 }
 
-/// Sets the entry called `name`, which is a field of [`Policy`] or [`Limits`], to `value`.
+/// Sets the field called `name`, of [`Policy`] or of [`Limits`], to `value`.
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
     // A grant cannot change the name of its key.
     if name == "key" {

@@ -17,7 +17,7 @@ const REST_MAX: u32 = 1024;
 /// sleeps nevertheless, because the system chooses a processor for a thread only when it wakes the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Polling {
-    /// Number of following reads that sleep without polling.
+    /// Number of reads, beginning with the next, that sleep without polling.
     rest: u32,
     /// Current backoff: value of `rest` after the most recent futile poll. Each futile poll doubles it, and
     /// each successful poll halves it.
@@ -27,7 +27,8 @@ pub(crate) struct Polling {
 }
 
 impl Polling {
-    /// Decides whether a read polls. Returns false if it sleeps immediately.
+    /// Decides how the next read waits. Returns true if it polls first, false if its thread sleeps
+    /// immediately.
     #[inline]
     pub(crate) fn polls_now(&mut self) -> bool {
         let rests = self.rest > 0;
@@ -52,8 +53,8 @@ impl Polling {
         self.rest = self.last_rest;
     }
 
-    /// Returns the number of following reads that sleep without polling, and the number of consecutive
-    /// successful polls.
+    /// Returns the number of reads, beginning with the next, that sleep without polling, and the number of
+    /// consecutive successful polls.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.rest, self.successes)

@@ -224,7 +224,7 @@ pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     Ok(value)
 }
 
-/// Creates a local function whose calls run the peer's function with this handle.
+/// Creates a local function that calls the peer's function to which `handle` refers.
 fn function(handle: &Arc<Handle>) -> PackedFunc {
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
     let handle = handle.clone();
@@ -232,10 +232,10 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// Proxy for a remote function that also carries the function's signature. It shares the handle of a proxy
-/// without a signature.
+/// Proxy for a remote function that also has the function's signature. It wraps a proxy without a signature
+/// and uses that proxy's handle.
 struct Alias {
-    /// Proxy without a signature, which owns the handle.
+    /// Wrapped proxy without a signature, which owns the handle.
     _plain: PackedFunc,
     connection: Arc<Connection>,
     number: u64,

@@ -309,8 +309,8 @@ impl Drop for Folder {
     }
 }
 
-/// Environment variable by which a parent passes the session's folder to a child process. The folder belongs
-/// to the parent.
+/// Environment variable by which a parent passes the session's folder to a child process. The parent creates
+/// and removes this folder.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
 /// Starts `command` as a child process, and creates a session with it over the child's file descriptor 3. A

@@ -31,7 +31,7 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
-/// System calls for short messages that bypass the wrappers of the C library. The wrappers are thread
+/// System calls for short messages, made without the wrappers of the C library. The wrappers are thread
 /// cancellation points, which costs two atomic operations per call, although no thread is cancelled here.
 #[cfg(target_os = "linux")]
 mod direct {
@@ -74,8 +74,8 @@ mod direct {
 }
 
 impl Socket {
-    /// Takes ownership of a connected socket and configures it, as far as its kind supports that. Reads time
-    /// out after [`LOOK`], small messages are sent immediately, and keep-alive detects a dead peer machine.
+    /// Takes ownership of a connected socket and configures it: reads time out after [`LOOK`], small messages
+    /// are sent immediately, and keep-alive detects a dead peer machine. The last two apply only to TCP.
     ///
     /// # Errors
     /// Returns an error if `fd` is not a socket.

@@ -159,8 +159,8 @@ pub struct Writer<'a> {
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Maximum nesting depth reached since the beginning of the innermost shareable value. Later values may refer to a
-    /// shareable value.
+    /// Maximum nesting depth reached since the beginning of the innermost shareable value, that is, value to
+    /// which later values may refer.
     reached: usize,
     /// Number of values until the next check for signals and cancellation.
     patience: u32,
@@ -243,8 +243,8 @@ impl<'a> Writer<'a> {
         self.value(value, 1)
     }
 
-    /// Writes a value. `owners` is the number of references to the value's object that belong to this
-    /// occurrence. If the object has more references, it may occur again in the message.
+    /// Writes a value. `owners` is the number of references that this occurrence holds to the value's object.
+    /// If the object has more references, it may occur again in the message.
     fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(too_deep());
@@ -270,8 +270,8 @@ impl<'a> Writer<'a> {
         done
     }
 
-    /// Writes an object that may occur again in the message. The first time, writes its content, and
-    /// afterwards only its number.
+    /// Writes an object that may occur again in the message. Writes its content the first time, and only its
+    /// number after that.
     #[inline(never)]
     fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         let address = object.as_handle().addr();
@@ -703,7 +703,7 @@ impl<'a> Reader<'a> {
         handles
     }
 
-    /// Skips one value and appends its handle, if any, to `handles`. Of a container, skips only the
+    /// Skips one value and appends its handle, if any, to `handles`. For a container, skips only the
     /// beginning; the next calls skip its elements.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {
@@ -772,7 +772,7 @@ impl<'a> Reader<'a> {
 }
 
 impl TensorInfo {
-    /// Returns the size in bytes that all elements together have in compact form.
+    /// Returns the size in bytes of all elements together, stored without gaps.
     ///
     /// # Errors
     /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.

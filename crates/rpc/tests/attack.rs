@@ -854,7 +854,7 @@ fn there_is_only_so_much() {
 
 // Everything else
 
-/// Runs the tests of this program that use a greeted session a second time, in encrypted sessions.
+/// Runs other tests of this program a second time, in encrypted sessions.
 #[test]
 fn all_of_it_with_a_key() {
     again_with_a_key("all_of_it_with_a_key", 20);

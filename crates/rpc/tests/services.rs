@@ -34,7 +34,7 @@ fn part(mut line: Line, server: Server) {
 }
 
 /// Returns the encoded options of a measurement: device, number of calls, repeats, minimum milliseconds,
-/// tries, rest, repeats per rest, bytes to flush, cache, function.
+/// tries, milliseconds of a cooldown, repeats between cooldowns, bytes to flush, cache, function.
 fn measurement(change: impl FnOnce(&mut [Vec<u8>; 10])) -> Vec<Vec<u8>> {
     let float = |value: f64| [&[4][..], &value.to_le_bytes()].concat();
     let mut options =

@@ -31,8 +31,8 @@ fn memory(root: &Path) -> Option<u64> {
     least(root, "memory", v1, |folder| read(folder, "memory.max"))
 }
 
-/// Returns the lowest limit that a controller sets for the cgroups of this process or their ancestors. `v1`
-/// and `v2` read the limit from the folder of a cgroup of that version.
+/// Returns the lowest limit that the cgroups of this process and their ancestors set through `controller`.
+/// `v1` reads the limit from the folder of a cgroup v1, and `v2` from the folder of a cgroup v2.
 fn least<T: PartialOrd>(
     root: &Path,
     controller: &str,
@@ -70,8 +70,7 @@ impl Group<'_> {
         Some(Group { controllers, path })
     }
 
-    /// Returns true if `mount` is the cgroup file system that contains this cgroup and its limits of
-    /// `controller`.
+    /// Returns true if `mount` is the cgroup file system through which `controller` limits this cgroup.
     fn is_on(&self, mount: &Mount<'_>, controller: &str) -> bool {
         let has_controller = |list: &str| list.split(',').any(|name| name == controller);
         match self.controllers {
@@ -101,7 +100,8 @@ impl Mount<'_> {
     }
 }
 
-/// Returns the folders of a cgroup and its ancestors, up to the mount point.
+/// Returns the folders of the cgroup `group` and of its ancestors, up to the mount point of the cgroup file
+/// system.
 fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     // A container may see its own group as the root of the mount.
     let below = match Path::new(group).strip_prefix(mount.root) {
@@ -136,7 +136,7 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A temporary folder that serves as the root of a file system; removed on drop.
+    /// A temporary folder that tests use as the root of the file system; removed on drop.
     struct Root(PathBuf);
 
     impl Root {

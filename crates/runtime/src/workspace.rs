@@ -12,13 +12,13 @@ use anyfn::{Device, Result, bail, register};
 
 use crate::device::{ALIGNMENT, Memory};
 
-/// Block size in bytes above which sizes are rounded up to a multiple of this value. Smaller sizes are rounded up to a
-/// multiple of [`ALIGNMENT`].
+/// Granularity in bytes of large block sizes. Sizes above this value are rounded up to a multiple of it;
+/// smaller sizes are rounded up to a multiple of [`ALIGNMENT`].
 const PAGE: usize = 4096;
 /// Maximum number of unused bytes that a thread keeps for each device.
 const KEPT_MAX: usize = 128 << 20;
 
-/// Total bytes of the blocks of all threads, in use or kept.
+/// Total size in bytes of the blocks of all threads, both in use and kept for reuse.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
 /// A block of memory that counts towards [`ALLOCATED`].
@@ -162,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a test alone and in a thread of its own. The counts are of all threads, and a thread returns its blocks when
-    /// it ends, which for the thread of a test is after the test.
+    /// Runs a test in a new thread, while no other test of this module runs, and waits until the thread has
+    /// ended. The tests compare byte counts of all threads, and a thread frees its blocks only when it ends.
     fn alone(test: impl FnOnce() + Send + 'static) {
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

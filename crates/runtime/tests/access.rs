@@ -1,5 +1,5 @@
-//! Tests of accesses to the elements of tensors: no thread sees a part of another thread's write, and no
-//! thread blocks itself.
+//! Tests of accesses to the elements of tensors: no thread sees a partial write of another thread, and no
+//! thread waits for itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

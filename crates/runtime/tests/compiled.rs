@@ -1,4 +1,4 @@
-//! Tests that run libraries that apache-tvm has compiled (testing/compiled/build.py) from Rust.
+//! Tests that Rust code can call libraries that Apache TVM has compiled (see `testing/compiled/build.py`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Tests of the checks around drivers, with a driver that violates its contract and with memory that was
-//! never written.
+//! Tests of the checks that the runtime makes on the results of drivers. They use a driver that violates its
+//! contract, and memory that was never written.
 
 use core::ffi::c_void;
 use core::ptr;

@@ -1,4 +1,4 @@
-//! Tests of profiles of Rust code. The tests take turns, because a process has a single profile.
+//! Tests of profiles of Rust code. The tests run one after another, because a process has only one profiler.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! The module kind `calc` in Rust: `calc LIB` loads a bundle and calls its functions; `calc make LIB FILE...` writes one.
+//! Module kind `calc` in Rust. `calc LIB` loads a bundle and calls its functions; `calc make LIB FILE...`
+//! writes a bundle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use anyfn::{Module, ModuleKind, PackedFunc, Result, TypedPackedFunc};
 use anyfn_host::bundle::Bundle;
 
-/// A module whose device code consists of lines `NAME A B`, each of which defines a function x -> A * x + B.
+/// A module whose content consists of lines `NAME A B`, each of which defines a function x -> A * x + B.
 struct Calc {
     code: Vec<u8>,
     kernels: HashMap<String, (i64, i64)>,

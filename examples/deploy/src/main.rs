@@ -12,7 +12,7 @@ const ELEMENTS: usize = 16 << 20;
 const ROUNDS: usize = 5;
 const CALLS: u32 = 1_000_000;
 
-/// Describes `data` as a tensor of one dimension.
+/// Returns a `DLTensor` that describes `data` as a tensor of one dimension. `shape` stores its extent.
 fn describe(data: &mut [f32], shape: &mut [i64; 1]) -> DLTensor {
     shape[0] = data.len() as i64;
     DLTensor {
@@ -26,7 +26,7 @@ fn describe(data: &mut [f32], shape: &mut [i64; 1]) -> DLTensor {
     }
 }
 
-/// Computes y = a * x + y with the library.
+/// Computes y = a * x + y with the compiled function `saxpy`.
 fn run(saxpy: &PackedFunc, a: f32, x: &mut [f32], y: &mut [f32]) -> Result<()> {
     let (mut shape_x, mut shape_y) = ([0], [0]);
     let (x, y) = (describe(x, &mut shape_x), describe(y, &mut shape_y));

@@ -1,4 +1,4 @@
-//! A new IR node, a pass that creates it and a pass that lowers it, without a change to anyfn.
+//! Defines a new IR node, a pass that creates it and a pass that lowers it, without a change to anyfn.
 
 use anyfn::{DType, Object, Ref, Result, Tensor};
 use anyfn_compiler::ir::expr::{BinaryOp, Expr, PrimExpr};

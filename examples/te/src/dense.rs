@@ -1,5 +1,5 @@
-//! A Rust program that calls the matrix product with bias and relu that the demonstration has compiled:
-//! `dense dense.so`. It does not contain the compiler.
+//! A Rust program that calls the function that `examples/demo/dense.py` compiles, a matrix product with bias
+//! and relu: `dense dense.so`. It does not contain the compiler.
 //!
 //! Prints `key=value` lines: `right` is 1 if every element equals the result of plain loops.
 
@@ -12,7 +12,7 @@ const N: usize = 512;
 const M: usize = 512;
 const K: usize = 512;
 
-/// Returns small whole numbers, so that sums of their products are exact.
+/// Returns `count` small integers as floats. Sums of their products are exact.
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919) % 23) as f32 - 11.0).collect()
 }

@@ -1,4 +1,4 @@
-//! Build script that makes one of the two host programs export its runtime.
+//! Build script that exports the functions of the runtime from one of the two host programs.
 
 fn main() {
     anyfn_host::build::export_functions_of("host_exporting");

@@ -93,8 +93,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Returns the duration in `ANYFN_FUZZ_SECONDS` for which tests with random inputs run; `None` if the
-/// variable is not set.
+/// Returns the duration in `ANYFN_FUZZ_SECONDS`, for which tests with random inputs should run, or `None` if
+/// the variable is not set.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.
@@ -102,8 +102,8 @@ pub fn time() -> Option<Duration> {
     read("ANYFN_FUZZ_SECONDS").map(Duration::from_secs)
 }
 
-/// Iterates over the rounds of a test, counted from 0: at least `least` rounds, and further rounds until the
-/// duration from [`time`], by default `seconds`, has passed.
+/// Returns an iterator over the rounds of a test, counted from 0. There are at least `least` rounds, and
+/// further ones until the duration from [`time`], by default `seconds`, has passed.
 ///
 /// # Panics
 /// Panics if the value of `ANYFN_FUZZ_SECONDS` is not a number.

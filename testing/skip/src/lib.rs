@@ -26,7 +26,8 @@ macro_rules! skip {
     }};
 }
 
-/// Reports that the current test is skipped. Helper functions of tests call it; the test must then return.
+/// Reports that the current test is skipped. It is for helper functions of tests; the test itself must then
+/// return.
 #[track_caller]
 pub fn report(reason: &str) {
     let thread = std::thread::current();

@@ -1,4 +1,5 @@
-//! Writes `crates/anyfn/public-api.txt`, or compares it with the sources (`--check`).
+//! Writes the list of the public items of the crate `anyfn` to `crates/anyfn/public-api.txt`. With `--check`,
+//! compares the file with the sources instead.
 //!
 //! The file lists the public items of the crate `anyfn` with their signatures, one per line, so a review shows what a change
 //! adds, removes or breaks. `./x codegen` writes it, and `./x test` checks it. The items come from the JSON of rustdoc,

@@ -60,8 +60,7 @@ enum Part {
     Shared,
     /// Declarations that neither DLPack's nor tvm-ffi's header contains.
     Own,
-    /// Declarations for compiled code. The header that the peer's compiler provides for its C code also
-    /// contains these declarations.
+    /// Declarations for compiled code, which the peer's compiler also declares in a header for its C code.
     Backend,
 }
 
@@ -121,7 +120,7 @@ const TAIL: &str = r#"
 #endif /* ANYFN_C_API_H_ */
 "#;
 
-/// Returns the complete text of the header.
+/// Returns the content of the generated C header.
 pub(crate) fn write(abi: &Abi) -> Result<String> {
     let mut out = Out::default();
     out.raw(&HEAD.replace("@CONVENTIONS@", &conventions(abi)?));
@@ -159,7 +158,8 @@ pub(crate) fn write(abi: &Abi) -> Result<String> {
     Ok(out.0)
 }
 
-/// Returns the conventions of all functions, from the documentation of the `functions` module, as lines of a C comment.
+/// Returns the rules that hold for all functions, such as the meaning of their results, as lines of a C
+/// comment. The documentation of the Rust module `functions` contains them.
 fn conventions(abi: &Abi) -> Result<String> {
     let start = abi
         .conventions
@@ -415,8 +415,8 @@ impl Out {
         Ok(())
     }
 
-    /// Writes the beginning `head` of a declaration and the parameters, one per line if they do not fit on a
-    /// single line.
+    /// Writes a declaration that consists of `head` and a parameter list. The parameters are on separate
+    /// lines if they do not fit on one line.
     fn signature(&mut self, indent: &str, head: &str, params: &[String]) {
         const WIDTH: usize = 110;
         let one_line = format!("{head}({});", params.join(", "));
@@ -430,8 +430,9 @@ impl Out {
         }
     }
 
-    /// Writes the struct that `anyfn_api` returns. In Rust a macro declares it, so the fields before the functions are repeated
-    /// here. The generated layout check compares their offsets with the compiled struct.
+    /// Writes the declaration of the struct `AnyfnApi`, the function table that `anyfn_api` returns. The
+    /// fields that precede the functions are repeated here, because a Rust macro declares the struct. The
+    /// generated layout check compares their offsets with the compiled struct.
     fn api_table(&mut self, functions: &[Function]) -> Result<()> {
         self.raw(
             r"

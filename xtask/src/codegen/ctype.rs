@@ -66,7 +66,8 @@ pub(crate) fn named(ty: &Type) -> Result<String> {
     }
 }
 
-/// Returns the type `T` of an `Option<T>`, which is written as `T` because each pointer may be NULL in C.
+/// Returns the type `T` of an `Option<T>`. In C, a parameter of either type is declared as `T`, because each
+/// C pointer may be NULL.
 fn option_inner(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;

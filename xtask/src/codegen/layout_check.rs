@@ -70,7 +70,8 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-/// Returns the C names of a field. Unions are anonymous in C, so a union has the names of its members.
+/// Returns the names under which the Rust field `field` of the struct `record` is accessed in C. Usually
+/// there is one name. For a union, which is anonymous in C, the names of its members are returned.
 fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     match (record, field) {
         ("TVMFFIAny", "value") => vec![
@@ -90,7 +91,8 @@ fn c_members<'a>(record: &str, field: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// Writes the checks of the function table. A macro declares the table, so its layout comes from the compiled struct.
+/// Writes the checks of the function table `AnyfnApi`. Its layout comes from the compiled struct, because a
+/// macro declares the struct.
 fn write_api_table(out: &mut String) {
     line(out, format_args!("CHECK_SIZE(AnyfnApi, {});", size_of::<AnyfnApi>()));
     macro_rules! offsets {

@@ -23,7 +23,7 @@ pub(crate) struct Generated {
     pub(crate) text: String,
 }
 
-/// Generates all files in memory.
+/// Generates all files and returns them without writing them.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let abi = source::read(&root.join("crates/abi"))?;
     let mut files = vec![

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::codegen::ctype::declare;
 use crate::codegen::source::{Abi, Field, Record};
 
-/// Structs that are generated: the name in generated code, and the name in the ABI.
+/// Structs to generate: for each, the name in generated code and the name in the ABI.
 const RECORDS: [(&str, &str); 4] = [
     ("anyfn_value", "TVMFFIAny"),
     ("anyfn_tensor", "DLTensor"),
@@ -19,8 +19,8 @@ const RECORDS: [(&str, &str); 4] = [
     ("anyfn_text", "TVMFFIByteArray"),
 ];
 
-/// The union in a value, and the members of the union that generated code uses. All members have the same
-/// address.
+/// Name of the union in `TVMFFIAny`, and the members of the union that generated code uses. All members have
+/// the same address.
 const PAYLOAD: (&str, [&str; 3]) = ("TVMFFIAnyValue", ["v_int64", "v_float64", "v_ptr"]);
 
 /// Members that have a shorter name in generated code: the name in the ABI, and the shorter name.
@@ -70,7 +70,7 @@ fn declaration(abi: &Abi, field: &Field) -> Result<String> {
     Ok(if text.starts_with("int64_t*") { format!("const {text}") } else { text })
 }
 
-/// Returns the struct or union that a type names.
+/// Returns the struct or union of the ABI to which the type `ty` refers by name, if any.
 fn nested<'a>(abi: &'a Abi, ty: &Type) -> Option<&'a Record> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;

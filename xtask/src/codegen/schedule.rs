@@ -17,7 +17,7 @@ use crate::codegen::Generated;
 use crate::codegen::source::doc_lines;
 use crate::result::Result;
 
-/// Files of the tables `steps!` and `kinds!`.
+/// Source files that contain the macro invocations `steps!` and `kinds!`, the tables of steps and of kinds.
 const STEPS: &str = "compiler/schedule/src/steps.rs";
 const KINDS: &str = "compiler/schedule/src/kind.rs";
 
@@ -31,13 +31,13 @@ const END: &str = "    # End of the generated part.\n";
 /// Maximum length of a line of the stub. In a longer declaration, each parameter has its own line.
 const WIDTH: usize = 110;
 
-/// Kind of parameters whose arguments are loops.
+/// Name of the parameter kind whose arguments are loops.
 const LOOPS: &str = "Loops";
 
 /// Last paragraph of the documentation of each step. The macro `steps!` adds it to the registered methods.
 const EXAMPLE: &str = "The page ``docs/schedule-steps.md`` shows a function before and after this step.";
 
-/// Kind of parameters and results of schedule steps: an entry of the table `kinds!`.
+/// Kind of parameter or result of a schedule step, as the table `kinds!` defines it.
 struct Kind {
     name: String,
     /// Python type of a parameter.
@@ -62,7 +62,7 @@ struct Parameter {
     default: Option<String>,
 }
 
-/// Generates the files that contain a part for the steps.
+/// Generates the Python class and the stub, whose generated parts contain the methods of the steps.
 pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
     let steps: Vec<Step> = read(root, STEPS, "steps")?;
     let kinds: Vec<Kind> = read(root, KINDS, "kinds")?;
@@ -109,7 +109,7 @@ impl Step {
         self.parameters.last().is_some_and(|last| last.kind == LOOPS)
     }
 
-    /// Returns the first lines of the method in the stub, up to the colon.
+    /// Returns the declaration of the step's Python method, up to the colon.
     fn declaration(&self, kinds: &[Kind]) -> Result<String> {
         let mut parameters = vec!["self".to_owned()];
         for parameter in &self.parameters {
@@ -134,7 +134,8 @@ impl Step {
         Ok(format!("    def {}(\n        {},\n    ) -> {result}:", self.name, parameters.join(",\n        ")))
     }
 
-    /// Returns the documentation as a docstring. Code is between double backticks, as in other docstrings.
+    /// Returns the step's documentation as a docstring. Code is between double backticks, as in other
+    /// docstrings.
     fn docstring(&self) -> String {
         let mut lines: Vec<String> = self.doc.iter().map(|line| line.replace('`', "``")).collect();
         if self.takes_loops() {
@@ -146,7 +147,8 @@ impl Step {
         format!("        \"\"\"{text}\n        \"\"\"\n")
     }
 
-    /// Returns the method of the class for a step on a list of loops; `None` for other steps.
+    /// Returns the Python method of a step that takes loops, or `None` for other steps, for which the class
+    /// needs no definition.
     fn definition(&self, kinds: &[Kind]) -> Result<Option<String>> {
         if !self.takes_loops() {
             return Ok(None);

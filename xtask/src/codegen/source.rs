@@ -16,15 +16,15 @@ const FILES: [&str; 8] =
 /// All declarations of the ABI.
 #[derive(Default)]
 pub(crate) struct Abi {
-    /// Documentation of the `functions` module, with the conventions of all functions.
+    /// Documentation of the `functions` module, which contains the rules that hold for all functions.
     pub(crate) conventions: Vec<String>,
     pub(crate) records: Vec<Record>,
     pub(crate) aliases: Vec<Alias>,
     pub(crate) constants: Vec<Constant>,
     pub(crate) functions: Vec<Function>,
-    /// Functions outside of the function table, such as the one that returns it.
+    /// Functions that are not in the function table, such as `anyfn_api`, which returns the table.
     pub(crate) entry_points: Vec<Function>,
-    /// Functions that compiled code calls by symbol.
+    /// Functions that compiled code calls by their symbol names.
     pub(crate) backend: Vec<Function>,
 }
 
@@ -190,7 +190,8 @@ pub(crate) fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
     lines
 }
 
-/// Returns the C name of an argument whose Rust name avoids a keyword with a trailing underscore.
+/// Returns the C name of an argument. It is the Rust name without a trailing underscore, which avoids a Rust
+/// keyword.
 pub(crate) fn c_name(rust_name: &str) -> String {
     rust_name.trim_end_matches('_').to_owned()
 }

@@ -107,8 +107,8 @@ const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
 const PROGRAM_WITH_COMPILER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-compiler"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
-/// Crates that no crate may depend on, not even for tests, because the libraries that they build contain the
-/// ABI's functions a second time.
+/// Crates on which no crate may depend, not even for tests. Each builds a library that contains another copy
+/// of the ABI's functions.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
 
 /// Checks all packages of `cargo metadata`.

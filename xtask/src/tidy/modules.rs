@@ -56,7 +56,8 @@ const LIST: &str = "xtask/src/tidy/modules.rs";
 /// Function that returns the text of a file, or `None` if the file does not exist.
 type Open<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Returns a message for each circle of modules that is not permitted, in all packages of `cargo metadata`.
+/// Returns a message for each cycle of modules that is not permitted, in all packages that `cargo metadata`
+/// lists.
 pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
@@ -102,12 +103,12 @@ fn problems(package: &str, circles: &[Circle]) -> Vec<String> {
     found
 }
 
-/// Cycle of dependencies: modules each of which uses all the others, directly or indirectly.
+/// Set of modules that depend on each other in a cycle: each uses all others, directly or indirectly.
 #[derive(Debug, PartialEq)]
 struct Circle {
     modules: BTreeSet<String>,
-    /// Example of a path along the cycle: each module uses the next one directly, and the last module is the
-    /// first again.
+    /// Example of a path along the cycle: each module uses the next one directly. The path ends with its
+    /// first module.
     example: Vec<String>,
 }
 
@@ -210,12 +211,12 @@ impl Graph {
     }
 }
 
-/// Code of a module directly below the root, together with the code of its submodules.
+/// Names that occur in a module directly below the crate root and in its submodules.
 #[derive(Default)]
 struct Module {
-    /// First names, below the root of the crate, of the paths in the code.
+    /// Names of the modules and items directly below the crate root to which paths in the code lead.
     paths: BTreeSet<String>,
-    /// Names of the items of the module itself.
+    /// Names of the items that the module defines, without those of its submodules.
     items: BTreeSet<String>,
 }
 
@@ -235,7 +236,8 @@ impl Module {
         Ok(())
     }
 
-    /// Reads code of a module whose submodules are in `folder`.
+    /// Reads code that belongs to this module or a submodule. `folder` contains the files of the submodules
+    /// of that module, and `level` is the number of modules from the root to it.
     fn read(&mut self, tokens: &[TokenTree], level: usize, folder: &Path, open: Open<'_>) -> Result<()> {
         let mut rest = tokens;
         while let [first, after @ ..] = rest {
@@ -275,8 +277,8 @@ impl Module {
     }
 }
 
-/// Records the module or item directly below the crate root to which a path leads. `path` is the rest of a
-/// path that has led to a module `level` levels below the root.
+/// Adds the first name below the crate root on a path to `names`. `path` is the rest of the path after a
+/// prefix that leads to a module `level` levels below the root.
 fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
     match path {
         [TokenTree::Ident(word), rest @ ..] if word == "super" => {
@@ -294,12 +296,13 @@ fn follow(path: &[TokenTree], level: usize, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Names that the root of a crate imports or exports.
+/// Names that the crate root imports or re-exports with `use`.
 #[derive(Default)]
 struct Names {
-    /// First name of the path of each import.
+    /// First name on the path of each import, without `crate` or `self`, by the name under which the item is
+    /// imported.
     first: BTreeMap<String, String>,
-    /// First names of the imports that end with `*`.
+    /// First names on the paths of the imports that end with `*`.
     globs: Vec<String>,
 }
 
@@ -317,7 +320,8 @@ impl Names {
         names
     }
 
-    /// Adds the imports of a tree, such as `module::{A, B as C}`. `first` is the first name of the path before it.
+    /// Adds the imports of a `use` tree, such as `module::{A, B as C}`. `first` is the first name on the path
+    /// that precedes the tree.
     fn add(&mut self, tree: &[TokenTree], first: Option<&str>) {
         match tree {
             [punct, rest @ ..] if is_punct(punct, ':') => self.add(rest, first),

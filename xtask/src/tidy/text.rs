@@ -20,7 +20,7 @@ const TEXT_ENDINGS: [&str; 14] =
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];
 
 /// Folders in which some `SAFETY` comments still give no reason, with the maximum number of these comments.
-/// The number must not be raised.
+/// The maximum must not be raised.
 const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
 /// Folders of particular machines, which no source may name.
@@ -48,11 +48,11 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The `SAFETY` comments that give no reason.
+/// Collects the `SAFETY` comments that give no reason.
 #[derive(Default)]
 struct Reasons {
     found: Vec<String>,
-    /// Such comments in each folder of [`WITHOUT_ARGUMENT`].
+    /// Locations of comments without a reason in each folder of [`WITHOUT_ARGUMENT`], which permits some.
     known: [Vec<String>; WITHOUT_ARGUMENT.len()],
 }
 

@@ -115,7 +115,7 @@ pub(super) fn lift_item(item: &Any) -> Res<Own> {
 fn lift_other(item: &Any) -> Res<Own> {
     if raw(item).type_index == kTVMFFIDLTensorPtr {
         // Other code may have stored a borrowed tensor there, which raises an exception.
-        return lift_owned(*raw(item));
+        return lift_owned(item.clone());
     }
     // A string is copied and an object gets its own reference first, so `item` is not used while Python code runs.
     lift_borrowed(raw(item))

@@ -10,12 +10,12 @@ use crate::memo::ByAddress;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Maximum number of items of an Array that is converted as a key, including nested items. The number is
-/// limited because Python computes the hash of a tuple again for each occurrence.
+/// Maximum number of items, including nested items, of an Array that is converted as the key of a dict. The
+/// number is limited because Python computes the hash of a tuple again for each occurrence.
 const KEY_MAX: u64 = 1 << 20;
 
-/// State of one conversion to Python containers: results for containers that may be encountered again, even
-/// inside themselves.
+/// State of one conversion to Python containers: the results for containers that may be encountered again,
+/// including containers that contain themselves.
 #[derive(Default)]
 struct Met {
     /// Python object for each converted container, by the address of the container. The container is stored as well,

@@ -25,7 +25,7 @@ pub(super) enum Mapping<'a> {
 }
 
 impl Mapping<'_> {
-    /// Returns the value of a key, which is found by the rules of the ABI.
+    /// Looks up a key by the rules of the ABI and returns its value.
     #[inline(always)]
     pub(super) fn get(&self, key: &Any) -> Res<Option<Any>> {
         with_hooks(key, || self.get_plain(key))
@@ -128,15 +128,15 @@ pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
     }
 }
 
-/// Runs an operation on a key whose type may have hooks, such as one for hashing. Hooks are native code, so the
-/// operation counts as a use of native objects ([`gil::Use`]).
+/// Runs an operation that may call the hooks of a key's type, such as a hook for hashing. Hooks are native
+/// code, so they run within a [`gil::Use`], which marks a use of native objects.
 #[cold]
 #[inline(never)]
 pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {
     gil::counted(operation)
 }
 
-/// Runs an operation on a key, which may call the hooks of the key's type.
+/// Runs an operation on `key`, by [`hooked`] if the operation may call hooks of the key's type.
 #[inline]
 pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
     if is_object(key) { hooked(operation) } else { operation() }

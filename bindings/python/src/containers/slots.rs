@@ -1,4 +1,4 @@
-//! Macros that define C functions for CPython with Rust bodies, and access to the arguments of methods.
+//! Macros that implement the C functions of Python classes in Rust, and access to the arguments of methods.
 
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -19,8 +19,7 @@ use crate::py::{self, Obj, Own, Res};
 /// Maximum nesting depth of containers that are printed in full; deeper containers appear as `...`.
 const DEPTH_MAX: usize = 100;
 
-/// Number of printed items after which repeated containers are abbreviated: from then on, a container that has already been
-/// printed appears as `...`.
+/// Number of printed items after which a container that was already printed appears as `...`.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
@@ -37,8 +36,8 @@ thread_local! {
 struct Writing;
 
 impl Writing {
-    /// Begins to write a container. Returns `None` if the container must be shown as dots: it is being written
-    /// already, it was written before and the result is long, or it is nested too deeply.
+    /// Begins to write a container. Returns `None` if the container must be abbreviated to `...`: it is being
+    /// written already, it was written before and the result is long, or it is nested too deeply.
     fn begin(container: &ObjectRef) -> Option<Writing> {
         let address = container.as_handle().addr();
         let is_again = WRITTEN

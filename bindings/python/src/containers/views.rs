@@ -72,7 +72,7 @@ pub(super) fn make(mapping: Obj<'_>, what: PairPart) -> Res<Own> {
     Ok(own)
 }
 
-/// Returns the Map or Dict of which an object is a view.
+/// Returns the Map or Dict whose keys, values or pairs a view contains.
 fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
     // SAFETY: only called for instances.
     let mapping = unsafe { (*view.as_ptr().cast::<Layout>()).mapping };

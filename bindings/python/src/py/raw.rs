@@ -134,8 +134,9 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Declares functions that may run Python code although their names do not suggest it, each wrapped in [`run`]. An
-/// object that they release may have a destructor, and before 3.12 an allocation may run the garbage collector.
+/// Declares functions of CPython and wraps each in [`run`], because they may run Python code although their
+/// names do not suggest it. An object that they release may have a destructor, and before 3.12 an allocation
+/// may run the garbage collector.
 macro_rules! guarded {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         mod unguarded {
@@ -192,7 +193,8 @@ static THREAD_ID: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks up the functions whose names differ between versions. If a function is missing, returns its name as the error.
+/// Looks up the functions whose names differ between versions of CPython. If a function is missing, returns its
+/// name as the error.
 pub(crate) fn init() -> Result<(), &'static str> {
     let find = |slot: &AtomicPtr<c_void>, names: &[&'static CStr]| {
         let symbol =

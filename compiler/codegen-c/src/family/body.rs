@@ -206,8 +206,8 @@ impl<'a, D: Dialect> Body<'a, D> {
         self.loop_with(node, D::loop_head, |body| body.inner(&node.body))
     }
 
-    /// Generates a loop. `head` returns the first line of the loop. Its arguments are the data type and the
-    /// name of the loop variable, the first value, and the end of the range. `inner` generates the body.
+    /// Generates a loop. `head` receives the data type and the name of the loop variable, its first value and
+    /// its exclusive end, and returns the first line of the loop. `inner` generates the body.
     pub(crate) fn loop_with(
         &mut self,
         node: &For,

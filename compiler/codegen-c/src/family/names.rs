@@ -8,8 +8,8 @@ use anyfn_ir::expr::Var;
 
 use crate::family::{Dialect, Symbol};
 
-/// Maximum length of a name in characters, before a number is appended. The number then lies within the first
-/// 63 characters, which every C compiler distinguishes.
+/// Maximum length of a name in characters, before a number is appended. The limit keeps the number within the
+/// first 63 characters, which every C compiler distinguishes.
 const MOST_LETTERS: usize = 48;
 
 /// Unique names of variables and buffers. A variable or buffer keeps the name that it has in the IR, if that
@@ -17,12 +17,12 @@ const MOST_LETTERS: usize = 48;
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Number that was last appended to each name that is in use.
+    /// Last number that was appended to each name, by the name without a number.
     numbers: HashMap<String, usize>,
-    /// Prefix of helper functions that are generated together with this function. No variable may have this
-    /// prefix.
+    /// Prefix of the helper functions that are generated for the current function. No variable name may begin
+    /// with it.
     own: String,
-    /// Further prefixes that no variable may have.
+    /// Further prefixes with which no variable name may begin.
     prefixes: &'static [&'static str],
 }
 

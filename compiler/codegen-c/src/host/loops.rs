@@ -1,4 +1,4 @@
-//! Code generation for loops: hints for the C compiler, and tasks.
+//! Code generation for loops, with hints for the C compiler, and for launches of tasks.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,8 @@ impl Body<'_, Host> {
         self.streamed(node, |body| body.loop_in_caches(node))
     }
 
-    /// Generates a launch of tasks.
+    /// Generates a launch of tasks. The stores of the tasks bypass the caches if the parallel loop has the
+    /// annotation `nontemporal`.
     pub(super) fn tasks(&mut self, node: &Launch) -> Result<()> {
         self.streamed(&node.body, |body| body.parallel(node))
     }

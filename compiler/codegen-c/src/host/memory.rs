@@ -1,4 +1,4 @@
-//! Allocation of the memory of a function.
+//! Code generation for the allocation of buffers, and for freeing them before an early return.
 
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;

@@ -156,7 +156,8 @@ impl Body<'_, Host> {
         pieces
     }
 
-    /// Returns the variables that replace buffers in a statement.
+    /// Returns the groups of C variables that replace the buffers accessed by a statement: the buffers that
+    /// `value` loads vectors from, and the buffer `stored`.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
         struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
@@ -435,7 +436,7 @@ impl Body<'_, Host> {
         (lanes.first..lanes.first + lanes.count).map(|lane| self.lane(expr, &lane.to_string())).collect()
     }
 
-    /// Returns a vector expression that computes its lanes one by one.
+    /// Returns a vector expression for the given lanes of a value. Each lane is computed separately.
     fn one_by_one(&mut self, expr: &Expr, lanes: Lanes) -> Result<String> {
         let name = self.vector(expr.dtype.element(), lanes.count)?;
         let values = self.each_lane(expr, lanes)?;

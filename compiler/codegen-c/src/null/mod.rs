@@ -1,5 +1,5 @@
-//! Dialect of an imaginary device. It is a template for the dialects of devices, and shows that `family` does
-//! not assume C.
+//! Dialect of an imaginary device. It is a template for the dialects of real devices, and shows that `family`
+//! does not assume C.
 //!
 //! Its language has the properties in which languages of devices typically differ from C:
 //!
@@ -48,7 +48,8 @@ use crate::null::barriers::Barriers;
 /// Dialect of the null device, with its state for one function.
 #[derive(Default)]
 pub(crate) struct Null {
-    /// Declarations of the error messages of the function, without their names.
+    /// Declarations of the error messages of the function. A declaration does not contain the name of the
+    /// message, which ends with the index of the declaration.
     errors: Vec<String>,
     /// True while generating the body of a loop whose iterations are distributed over the threads, or of loops over all
     /// thread axes.

@@ -140,7 +140,7 @@ impl TargetOptions {
     }
 }
 
-/// Target that was passed as such, as a target kind, or as a map of options. Holds an error instead if the
+/// Target as a function argument: a target object, a target kind, or a map of options. Holds an error if the
 /// target is invalid or if its detection was interrupted.
 pub(crate) struct AsTarget(pub(crate) Result<Ref<Target>>);
 

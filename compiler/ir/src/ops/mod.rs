@@ -424,9 +424,9 @@ binary_functions! {
     mul Mul
     /// Creates the quotient of two numbers. Integer quotients are rounded towards zero.
     div Div
-    /// Creates the remainder of the division [`floor_div`], with the sign of the divisor.
+    /// Creates the quotient of two integers, rounded down.
     floor_div FloorDiv
-    /// Creates the remainder of [`floor_div`].
+    /// Creates the remainder of the division [`floor_div`], with the sign of the divisor.
     floor_mod FloorMod
     /// Creates the minimum of two numbers.
     min Min

@@ -25,11 +25,12 @@ const ATTRIBUTE: &str = "__anyfn_access__";
 pub struct Functions {
     /// Size of this struct in bytes.
     size: usize,
-    /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes `count` tickets, and
-    /// returns one of the constants in `code`. If the calling thread itself has a conflicting access (`OWN`), the first
-    /// ticket is twice the index of the requested range, plus one if the access in progress writes.
+    /// Function that begins accesses to `count` ranges. It waits for up to `milliseconds`, writes `count`
+    /// tickets, and returns one of the constants in `code`. If the calling thread itself has a conflicting
+    /// access, the result is `OWN`, and the first ticket is twice the index of the requested range that
+    /// conflicts, plus one if the access in progress writes.
     begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
-    /// Function that ends an access.
+    /// Function that ends the access with the given ticket.
     end: unsafe extern "C" fn(ticket: u64),
     /// Function that marks a range as read-only. It returns the ticket of the mark, or 0 if memory allocation fails.
     protect: unsafe extern "C" fn(*const Wanted) -> u64,
@@ -58,8 +59,8 @@ static OWN: Functions = Functions {
     is_protected: is_protected_own,
 };
 
-/// Returns the functions of the access table in this copy of the crate, and the name of the attribute that publishes
-/// them. The runtime calls this.
+/// Returns the name of the attribute through which libraries find the access table, and the C functions of
+/// the table in this copy of the crate. The runtime calls this to publish its table.
 #[doc(hidden)]
 pub fn functions() -> (&'static str, &'static Functions) {
     (ATTRIBUTE, &OWN)
@@ -324,7 +325,7 @@ mod imp {
         Instant::now() + Duration::from_millis(milliseconds.into())
     }
 
-    /// Returns a number that is unique among living threads.
+    /// Returns a number that identifies the calling thread among the running threads.
     #[inline]
     pub(super) fn thread() -> usize {
         std::thread_local! {
@@ -342,8 +343,8 @@ mod imp {
 
     use super::super::table::{AccessTable, Monitor};
 
-    /// A spin lock, for builds without `std`. In such builds all callers count as one thread, so every
-    /// conflict is with the calling thread itself, and no access waits.
+    /// A spin lock, for builds without `std`. Such builds treat all callers as one thread, so every conflict
+    /// is with the calling thread itself, and no access waits.
     pub(super) struct Lock {
         taken: AtomicBool,
         state: UnsafeCell<AccessTable>,

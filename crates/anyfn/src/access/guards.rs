@@ -197,9 +197,9 @@ impl<'a> TensorView<'a> {
         Ok(elements.write(access))
     }
 
-    /// Borrows the elements of one tensor for reading and those of another one for writing, as most kernels
-    /// need. Both accesses begin at the same time. A kernel on another thread that uses the same tensors in
-    /// opposite roles waits until both accesses have ended.
+    /// Borrows the elements of this tensor for reading and those of another tensor for writing, as a kernel
+    /// with an input and an output does. Both accesses begin at the same time. A kernel on another thread
+    /// that uses the same tensors in opposite roles waits until both accesses have ended.
     ///
     /// ```
     /// # use anyfn_core as _;

@@ -117,7 +117,7 @@ pub use functions::{Functions, after_fork, before_fork, functions};
 #[must_use = "the access ends when this is dropped"]
 pub struct Access {
     ticket: u64,
-    /// Marker that keeps the value on its thread, because the table records which thread holds an access.
+    /// Makes the type `!Send`, because the access table records which thread holds an access.
     _thread: PhantomData<*const ()>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of accesses in progress: it locks ranges of memory without an object for each range.
+//! The table of accesses in progress. It locks ranges of memory and needs no lock object for each range.
 //!
 //! It is generic over the lock that it uses, so that its tests run the same code with the locks of `loom`.
 
@@ -18,8 +18,8 @@ pub(super) trait Monitor {
     /// Time at which a wait ends without a notification.
     type Deadline: Copy;
     fn lock(&self) -> Self::Guard<'_>;
-    /// Releases the lock, waits for a notification, and acquires the lock again. The second part of the result is true
-    /// if the deadline has passed. Spurious wake-ups are possible.
+    /// Releases the lock, waits for a notification, and acquires the lock again. The second element of the
+    /// result is true if the deadline has passed. Spurious wake-ups are possible.
     fn wait<'a>(&'a self, guard: Self::Guard<'a>, deadline: Self::Deadline) -> (Self::Guard<'a>, bool);
     fn notify_all(&self);
 }
@@ -27,7 +27,7 @@ pub(super) trait Monitor {
 /// Result of [`Table::begin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The accesses were entered in the table.
+    /// All requested accesses have begun.
     Begun,
     /// The calling thread itself has a conflicting access.
     Own {
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
     Deadlock,
     /// The deadline has passed.
     TimedOut,
-    /// The table could not grow.
+    /// Memory allocation for the table failed.
     OutOfMemory,
 }
 
@@ -50,7 +50,7 @@ struct HeldRange {
     range: Wanted,
 }
 
-/// A thread that waits, with the ranges that it waits for.
+/// A waiting thread and the ranges that it requested.
 struct Waiting {
     order: u64,
     thread: usize,
@@ -61,7 +61,7 @@ struct Waiting {
 pub(super) struct AccessTable {
     held: Vec<HeldRange>,
     waiting: Vec<Waiting>,
-    /// Ranges that must not be written.
+    /// Ranges that are marked as read-only.
     protected: Vec<HeldRange>,
     last_ticket: u64,
     last_order: u64,
@@ -154,7 +154,8 @@ impl AccessTable {
         self.waiting.retain(|waiting| waiting.order != order);
     }
 
-    /// Keeps only the entries of one thread, because the other threads do not exist in the child of a fork.
+    /// Removes the entries of all threads except `thread`, because the other threads do not exist in the
+    /// child of a fork.
     pub(super) fn keep_only(&mut self, thread: usize) {
         self.held.retain(|held| held.thread == thread);
         self.protected.retain(|held| held.thread == thread);
@@ -173,13 +174,13 @@ impl Waiting {
     }
 }
 
-/// The table of accesses, with its lock.
+/// The table of accesses, protected by the lock `M`.
 pub(super) struct Table<M>(pub(super) M);
 
 impl<M: Monitor> Table<M> {
-    /// Begins all accesses together for the thread `me`, as soon as no access of another thread conflicts,
-    /// and writes their tickets. The ranges may conflict with each other. No access begins unless the outcome
-    /// is [`Outcome::Begun`].
+    /// Begins the accesses `wanted` together for the thread `me`, as soon as no access of another thread
+    /// conflicts, and writes one ticket for each to `tickets`. The ranges may conflict with each other. No
+    /// access begins unless the outcome is [`Outcome::Begun`].
     pub(super) fn begin(
         &self,
         me: usize,
@@ -240,8 +241,8 @@ impl<M: Monitor> Table<M> {
         outcome
     }
 
-    /// Marks a range as read-only on behalf of the thread `me`. Returns the ticket of the mark, or 0 if the table could
-    /// not grow.
+    /// Marks a range as read-only on behalf of the thread `me`. Returns the ticket of the mark, or 0 if
+    /// memory allocation fails.
     pub(super) fn protect(&self, me: usize, range: Wanted) -> u64 {
         let mut state = self.0.lock();
         if state.protected.try_reserve(1).is_err() {

@@ -13,7 +13,7 @@ fn range(start: u64, end: u64, write: bool) -> Wanted {
     Wanted { space: 0, base: 0, start, end, write: u64::from(write) }
 }
 
-/// Monitor of the table for a single thread, where every wait times out immediately.
+/// Implementation of [`Monitor`] for a single thread. Each wait times out immediately.
 struct Single(RefCell<AccessTable>);
 
 impl Monitor for Single {
@@ -115,7 +115,7 @@ fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
     assert_eq!(begin(&table, 1, &[range(7, 8, false)]), Err(Outcome::Own { index: 0, writes: true }));
 }
 
-/// Monitor of the table with a lock and a condition variable of `loom`.
+/// Implementation of [`Monitor`] with a lock and a condition variable of `loom`.
 struct Loom {
     state: loom::sync::Mutex<AccessTable>,
     changed: loom::sync::Condvar,
@@ -141,7 +141,7 @@ impl Monitor for Loom {
     }
 }
 
-/// Bytes of memory that `loom` watches for races, with the table.
+/// An access table and two bytes that it protects. `loom` checks the bytes for data races.
 struct Memory {
     table: Table<Loom>,
     bytes: [loom::cell::UnsafeCell<u8>; 2],
@@ -238,7 +238,8 @@ fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
     });
 }
 
-/// Monitor of the table that uses a lock of the standard library and announces each wait.
+/// Implementation of [`Monitor`] with a lock of the standard library. It announces each wait through the
+/// channel `waits`.
 struct Announced {
     state: std::sync::Mutex<AccessTable>,
     changed: std::sync::Condvar,

@@ -9,7 +9,7 @@ use super::seq::{self, Seq};
 use super::slice::{Slice, SliceIndices};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
-/// Initial capacity of a new Array.
+/// Capacity, in elements, of a new Array whose creator specifies no capacity.
 const DEFAULT_CAPACITY: usize = 4;
 
 /// A sequence of values with copy-on-write semantics: clones share the elements until one clone is changed.

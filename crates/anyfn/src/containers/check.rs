@@ -1,4 +1,4 @@
-//! Checks of the types of elements.
+//! Type checks of the elements of containers.
 
 use alloc::format;
 use alloc::string::ToString;

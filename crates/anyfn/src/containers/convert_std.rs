@@ -25,7 +25,7 @@ fn with_items<C: FromArg + ?Sized, R>(
     then(&List::<Any>::from_object_unchecked(object).snapshot())
 }
 
-/// Converts an element to a `T`.
+/// Converts the element `item`, at `index` of a container of type `C`, to a `T`.
 #[inline]
 fn element<C: FromArg + ?Sized, T: Value>(index: usize, item: &Any) -> Result<T, Mismatch> {
     T::from_arg(item.view_ref()).map_err(|mismatch| in_sequence::<C>("Array", index, mismatch))
@@ -107,7 +107,7 @@ impl<T: IntoAny + Clone, const N: usize> IntoAny for &[T; N] {
     }
 }
 
-/// Implements `IntoArg` for types whose arguments own their content.
+/// Implements `IntoArg` for a type that is converted into an owned value.
 macro_rules! by_value {
     ([$($generics:tt)*] $ty:ty) => {
         // SAFETY: the value is owned.
@@ -206,7 +206,7 @@ tuples! {
     (8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
 }
 
-/// Passes the pairs of a Map, or of a snapshot of a Dict, to `put`.
+/// Converts each pair of a Map, or of a snapshot of a Dict, and passes it to `put`.
 fn read_pairs<C: FromArg, K: Value, V: Value>(
     view: &AnyView<'_>,
     mut put: impl FnMut(K, V),

@@ -73,7 +73,7 @@ struct HookResults {
     hashes: BTreeMap<u64, (Any, u64)>,
 }
 
-/// A key that is looked up.
+/// State of a lookup: the key, and the hook results collected so far.
 struct Probe<'a> {
     key: &'a AnyView<'a>,
     /// Hash of the key if its type has a hash hook; otherwise the hash is computed when it is needed.
@@ -102,7 +102,8 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Returns the slot of the key that is looked up, or the hook result that is needed first.
+    /// Returns the slot of the key that is looked up; `None` if the key is absent. Returns `Err` with the
+    /// hook result that is needed first, if any.
     #[inline]
     fn find(&self, mapping: &Mapping<'_>) -> Result<Option<u64>, Ask> {
         let layout = mapping.layout();
@@ -137,7 +138,8 @@ impl<'a> Probe<'a> {
         self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
     }
 
-    /// Calls the hooks for the requested results and stores the results. Must not be called under the lock.
+    /// Calls hooks to obtain the requested results, and stores the results. Must not be called while the lock
+    /// of the Dict is held.
     #[cold]
     fn ask(&mut self, ask: Ask) {
         match ask {
@@ -183,9 +185,9 @@ impl<K, V> Dict<K, V> {
         Self::from_values(super::into_pairs(iter)?)
     }
 
-    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. The
-    /// caller must therefore declare a variable whose value is to be released before the guard, so that the
-    /// variable is dropped after the lock is released.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. If the
+    /// caller has values to release, the variable that holds them must be declared before the guard, so that
+    /// it is dropped after the lock is released.
     #[inline]
     fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a Dict are only used through this lock.
@@ -340,7 +342,7 @@ impl<K, V> Dict<K, V> {
         Some(mapping.remove(at))
     }
 
-    /// Returns an iterator over the pairs that does not take the lock.
+    /// Returns an iterator over the pairs. It does not take the lock.
     ///
     /// # Safety
     /// The Dict must not change while the result is alive.
@@ -431,7 +433,7 @@ impl<K: Value, V: Value> Dict<K, V> {
         self.get_any(key)?.map(|value| value.get::<V>()).transpose()
     }
 
-    /// Returns the value of an existing key.
+    /// Returns the value of a key, or an error if the key is absent.
     ///
     /// # Errors
     /// Returns `KeyError` if the key is absent, and otherwise the errors of [`Dict::get`].

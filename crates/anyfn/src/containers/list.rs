@@ -95,9 +95,9 @@ impl<T> List<T> {
         Self::from_values(values.into_iter())
     }
 
-    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. The
-    /// caller must therefore declare a variable whose value is to be released before the guard, so that the
-    /// variable is dropped after the lock is released.
+    /// Acquires the lock. While it is held, the caller must not release values or run foreign code. If the
+    /// caller has values to release, the variable that holds them must be declared before the guard, so that
+    /// it is dropped after the lock is released.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive, and the flags of a List are only used through this lock.

@@ -35,7 +35,7 @@ pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
 /// `OBJECT_FLAG_LOCKED` itself. Code that needs both locks takes them in this order.
 pub(crate) struct Bit<'a>(&'a AtomicU32, u32);
 
-/// Acquires one of the locks of an error.
+/// Acquires one of the two locks of an Error; `bit` selects the lock.
 ///
 /// # Safety
 /// `header` must be the header of an Error that is live for `'a`.

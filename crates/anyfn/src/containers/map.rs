@@ -185,7 +185,7 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
         }
     }
 
-    /// Returns the value of an existing key.
+    /// Returns the value of a key, or an error if the key is absent.
     ///
     /// # Errors
     /// Returns `KeyError` if the key is absent, and otherwise the errors of [`Map::get`].

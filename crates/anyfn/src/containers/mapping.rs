@@ -77,7 +77,7 @@ fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
-/// Writes the header and the cell into new memory and returns the object.
+/// Writes an object header and `cell` into the new memory at `object`, and returns a reference to the object.
 ///
 /// # Safety
 /// `object` must be new memory with room for everything that `cell` describes.
@@ -244,7 +244,7 @@ unsafe fn layout_at<'a>(object: *const MapObject) -> Layout<'a> {
     Layout::Dense(unsafe { View::from_parts(cell, tail) })
 }
 
-/// Returns the number of pairs.
+/// Returns the number of pairs in a Map or Dict.
 ///
 /// # Safety
 /// The requirements are those of [`layout_of`].
@@ -375,7 +375,7 @@ pub(super) struct Mapping<'a> {
     borrow: PhantomData<&'a mut MapObject>,
 }
 
-/// The pairs that were removed from a Dict, and the buffer that held them, if it must be freed.
+/// Pairs that were removed from a Dict, and the buffer that held them if the caller must free it.
 pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 
 /// The result of [`Mapping::add`].

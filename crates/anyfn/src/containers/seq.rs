@@ -21,8 +21,8 @@ use super::slice::{Slice, SliceIndices};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
-/// Header and cell of an Array or List. In an Array that this crate creates, the elements follow in the same
-/// allocation.
+/// Object header of an Array or List, and the cell that describes its elements. In an Array that this crate
+/// creates, the elements follow in the same allocation.
 #[repr(C)]
 struct SeqObject {
     header: TVMFFIObject,
@@ -59,7 +59,7 @@ pub(super) fn new_list(capacity: usize) -> Result<ObjectRef> {
 }
 
 impl Buffer {
-    /// Returns an empty buffer, whose address is NULL.
+    /// Returns an empty buffer with the address NULL.
     fn none() -> Buffer {
         // SAFETY: NULL is neither used nor freed.
         unsafe { Buffer::from_raw(ptr::null_mut(), None) }
@@ -73,7 +73,7 @@ impl Buffer {
     }
 }
 
-/// Writes the header and the cell into new memory and returns the object.
+/// Writes an object header and `cell` into the new memory at `object`, and returns a reference to the object.
 ///
 /// # Safety
 /// `object` must be new memory with room for a `SeqObject` and for the elements that `cell` describes.
@@ -133,7 +133,7 @@ pub(super) unsafe fn items_of(object: &ObjectRef) -> &[Any] {
     unsafe { core::slice::from_raw_parts(cell.data.cast(), cell.size as usize) }
 }
 
-/// Returns the number of elements for which the object has room.
+/// Returns the capacity of an Array or List, in elements.
 ///
 /// # Safety
 /// `object` must be an Array or List, and its cell must not change during the call.
@@ -192,7 +192,7 @@ impl Seq<'_> {
         unsafe { core::slice::from_raw_parts_mut(self.0.data.cast(), self.capacity()) }
     }
 
-    /// Takes the element out of a slot.
+    /// Moves the element out of a slot.
     ///
     /// # Safety
     /// The slot must hold an element. Immediately afterwards, the caller must overwrite the slot or move it beyond
@@ -441,7 +441,7 @@ pub(super) fn out_of_bounds(index: i64, len: usize) -> Error {
     crate::error!("IndexError", "Index {index} out of bounds {len}")
 }
 
-/// Checks that `index` is the index of an element.
+/// Checks that `index` is less than `len`, and returns it.
 ///
 /// # Errors
 /// Returns `IndexError` if there is no such element.
@@ -450,7 +450,7 @@ pub(super) fn check_index(index: usize, len: usize) -> Result<usize> {
     if index < len { Ok(index) } else { Err(out_of_bounds(index as i64, len)) }
 }
 
-/// Checks that an element can be inserted at `index`.
+/// Checks that `index` is at most `len`, so that an element can be inserted there, and returns it.
 ///
 /// # Errors
 /// Returns `IndexError` if `index` is beyond the end.
@@ -468,7 +468,7 @@ pub(super) fn range_out_of_bounds(start: i64, end: i64, len: usize) -> Error {
     crate::error!("IndexError", "Erase range [{start}, {end}) out of bounds {len}")
 }
 
-/// Returns copies of the elements.
+/// Returns a vector with copies of `items`.
 ///
 /// # Errors
 /// Returns `MemoryError` if memory allocation fails.

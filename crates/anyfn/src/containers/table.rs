@@ -19,7 +19,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TV
 use super::memory::{self, Buffer};
 use crate::{Any, Error, Result};
 
-/// Slot number that represents the absence of a slot.
+/// Slot number that means "no slot".
 pub(super) const NONE: u64 = u64::MAX;
 
 const EMPTY: u8 = 0xFF;
@@ -92,7 +92,7 @@ const fn jumps() -> [u64; 126] {
     jumps
 }
 
-/// Content of a slot.
+/// Content of an occupied slot: key, value, and the slots of the neighbours in insertion order.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Item {
@@ -166,7 +166,7 @@ impl NewTable {
         unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
     }
 
-    /// Returns the cell and tail that describe the table, for the object that will own it.
+    /// Returns the cell and tail of the table, for the object that takes ownership of it.
     pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
         let this = core::mem::ManuallyDrop::new(self);
         let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
@@ -221,7 +221,8 @@ struct Move {
     meta: u8,
 }
 
-/// Moves of one attempt to free a slot. Most attempts need few moves; only keys chosen to collide need many.
+/// Moves made by one attempt to free a slot, recorded so that they can be undone. Most attempts need few
+/// moves; only keys chosen to collide need many.
 #[derive(Default)]
 struct Moves {
     first: [Move; 8],
@@ -359,7 +360,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Borrows an owned value in a slot.
+/// Returns a reference to the owned key or value in a slot.
 #[inline]
 pub(super) fn any(raw: &TVMFFIAny) -> &Any {
     // SAFETY: the slots hold owned values, and `Any` is transparent over `TVMFFIAny`.
@@ -475,7 +476,7 @@ impl Table<'_> {
         self.added(at)
     }
 
-    /// Makes the item in slot `at` the newest pair and counts it.
+    /// Links the item in slot `at` as the newest pair and increments the number of pairs.
     fn added(&mut self, at: u64) -> Slot {
         let last = self.tail.iter_tail;
         self.item_mut(at).prev = last;
@@ -546,7 +547,7 @@ impl Table<'_> {
         }
     }
 
-    /// Removes an item from the links of the insertion order.
+    /// Unlinks an item from the linked list of the insertion order.
     fn unlink(&mut self, item: Item) {
         match item.prev {
             NONE => self.tail.iter_head = item.next,

@@ -46,14 +46,14 @@ impl Digest {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }
 
-    /// Adds the build number, for a type whose fields are not added one by one.
+    /// Adds the build number of the crate that defines a type, if the fields of the type are not added one by one.
     pub fn build(&mut self, build: u64) {
         build.hash(self);
     }
 }
 
-/// A type whose layout follows from its [`TypeId`], regardless of the crate that uses it. The `TypeId` identifies the
-/// version of the compiler, with its standard library, and the version of this crate.
+/// A type whose layout is determined by its [`TypeId`], regardless of the crate that uses it. The `TypeId`
+/// identifies the version of the compiler, with its standard library, and the version of this crate.
 ///
 /// # Safety
 /// The layout of the type, and of everything that it points to, must follow from its [`TypeId`].
@@ -68,7 +68,7 @@ impl<F> FieldType<F> {
     pub const NEW: FieldType<F> = FieldType(PhantomData);
 }
 
-/// Build number of a field whose type is [`Fixed`]: always 0; see [`FieldType`].
+/// Trait that selects the build number 0 for a field whose type is [`Fixed`]; see [`FieldType`].
 pub trait OfType {
     /// Returns 0 for every build number.
     fn build(&self, _build: u64) -> u64 {
@@ -78,7 +78,7 @@ pub trait OfType {
 
 impl<F: Fixed> OfType for FieldType<F> {}
 
-/// Build number of a field whose type is not [`Fixed`]; see [`FieldType`].
+/// Trait that selects the given build number for a field whose type is not [`Fixed`]; see [`FieldType`].
 pub trait OfBuild {
     /// Returns the build number unchanged.
     fn build(&self, build: u64) -> u64 {

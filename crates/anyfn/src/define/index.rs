@@ -139,7 +139,8 @@ fn pause() {
     core::hint::spin_loop();
 }
 
-/// Registers the key of a type and returns the type index. Returns the reason if another type has registered the key.
+/// Registers the key of a type and returns the type index. Returns an error message if another type has
+/// registered the key.
 fn register<T: Define>() -> Result<i32, String> {
     let name = T::TYPE_KEY;
     let own = digest_of::<T>();
@@ -171,9 +172,9 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds the existing registration, and returns the type index. No type
-/// that is defined in Rust gets the same index, so code that reads the content of its objects can rely on the index.
-/// `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type of native code, or finds the existing registration, and returns the type
+/// index. No type that is defined in Rust gets the same index, so code that reads the content of objects of
+/// this type can rely on the index. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
 /// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.
@@ -203,8 +204,8 @@ fn claim(index: i32, content: u64) -> bool {
 }
 
 /// Returns true if the attribute [`CONTENT_ATTRIBUTE`] of an existing type has the value `content`. The attribute is
-/// set directly after the type is registered, so this waits a moment if it is absent. If it remains absent, the type
-/// was registered by code that does not set it.
+/// set directly after the type is registered, so this function waits briefly if it is absent. If it remains
+/// absent, the type was registered by code that does not set it.
 #[cold]
 fn is_claimed(index: i32, content: u64) -> bool {
     const TRIES: usize = 1000;

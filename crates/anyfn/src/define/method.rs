@@ -19,7 +19,7 @@ use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result
 
 /// Methods of one `impl` block with the attribute `#[methods]`.
 pub struct TypeMethods {
-    /// Function that returns the identifier of the Rust type.
+    /// Function that returns the `TypeId` of the Rust type.
     pub of: fn() -> TypeId,
     /// Methods of the type in this block.
     pub methods: &'static [MethodDef],
@@ -29,7 +29,7 @@ pub struct TypeMethods {
 #[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static METHODS: [TypeMethods];
-/// Empty collection for the unit tests; see `REGISTRATIONS`.
+/// Empty slice that replaces the linker's collection in unit tests; see `REGISTRATIONS`.
 #[cfg(test)]
 pub static METHODS: [TypeMethods; 0] = [];
 
@@ -45,7 +45,7 @@ pub struct MethodDef {
     pub is_init: bool,
     /// True if the method runs for a long time or blocks.
     pub blocking: bool,
-    /// Code of the method.
+    /// C function that implements the method.
     pub call: MethodCode,
     /// Function that returns the signature as JSON.
     pub signature: fn() -> StdString,

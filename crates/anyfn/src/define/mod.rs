@@ -40,7 +40,7 @@ pub use value::FieldValue;
 /// Each function must do what its documentation says, for the fields in [`Definition::fields`] and those of the
 /// parent.
 pub unsafe trait Define: Object {
-    /// Definition of the type.
+    /// Description of the type for the type table.
     const DEFINITION: &'static Definition;
     /// Number of reflected fields, including those of the parent.
     const COUNT: usize;
@@ -49,15 +49,15 @@ pub unsafe trait Define: Object {
     /// field.
     const PREPARES: bool;
 
-    /// True if all fields are reflected, including those of the parent. An object with the same values of the reflected
-    /// fields is then a copy.
+    /// True if all fields are reflected, including those of the parent. Copying the reflected fields then
+    /// copies the object.
     const IS_TOLD: bool;
 
     /// Adds to the digest everything that determines the layout of the type, except the parent and the schemas of the
     /// reflected fields.
     fn digest(digest: &mut Digest);
 
-    /// Returns the static that holds the index of the type.
+    /// Returns the static variable that holds the type index.
     fn index() -> &'static TypeIndex;
 
     /// Registers the parent if it is not registered yet.
@@ -83,7 +83,7 @@ pub unsafe trait Define: Object {
     unsafe fn drop_partial(this: *mut Self, is_set: &dyn Fn(usize) -> bool);
 }
 
-/// The description of a type that is registered in the type table.
+/// Description of a type, for its registration in the type table.
 pub struct Definition {
     /// Documentation of the type.
     pub doc: &'static str,
@@ -124,7 +124,8 @@ pub struct FieldDef {
     pub writable: bool,
     /// Function that returns the schema of the field's type.
     pub schema: fn() -> Schema,
-    /// Function that returns the type index that all values of the field have, or -1.
+    /// Function that returns the type index that all values of the field have, or -1 if their types may
+    /// differ.
     pub static_type_index: fn() -> i32,
     /// Default value of the field, which is used if no value is given.
     pub default: FieldDefault,
@@ -183,8 +184,8 @@ unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
 /// in bytes.
 pub const ALIGN_ATTRIBUTE: &str = "__anyfn_align__";
 
-/// Registers the fields and metadata of a type in the type table. This may be repeated with the same information after
-/// the addresses of the functions have changed.
+/// Registers the fields and metadata of a type in the type table. This may be repeated with the same
+/// information after the addresses of the type's functions, such as getters and setters, have changed.
 ///
 /// An entry that the table refuses is ignored, because it is already registered by another library with the same type.
 /// `factories` is the result of the function [`factories`], which the caller calls beforehand because it may wait and
@@ -327,7 +328,8 @@ impl FieldDef {
     }
 }
 
-/// Returns the object that contains the field at `place`, and true if the object is still under construction.
+/// Returns the object that contains the field at the address `place`, and true if the object is still under
+/// construction.
 ///
 /// # Safety
 /// `place` must be the field at `OFFSET` of a live object.

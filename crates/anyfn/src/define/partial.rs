@@ -18,8 +18,9 @@ use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
-/// Record of the fields that an object under construction still lacks. It lies directly before the header of
-/// the object. Before the record there is one byte for each field, which is 1 if the field is set.
+/// Record of the construction of an object: the number of fields that are not set yet, and the final type. It
+/// is stored directly before the header of the object. Before the record there is one byte for each field,
+/// which is 1 if the field is set.
 #[repr(C)]
 struct Note {
     /// Number of fields that are not set.

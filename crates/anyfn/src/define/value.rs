@@ -35,10 +35,10 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
-    /// Returns the name of the type in signatures and error messages.
+    /// Returns the description of the type for signatures and error messages.
     fn schema() -> Schema;
 
-    /// Returns the type index that all values have, or -1 if their types may differ.
+    /// Returns the type index that all values of the field have, or -1 if their types may differ.
     fn static_type_index() -> i32;
 
     /// Returns the value of the field in the form that other languages read.
@@ -47,7 +47,7 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
     /// Returns `MemoryError` if memory allocation fails.
     fn read(&self) -> Result<Any>;
 
-    /// Converts a value to the content of the field in a new object.
+    /// Converts a value into the initial content of the field.
     ///
     /// # Errors
     /// Returns the [`Mismatch`] between the expected type and `value`.

@@ -70,7 +70,7 @@ impl<F: FnMut(Field, &AnyView<'_>) -> Result<()>> FieldVisitor for F {
     }
 }
 
-/// Passes a value to the function of the visitor for the type of the value.
+/// Calls the function of `visitor` that visits values of the type of `value`.
 #[inline]
 fn visit_value(visitor: &mut impl FieldVisitor, field: Field, value: &Any) -> Result<()> {
     let view = value.view_ref();
@@ -161,7 +161,7 @@ impl ObjectRef {
     /// Returns `AttributeError`, which names the nearest method, if the type has no such method. Returns the error of
     /// the method.
     pub fn call_method(&self, name: &str, args: impl IntoArgs) -> Result<Any> {
-        /// Maximum number of arguments, including the object, that are passed without allocating memory.
+        /// Maximum number of arguments, including the object, for which no memory is allocated.
         const INLINE: usize = 8;
         let info = TypeInfo::of(self);
         let Some(method) = info.method(name) else {

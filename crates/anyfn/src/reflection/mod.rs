@@ -88,7 +88,7 @@ impl TypeInfo {
         self.0.metadata().is_some()
     }
 
-    /// Returns the treatment of objects of the type by structural equality and hash: one of `kTVMFFISEqHashKind*`.
+    /// Returns how structural equality and hash treat objects of the type: one of `kTVMFFISEqHashKind*`.
     pub fn structural_kind(self) -> i32 {
         self.0.metadata().map_or(0, |metadata| metadata.structural_eq_hash_kind)
     }
@@ -190,9 +190,9 @@ impl TypeInfo {
         self.0.metadata().and_then(SharedMetadata::creator)
     }
 
-    /// Checks the object that a creator or the function in `__ffi_new__` returned. It must have no other reference, so
-    /// that its fields may be set. An object from a creator may still be a plain `ffi.Object`, because it gets its type
-    /// once all its fields are set.
+    /// Checks an object that a creator or the function in `__ffi_new__` returned. No other reference to the
+    /// object may exist, because its fields are set next. An object from a creator may still be a plain
+    /// `ffi.Object`: it gets its type once all its fields are set.
     fn made(self, object: Option<ObjectRef>, is_created: bool) -> Result<ObjectRef> {
         let is_own = |object: &ObjectRef| {
             object.is_instance(self.index()) || is_created && object.type_index() == kTVMFFIObject
@@ -232,8 +232,8 @@ impl Field {
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// Returns the metadata as JSON, whose key `type_schema` describes the type of the field; empty if there is no
-    /// metadata.
+    /// Returns the metadata of the field as a JSON object, whose key `type_schema` describes the field's
+    /// type; empty if there is no metadata.
     pub fn metadata(self) -> &'static str {
         // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }
@@ -281,9 +281,9 @@ impl Field {
         !self.0.setter().is_null()
     }
 
-    /// Returns true if setting the field runs code that may keep a reference to the value. Such code is a setter that
-    /// is a function object, or the conversion of a Rust type outside this crate. Setters in C are trusted to keep only
-    /// what the field stores.
+    /// Returns true if setting the field runs code that may keep a reference to the value. This code is a
+    /// setter that is a function object, or a conversion that code outside this crate implements. Setters in
+    /// C are trusted to keep only what the field stores.
     #[doc(hidden)]
     pub fn runs_own_code(self) -> bool {
         let is_function = self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) && !self.has(STORES_ONLY);
@@ -319,8 +319,8 @@ impl Field {
         unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
     }
 
-    /// Returns true if the field's memory in `object` is exactly a reference to `value`: an address or a
-    /// 16-byte value. The object then owns one of the references to `value`.
+    /// Returns true if the field in `object` is stored as a reference to `value`: as the address of `value`,
+    /// or as a 16-byte value. The object then owns one of the references to `value`.
     ///
     /// # Safety
     /// `object` must be of the type that has the field or of a derived type, and no other thread may set the field
@@ -357,8 +357,8 @@ impl Field {
         }
     }
 
-    /// Returns the function that currently reads the field. It changes when the library of the type is unmapped or
-    /// loaded again.
+    /// Returns the current getter of the field. It changes when the library that defines the type is unmapped
+    /// or loaded again.
     #[doc(hidden)]
     #[inline]
     pub fn getter(self) -> Option<TVMFFIFieldGetter> {
@@ -423,7 +423,7 @@ impl Field {
         Some(ManuallyDrop::new(unsafe { Any::from_raw(value) }))
     }
 
-    /// Writes the value of the field to `value`, which must not own anything yet.
+    /// Reads the field of `object` into `value`, which must not own an object before the call.
     ///
     /// This does the same as [`Field::get_unchecked`], but does not move the value, which would cost more than reading
     /// it.
@@ -502,7 +502,8 @@ impl Method {
         unsafe { text_of(&self.0.doc) }
     }
 
-    /// Returns the metadata as JSON, whose key `type_schema` describes the signature; empty if there is no metadata.
+    /// Returns the metadata of the method as a JSON object, whose key `type_schema` describes the signature;
+    /// empty if there is no metadata.
     pub fn metadata(self) -> &'static str {
         // SAFETY: the table keeps its own copy of the string for the lifetime of the process.
         unsafe { text_of(&self.0.metadata) }

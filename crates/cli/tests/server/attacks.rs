@@ -1,6 +1,6 @@
-//! Runs, on a real server, all attacks that remote execution must withstand; each has a number, R1 to R15.
-//! After each attack the next client is served. R8 is tested in `grants`, R15 in `limits`, and the rest of
-//! R10 in `boundaries`.
+//! Runs the attacks that remote execution must withstand, numbered from R1, on a real server. After each
+//! attack, the server must still serve the next client. `grants` tests R8, `limits` tests R15, and
+//! `boundaries` tests the rest of R10.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -77,7 +77,7 @@ fn rest(mut stream: UnixStream) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of sessions that have begun.
+/// Returns the number of sessions that have begun, according to the server's log.
 fn begun(server: &Server) -> usize {
     server.log().iter().filter(|line| line["event"] == "begin").count()
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::hand::*;
 use crate::rig::*;
 
-/// Runs a session that uses all features. Calls `stop` at each boundary, with the connection and the boundary's name.
+/// Runs a session that uses all features. Calls `stop` at each boundary (a point between two steps of the
+/// session) with the connection and the boundary's name.
 pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMut(&UnixStream, &str)) {
     let raw = stream.try_clone().unwrap();
     let mut stop = |name: &str| stop(&raw, name);
@@ -140,8 +141,9 @@ pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMu
     line.drain();
 }
 
-/// Runs the client of the tests below, in a separate process. The client stops at a boundary and prints the
-/// boundary's name. After it has read a line of input, it waits until the server closes the connection.
+/// Runs the client process of the other tests. The client stops at the boundary with the number `RPC_AT` and
+/// prints the boundary's name. Once it has read a line of input, it waits until the server closes the
+/// connection.
 #[test]
 #[ignore = "the other tests start it as a client"]
 fn client() {
@@ -175,13 +177,13 @@ fn client() {
 pub(crate) struct Client {
     process: Child,
     output: BufReader<ChildStdout>,
-    /// Name of the boundary.
+    /// Name of the boundary at which the client has stopped.
     pub(crate) boundary: String,
 }
 
 impl Client {
-    /// Starts a client that stops at the boundary with the number `at`. If `behind` is not empty, the client
-    /// is started through this command. Returns `None` if there are fewer boundaries.
+    /// Starts a client process that stops at the boundary with the number `at`. If `behind` is not empty, it
+    /// is a command that starts the client. Returns `None` if the session has no boundary with that number.
     pub(crate) fn start(server: &Server, at: usize, behind: &[&str]) -> Option<Client> {
         let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
         let mut words = behind.to_vec();
@@ -228,8 +230,8 @@ impl Drop for Client {
     }
 }
 
-/// Starts a client for each boundary and passes it to `happen`. Afterwards checks that the next client is
-/// served.
+/// Starts a client for each boundary, calls `happen` with it, and checks that the server still serves the
+/// next client. Returns all clients.
 fn at_each(server: &Server, behind: &[&str], mut happen: impl FnMut(&mut Client)) -> Vec<Client> {
     let mut all = Vec::new();
     while let Some(mut client) = Client::start(server, all.len(), behind) {
@@ -306,8 +308,8 @@ fn a_client_that_is_stopped() {
 /// Name of the boundary at which a client has sent nothing and therefore has no session process.
 const SILENT: &str = "connected";
 
-/// Returns the session processes that are not in `known`. The result may be empty if the client has sent
-/// nothing or has ended its session.
+/// Returns the ids of the session processes that are not in `known`. Waits for such a process, unless the
+/// client has sent nothing or has ended its session.
 fn new_processes(server: &Server, client: &Client, known: &[u32]) -> Vec<u32> {
     let new = || server.children().into_iter().filter(|pid| !known.contains(pid)).collect::<Vec<_>>();
     if [SILENT, "good-bye"].contains(&&*client.boundary) {

@@ -21,8 +21,8 @@ const HANDSHAKES: usize = 400;
 /// Number of ways in which clients of the flood end their connections.
 const KINDS: usize = 4;
 
-/// Connects repeatedly until `over` is true. Counts in `exchanges` the handshakes in which the server has
-/// done its part of the key exchange.
+/// Connects to the server repeatedly until `over` is true. Increments `exchanges` for each handshake in which
+/// the server has answered the key exchange.
 fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exchanges: &AtomicUsize) {
     let mut kept: Vec<UnixStream> = Vec::new();
     while !over.load(Ordering::Relaxed) {
@@ -53,8 +53,8 @@ fn flood(server: &Server, number: usize, recorded: &[u8], over: &AtomicBool, exc
     }
 }
 
-/// Returns the bytes that a genuine client sends before the server's part of the key exchange. An attacker
-/// can replay them.
+/// Returns the bytes that a genuine client sends before the server answers the key exchange. An attacker can
+/// replay them.
 fn recorded_handshake() -> Vec<u8> {
     let first = preface_of("alice");
     let mut noise = initiator([7; 32], &[&first[..], ACCEPTED].concat());

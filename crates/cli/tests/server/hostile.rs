@@ -103,8 +103,8 @@ int __tvm_ffi_attack(void* self, const Any* args, int32_t count, Any* out) {
 }
 "#;
 
-/// Compiles the attacks for a server. `other` is the path of a file of another session. If no C compiler
-/// exists, reports this and returns `None`.
+/// Compiles the attacks for a server into a library and returns the library's content. `other` is the path of
+/// a file of another session. Without a C compiler, reports this and returns `None`.
 fn library(server: &Server, other: &Path) -> Option<Vec<u8>> {
     let (source, out) = (server.root.join("attack.c"), server.root.join("attack.so"));
     std::fs::write(&source, CODE).unwrap();

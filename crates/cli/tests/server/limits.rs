@@ -155,7 +155,7 @@ fn idle_sessions_end() {
     server.finish();
 }
 
-/// Sets the maximum number of descriptors of a process and returns the previous maximum.
+/// Sets the maximum number of open file descriptors of a process and returns the previous maximum.
 fn limit_descriptors(pid: u32, most: u64) -> u64 {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `prlimit` only writes the old limits to `old`, which is on this stack.
@@ -167,7 +167,7 @@ fn limit_descriptors(pid: u32, most: u64) -> u64 {
     old.rlim_cur
 }
 
-/// Returns true if the peer has answered or has closed the connection.
+/// Returns true if the server has answered or has closed the connection.
 fn has_something_to_read(stream: &UnixStream) -> bool {
     let mut polled = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: `poll` gets one struct, which is on this stack, and does not wait.

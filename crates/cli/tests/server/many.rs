@@ -10,7 +10,7 @@ use crate::boundaries::Client;
 use crate::hand::*;
 use crate::rig::*;
 
-/// Statistics of a client.
+/// Statistics that a client collects about its sessions.
 #[derive(Default)]
 struct Got {
     sessions: u64,

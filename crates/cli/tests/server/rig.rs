@@ -61,8 +61,8 @@ impl Server {
         Server::start(&[LOADS, words].concat(), Some(("--key-file", ALICE)))
     }
 
-    /// Starts a server. `secrets` is an option that takes a file, and the content of that file. The test
-    /// functions are loaded only if `words` contains [`LOADS`].
+    /// Starts a server with the options `words`. `secrets` is a further option that takes a file, and the
+    /// content of that file. The server loads the test functions only if `words` contains [`LOADS`].
     pub(crate) fn start(words: &[&str], secrets: Option<(&str, &str)>) -> Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Server {
         if self.with_key { Line::greet_with_key(stream) } else { Line::greet(stream) }
     }
 
-    /// Connects to the server through the client of the library (`rpc.connect`).
+    /// Connects to the server with the library's own client (`rpc.connect`).
     pub(crate) fn session(&self, timeout: f64) -> anyfn::Result<Ref<Session>> {
         let key = self.with_key.then_some(ALICE);
         registry::get("rpc.connect")?.call((&*self.host, self.port, key, timeout))?.get::<Ref<Session>>()
@@ -158,8 +158,8 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
-    /// Returns the number of descriptors of the listener, once the listener has closed the descriptors that
-    /// starting a session needs.
+    /// Returns the number of open descriptors of the listener, once it no longer changes. Starting a session
+    /// needs descriptors that the listener closes later.
     pub(crate) fn steady_descriptors(&self) -> u64 {
         let (mut last, mut same) = (0, 0);
         wait_for(
@@ -251,7 +251,8 @@ impl Drop for Server {
     }
 }
 
-/// Arranges that the process of a command is killed when this test ends, even if the test itself is killed.
+/// Arranges that the process that `command` starts is killed when this test ends, even if the test itself is
+/// killed.
 pub(crate) fn dies_with_us(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     let prepare = || {
@@ -328,7 +329,7 @@ pub(crate) fn bool(value: bool) -> Vec<u8> {
     vec![1 + u8::from(value)]
 }
 
-/// Returns the digest that names a file.
+/// Returns the hexadecimal BLAKE2s digest of a file's content, under which a session stores the file.
 pub(crate) fn digest(content: &[u8]) -> String {
     use blake2::Digest;
     blake2::Blake2s256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -6,7 +6,7 @@ use anyfn::{Any, PackedFunc, registry};
 
 use crate::rig::*;
 
-/// Checks the errors of a session whose process is killed by `act`, which receives a function of the session.
+/// Checks the errors of a session whose process `act` kills by calling the function `name` of the session.
 fn killed(server: &Server, name: &str, act: impl FnOnce(&PackedFunc) -> anyfn::Result<Any>) {
     let session = server.session(30.0).unwrap();
     let function = session.get_function(name).unwrap();

@@ -1,4 +1,4 @@
-//! Exported functions, one file per subject.
+//! Exported functions of the C ABI, one file per subject.
 //!
 //! Each function checks its arguments and calls the table or type that does the work. All but the cheapest run their
 //! body in the trampoline of `anyfn`, which turns errors and panics into a raised error and -1.
@@ -90,7 +90,8 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     Ok(unsafe { array.as_slice() })
 }
 
-/// Maximum length of a function name in bytes. A longer name is a mistake, such as a size that was never set.
+/// Maximum length of a function name in bytes. A longer name is rejected, because its size was probably never
+/// set.
 const NAME_MAX: usize = 1 << 16;
 
 /// Returns a function name that the caller passed as a byte array, or an error if it is longer than [`NAME_MAX`].

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
     })
 }
 
-/// Description of an allocator, which all threads may read.
+/// Description of an allocator. All threads may read it.
 struct Allocator(TVMFFICustomAllocator);
 
 // SAFETY: the struct is never changed and its function may be called from any thread.
@@ -65,8 +65,8 @@ static BUILT_IN: Allocator =
 /// Custom allocator that was set most recently; NULL means the built-in one.
 static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
 
-/// Data that the built-in allocator stores directly before each body, for freeing the block. The ABI requires that its
-/// last field, `header`, directly precedes the body.
+/// Data that the built-in allocator stores directly before each object, for freeing the object's memory. The
+/// ABI requires that its last field, `header`, directly precedes the object.
 #[repr(C)]
 struct Before {
     base: *mut u8,

@@ -92,8 +92,8 @@ unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
     }
 }
 
-/// Returns the C string at `text`, or an error if the address is NULL. `what` is its C type for the error
-/// message.
+/// Returns the C string at `text`, or an error if the address is NULL. `what` is the C type that the error
+/// message shows.
 ///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.

@@ -254,8 +254,8 @@ fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result
     Ok(told)
 }
 
-/// Converts the default of a field to the field's type, or returns an error if that is not possible. A factory is not
-/// called.
+/// Converts the default of a field to the field's type, or returns an error if that is not possible. A
+/// factory of defaults is not called.
 fn check_default(key: &str, told: &mut FieldSpec) -> Result<()> {
     if told.state != DEFAULT {
         return Ok(());

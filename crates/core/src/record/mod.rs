@@ -54,7 +54,7 @@ struct Layout {
 struct Field {
     name: alloc::string::String,
     kind: FieldKind,
-    /// Type of the field as messages show it.
+    /// Type of the field, as error messages show it.
     shown: alloc::string::String,
     /// Field flags (`kTVMFFIFieldFlagBit*`), except those that describe the default.
     flags: i64,
@@ -184,9 +184,9 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// Creates an object of the native type with the index `native`. Objects of some types become instances of
-/// their type only once all fields are set. In such an object, each field is set to its default or, without
-/// one, to any value that it accepts; the caller sets the fields again.
+/// Creates an object of the native type with the index `native`. An object of some types is initialised only
+/// once all its fields are set. This function sets each field of such an object to its default or, without a
+/// default, to any value that the field accepts. The caller sets the fields again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");
@@ -209,8 +209,8 @@ fn blank(native: i32) -> Result<ObjectRef> {
     Ok(object)
 }
 
-/// Checks that `shell` is a new object of exactly the native ancestor. The content of any other object must not be
-/// moved.
+/// Checks that `shell` is a new object whose type is exactly the native ancestor of `layout`. The content of
+/// any other object must not be moved.
 fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     let right = layout.native.is_some_and(|(native, _)| native == shell.type_index());
     if !right || !shell.is_unique() {

@@ -68,8 +68,8 @@ struct Slots<V: 'static, A: Atomics> {
     _previous: *mut Slots<V, A>,
 }
 
-/// State of a table that insertions change. A table has one writer. Only a thread with exclusive access to
-/// the writer may insert.
+/// Mutable state for insertions into a table. Each table has one writer, and only a thread with exclusive
+/// access to the writer may insert.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,

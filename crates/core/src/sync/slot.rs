@@ -130,8 +130,8 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Gives the reference that the caller received from [`RawSlot::get`] back to the slot, and panics.
-    /// Called if the reserve cannot be refilled, because the number of references handed out must not exceed
+    /// Gives the reference that the caller received from [`RawSlot::get`] back to the slot, and panics. This
+    /// happens if the reserve cannot be refilled, because the number of references handed out must not exceed
     /// the reserve.
     #[cold]
     fn refuse(&self, held: u64) -> ! {

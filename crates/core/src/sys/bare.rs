@@ -94,20 +94,21 @@ impl<T> PerThread<T> {
     }
 }
 
-/// Returns a nonzero number that identifies the current thread. Here all threads have the number 1.
+/// Returns a nonzero number that identifies the current thread. Without the standard library, all threads
+/// have the number 1.
 pub(crate) fn thread_token() -> usize {
     1
 }
 
-/// Returns false, because no environment variables exist here.
+/// Returns false, because environment variables do not exist without the standard library.
 pub fn env_flag(_name: &str) -> bool {
     false
 }
 
-/// Does nothing, because messages cannot be printed here.
+/// Does nothing, because messages cannot be printed without the standard library.
 pub fn warn(_message: &str) {}
 
-/// Returns an empty string, because the native frames of a thread are not known here.
+/// Returns an empty string, because the native frames of a thread are unknown without the standard library.
 pub(crate) fn native_frames() -> alloc::string::String {
     alloc::string::String::new()
 }

@@ -3,8 +3,8 @@
 use core::ops::{Deref, DerefMut};
 use std::sync;
 
-/// Mutex without poisoning. A panic while it is locked leaves a consistent value, because the value is changed in
-/// single steps.
+/// Mutex without poisoning. Code that holds the lock changes the value in single steps, so the value is
+/// consistent even after a panic.
 pub struct Mutex<T>(sync::Mutex<T>);
 
 /// Access to the value that a [`Mutex`] guards.

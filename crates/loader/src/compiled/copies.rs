@@ -1,5 +1,5 @@
-//! Aligned copies of the memory of tensor arguments, for compiled code that requires a greater alignment. The
-//! memory is copied before a call, and changes are copied back after it.
+//! Aligned copies of the memory of tensor arguments, for compiled code that requires a greater alignment than
+//! the memory of the caller has. The memory is copied before a call, and changes are copied back after it.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};

@@ -5,8 +5,8 @@ use anyfn::{AnyView, DType, Device, Error, TensorView};
 
 use super::{signature, tensor};
 
-/// Adds a description of the received argument to an error. Errors that were not raised by the function with
-/// the signature `own` are returned unchanged.
+/// Adds a description of the received argument to `error`, if an argument check of the function with the
+/// signature `own` has raised it. Other errors are returned unchanged.
 pub(super) fn with_received(error: Error, own: &str, args: &[TVMFFIAny]) -> Error {
     let message = error.message();
     // An error of a function that this one has called is about other arguments.
@@ -37,9 +37,9 @@ fn mismatch(error: &Error, own: &str, argument: &str, expected: &str, got: &str)
     anyfn::__private::with_detail(new, &detail)
 }
 
-/// Returns the error for a failed additional check of an argument. The message has the form of the messages
-/// of the function's own checks. `item` names the failed check, such as `Invalid A.shape[1]`; `index` is the
-/// index of the argument.
+/// Returns the error for an argument that fails a check added by the loader. The message has the form of the
+/// messages of the function's own checks. `item` names the failed check, such as `Invalid A.shape[1]`;
+/// `index` is the index of the argument.
 pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: &str, got: &str) -> Error {
     let message = format!("{item} on argument #{index}{}{own}`,\n  expected {expected}", signature::MARK);
     mismatch(&Error::untraced(kind, &message), own, &format!("{index}"), expected, got)
@@ -73,8 +73,8 @@ fn received(item: &str, arg: &TVMFFIAny) -> String {
     }
 }
 
-/// Splits an element of the shape or strides, such as `shape[1]`, into name and index. Returns `None` for any
-/// other property.
+/// Splits the name of an element of the shape or strides, such as `shape[1]`, into `shape` and 1. Returns
+/// `None` for any other property.
 fn extent(property: &str) -> Option<(&str, usize)> {
     let (name, index) = property.strip_suffix(']')?.split_once('[')?;
     matches!(name, "shape" | "strides").then_some(())?;
@@ -94,7 +94,7 @@ pub(super) fn tuple(numbers: &[i64]) -> String {
     }
 }
 
-/// Returns the name of an argument's type for messages.
+/// Returns the name of an argument's type, as error messages show it.
 pub(super) fn kind(arg: &TVMFFIAny) -> String {
     if arg.type_index == kTVMFFIDLTensorPtr {
         return "no tensor (NULL)".to_owned();

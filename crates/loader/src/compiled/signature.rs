@@ -11,7 +11,7 @@ use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 /// it.
 pub(crate) const MARK: &str = " when calling:\n  `";
 
-/// Returns the signature that the message of an argument check contains, or `None` if it contains none.
+/// Returns the signature in the message of an argument check, or `None` if the message contains no signature.
 pub(super) fn in_message(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once(MARK)?;
     let (signature, _) = rest.split_once('`')?;

@@ -56,8 +56,8 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns a path to the open file with the descriptor `fd`. `count` must be different for each call, so that
-/// each call returns a different path.
+/// Returns a path to the open file with the descriptor `fd`. A different `count` in each call makes the paths
+/// different.
 ///
 /// The dynamic loader takes a path that it has seen before for the same library, and descriptors are reused. So the
 /// path contains the bits of `count` as `.//` and `./`, which do not change the file that it denotes.

@@ -24,7 +24,7 @@ pub(super) struct Dynamic<'d> {
     pub(super) symbols: Option<u64>,
     pub(super) hash: Option<u64>,
     pub(super) gnu_hash: Option<u64>,
-    /// Address and size in bytes of the relocations.
+    /// Address and size in bytes of the table of relocations.
     pub(super) relocations: (u64, u64),
     pub(super) plt_relocations: (u64, u64),
     pub(super) relative: (u64, u64),

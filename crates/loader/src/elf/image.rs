@@ -12,7 +12,7 @@ use object::{LittleEndian as LE, elf as e};
 
 use super::message::broken;
 
-/// Maximum size of the image in bytes; a library that claims more is damaged.
+/// Maximum size of the image in bytes. A library with a larger image is rejected as damaged.
 const SPAN_MAX: u64 = 1 << 40;
 /// Maximum address in an image. No library is linked to a higher address.
 const ADDRESS_MAX: u64 = 1 << 56;
@@ -173,7 +173,8 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         }
     }
 
-    /// Returns the bytes of the file from `address` to the end of the program header that maps them.
+    /// Returns the bytes of the file that are mapped from `address` to the end of its segment. `what` names
+    /// them in error messages.
     pub(super) fn rest(&self, address: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, 0, load.file));
         let size = load.map_or(0, |load| load.file - (address - load.address));

@@ -1,5 +1,5 @@
-//! Checks of relocations. A relocation makes the dynamic loader write a value to an address, so a wrong one could make
-//! it write anywhere, or make the program jump anywhere.
+//! Checks of relocations. A relocation makes the dynamic loader write a value to an address. An invalid
+//! relocation could overwrite any memory or redirect any call.
 
 use object::elf::{self, Rela64};
 use object::read::ReadRef;
@@ -13,7 +13,7 @@ use super::symbols::Symbols;
 #[derive(Clone, Copy, PartialEq)]
 enum RelocationKind {
     Nothing,
-    /// Address in the library itself, in eight bytes.
+    /// Eight-byte address within the library itself.
     Relative,
     /// Address that a function of the library returns (`IRELATIVE`).
     Computed,

@@ -14,7 +14,7 @@ use super::message::short;
 #[derive(Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
-    /// Address of the name in memory, relative to where the library is mapped.
+    /// Address of the name in memory, relative to the load bias of the library.
     pub(crate) name_at: u64,
     /// Version of the symbol, such as `GLIBC_2.34`. For an undefined symbol, this is the version that the
     /// library requires. Empty if the symbol has no version.
@@ -33,7 +33,7 @@ pub(crate) struct Symbol {
 pub(super) struct Symbols {
     pub(super) undefined: Vec<Symbol>,
     pub(super) defined: Vec<Symbol>,
-    /// Number of entries of the table, including the first entry, which represents no symbol.
+    /// Number of entries of the symbol table, including the first entry, which is not a symbol.
     pub(super) count: u64,
     /// Type of each entry of the symbol table, as a constant `STT_*` of ELF.
     pub(super) kinds: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Creation of the table entry ([`Mapped`]) of a library that was just opened.
+//! Creation of the entry ([`Mapped`]) of a library in the table of mapped libraries.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -18,8 +18,8 @@ use crate::file::Identity;
 use crate::mapped::{self, Address, Counts, Mapped, Owner, lease, ledger};
 use crate::names::{CONTEXT, function_names};
 
-/// Creates the table entry of a library that was just opened, or returns the existing entry. `handles` keep
-/// the library open; the first handle belongs to the library itself.
+/// Creates the entry of a library that was just opened in the table of mapped libraries, or returns the
+/// existing entry. `handles` keep the library open; the first handle belongs to the library itself.
 pub(crate) fn create(
     handles: Vec<dl::Library>,
     name: CString,

@@ -29,7 +29,7 @@ use crate::mapped::{Mapped, lease, ledger};
 use crate::names::{CONTEXT, DATA, DOC, FUNCTION, METADATA, SLOTS, function_names};
 use crate::object::{Implementation, OwnModule};
 
-/// Code of a library module, in which the module's symbols are looked up.
+/// Origin of the code of a library module: a loaded file, or a library that is linked into the process.
 #[derive(Clone)]
 pub(crate) enum Code {
     /// Library that was loaded from a file.
@@ -40,8 +40,8 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// Returns the address of the symbol whose name is `decoration` followed by the function name `name`. In
-    /// a linked library the symbol with the library's prefix before `name` takes precedence.
+    /// Returns the address of the symbol whose name is `decoration` followed by `name`. A linked library is
+    /// first searched for the symbol that has the library's prefix before `name`.
     fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
         let find = |symbol: StdString| {
             let symbol = CString::new(symbol).ok()?;
@@ -99,7 +99,7 @@ impl Code {
     }
 
     /// Returns an error if a context symbol of the library is still NULL. Generated code calls the function
-    /// at that address without a check.
+    /// whose address the symbol holds, without checking for NULL.
     fn check_slots(&self) -> Result<()> {
         let Code::File(mapped) = self else { return Ok(()) };
         for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {

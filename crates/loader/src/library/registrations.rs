@@ -67,7 +67,7 @@ pub(crate) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     Ok(done)
 }
 
-/// Outcome of a successful check that a library may register a global function under a name.
+/// Evidence that a library may register a global function under a name, as [`replaceable`] has checked.
 struct Free {
     name: String,
     overrides: bool,
@@ -75,8 +75,8 @@ struct Free {
     older: Option<PackedFunc>,
 }
 
-/// Checks that a library may register a global function. Returns an error if other code has registered its
-/// name.
+/// Checks that a library may register a global function. Returns an error if other code has registered a
+/// function under the same name.
 fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
@@ -125,8 +125,8 @@ fn give_back(registered: Vec<Registered>) {
     }
 }
 
-/// Removes the global functions that a library has registered, and returns them so that the caller releases
-/// them. A name is left unchanged if another function has since been registered under it.
+/// Removes the global functions that a library has registered, and returns them. The caller releases them. If
+/// another function has since been registered under a name, that registration stays.
 pub(crate) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
@@ -171,7 +171,8 @@ pub(crate) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
 
 impl Mapped {
     /// Removes the global functions that are registered for the module with the context `context`, which is
-    /// being released. If it is the library's current module, the library then has no current module.
+    /// being released. If that module is the library's current module, the library then has no current
+    /// module.
     pub(crate) fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();

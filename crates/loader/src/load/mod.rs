@@ -152,8 +152,8 @@ struct Refused {
 
 static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
-/// Opens the library at `path` so that it finds the functions of this runtime, and returns its table entry.
-/// `before` is the metadata of the file when it was checked.
+/// Opens the library at `path` so that it finds the functions of this runtime. Returns its entry in the table
+/// of mapped libraries. `before` is the metadata of the file when it was checked.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
     let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
@@ -270,7 +270,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
 }
 
 /// Passes the functions of this runtime to a library by calling its function `__anyfn_attach`, if it exports
-/// one. No other function of the library may be called before.
+/// one. No other function of the library may be called before that call.
 fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
     if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
@@ -302,10 +302,12 @@ fn check_not_changed(file: &Metadata) -> Result<(), String> {
     }
 }
 
-/// Maximum number of spellings of a path that are tried to find one that the dynamic loader has not seen.
+/// Maximum number of alternative spellings of a path that are tried until one is found that the dynamic
+/// loader has not seen.
 const NAMES_MAX: usize = 1 << 12;
 
-/// Returns the spelling of `path` with the number `n`. All spellings denote the same file and are different strings.
+/// Returns the alternative spelling number `n` of `path`. All spellings denote the same file and are
+/// different strings.
 ///
 /// The dynamic loader identifies libraries by name. It returns the library that it has loaded under a name, even if
 /// another file has that name now, and it remembers every name under which it has found a library. A library that was

@@ -23,8 +23,8 @@ use crate::mapped::lease;
 /// Prefixes of the mangled names of static variables in functions of the ABI's C++ headers, and of the guards
 /// of these variables.
 const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
-/// Name of the function that contains the variables in which C++ object classes keep their type indices. It
-/// is part of the mangled names of these variables.
+/// Name of the C++ function whose static variables hold the type indices of object classes. It is part of the
+/// mangled names of these variables.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
 /// Renames the static variables of the ABI's C++ headers in a library that was just opened, and in the

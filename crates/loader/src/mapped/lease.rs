@@ -32,20 +32,20 @@ use crate::dl::runtime::is_runtime_symbol;
 use crate::elf::{self, Facts};
 use crate::file;
 
-/// Entries of all libraries, and the state of opening and closing libraries.
+/// Table of mapped libraries, and the state of opening and closing libraries.
 struct MappedLibraries {
     mapped: Vec<Arc<Mapped>>,
     /// Former entries of libraries that were loaded again while they were being closed. Each of these
     /// libraries also has a new entry. The former entries are never dropped, because the static data of the
     /// library may still refer to their content.
     former: Vec<Arc<Mapped>>,
-    /// Libraries that [`reap`] is about to close. The type table still contains addresses in them.
+    /// Libraries that [`reap`] is about to close. The type table still contains addresses of their code.
     closing: Vec<Arc<Mapped>>,
     /// Number of libraries that are being opened. It exceeds 1 while a constructor of a library opens another one.
     opening: usize,
     /// Addresses to which a live object refers and whose library was not known when the object was created. A
-    /// constructor may create such objects, because it runs before its library is known. Each address has the
-    /// number of the object's lease.
+    /// constructor may create such objects, because it runs before its library is known. Each address is
+    /// stored with the number of the object's lease.
     unknown: Vec<(NonZero<u32>, usize)>,
     /// Most recently assigned number of a lease with unknown addresses.
     numbers: u32,
@@ -107,23 +107,24 @@ pub(crate) fn of(kind: LeaseKind, addresses: &[*const c_void]) -> Lease {
     Lease::new(kind, libraries, unknown)
 }
 
-/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they would count for
-/// another library that is mapped at the same addresses later.
+/// Removes the unknown addresses of a lease whose object is being destroyed. Otherwise they could later keep
+/// another library mapped that occupies the same addresses.
 pub(crate) fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
         STATE.lock().unknown.retain(|(of, _)| *of != number);
     }
 }
 
-/// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its objects, so it can be unmapped.
+/// Returns true if `address` belongs to a Rust plugin. A Rust plugin counts its live objects, so the loader
+/// can determine when to unmap it.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     let state = STATE.lock();
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
-/// Decides whether the code at `new` in one Rust plugin replaces the code at `old` in another one, for a
-/// field of a type that both define. Returns `None` if either address does not belong to a Rust plugin, and
-/// `Some(false)` if the old code must stay.
+/// Decides which code reads and writes a field of a type that two Rust plugins define. Returns `Some(true)`
+/// if the code at `new` replaces the code at `old`, and `Some(false)` if the old code must stay. Returns
+/// `None` if either address does not belong to a Rust plugin.
 ///
 /// After a replacement, the code of the new plugin also reads objects of the old one. These objects keep only the old
 /// plugin mapped, so the old plugin keeps the new one mapped as long as it is mapped itself.
@@ -216,8 +217,8 @@ impl Opening {
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
-    /// Closes a library that was opened and cannot be used. If objects that its constructors have created are alive, it
-    /// stays open.
+    /// Closes a library that was opened and cannot be used. The library stays open if objects that its
+    /// constructors have created are alive.
     pub(crate) fn abandon(&self, handles: &[dl::Library]) {
         if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
@@ -356,7 +357,7 @@ pub(crate) fn needed(
 
 impl Mapped {
     /// Returns true if `other` is one of this library's successors, which it keeps mapped, or a successor of
-    /// one of them. The caller must hold the lock of all libraries.
+    /// one of them. The caller must hold the lock of the table of libraries.
     fn keeps(&self, other: &Arc<Mapped>) -> bool {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
@@ -423,8 +424,8 @@ pub(crate) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// Takes the entries of all libraries that can be unmapped out of the table, and returns them. `later` has
-/// the same meaning as in [`reap`].
+/// Removes the entries of all libraries that can be unmapped from the table of mapped libraries, and returns
+/// them. `later` has the same meaning as in [`reap`].
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {

@@ -25,7 +25,7 @@ use crate::dl;
 /// Record of a live object.
 #[derive(Clone)]
 struct ObjectRecord {
-    /// Position of the object in the order in which objects were created, beginning with 1.
+    /// Sequence number of the object in the order of creation, beginning with 1.
     number: u64,
     type_index: i32,
     /// Address in the library that has created the object. Each library that contains the crate `anyfn`
@@ -152,8 +152,9 @@ fn named(mapped: &Arc<Mapped>) -> (usize, StdString) {
     (Arc::as_ptr(mapped).addr(), mapped.path.display().to_string())
 }
 
-/// Adds to the record of an object the libraries that it keeps mapped, each as the address of its entry and
-/// its path. Also adds the kind of this use, and the code to which the object refers or the object's name.
+/// Adds to the record of an object the libraries that it keeps mapped, the kind of this use, and either the
+/// code to which the object refers or the object's name. Each library consists of the address of its entry
+/// and its path.
 #[cold]
 pub(crate) fn explain(
     object: *const c_void,
@@ -237,7 +238,7 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     Ok(live)
 }
 
-/// Returns descriptions of the native calls in a record. Calls within the runtime are left out.
+/// Returns descriptions of the native calls in a record of an object. Calls within the runtime are left out.
 fn shown_frames(entry: &ObjectRecord) -> Vec<StdString> {
     let runtime = dl::runtime::runtime();
     let is_program = |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);

@@ -60,7 +60,8 @@ unsafe impl Send for Address {}
 // SAFETY: the address is only passed on; its user guards what lies there.
 unsafe impl Sync for Address {}
 
-/// Entry of a mapped library file. Each mapped file has exactly one entry, which lives until the file is unmapped.
+/// Entry of a library file in the table of mapped libraries. Each mapped file has exactly one entry, which
+/// lives until the file is unmapped.
 pub(crate) struct Mapped {
     pub(crate) library: dl::Library,
     /// Handles of the dynamic loader that keep the library open. The first handle belongs to the library
@@ -70,8 +71,8 @@ pub(crate) struct Mapped {
     pub(crate) name: CString,
     /// Addresses at which the library is mapped.
     pub(crate) range: core::ops::Range<usize>,
-    /// Libraries that were mapped because this one needs them. Objects that refer to their code count as objects of
-    /// this library.
+    /// Libraries that were mapped because this one needs them. An object that refers to their code holds a
+    /// lease on this library.
     pub(crate) needed: Vec<dl::Object>,
     /// Function of a Rust plugin that returns the number of live objects which the plugin has created. `None` for other
     /// libraries.
@@ -86,7 +87,7 @@ pub(crate) struct Mapped {
     pub(crate) successors: Mutex<Vec<Arc<Mapped>>>,
     /// Number of live modules that use this library as their code.
     pub(crate) modules: AtomicUsize,
-    /// True if the library could have been unmapped when this was last checked.
+    /// True if the most recent check found that the library could be unmapped.
     pub(crate) idle: AtomicBool,
     /// Path of the file.
     pub(crate) path: PathBuf,

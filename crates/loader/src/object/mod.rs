@@ -288,8 +288,8 @@ impl OwnModule {
         self.implementation().property_mask()
     }
 
-    /// Calls `find` with this module and returns the result if there is one. Otherwise, if `query_imports` is true,
-    /// calls `find` with the imports like [`OwnModule::search_imports`].
+    /// Calls `find` with this module and returns the result if there is one. Otherwise, if `query_imports` is
+    /// true, searches the imports with [`OwnModule::search_imports`].
     fn search<T>(
         &self,
         query_imports: bool,
@@ -320,9 +320,9 @@ impl OwnModule {
         Ok(None)
     }
 
-    /// Returns the function that `instead` returns. If it returns `None` and `missing` is set, returns an
-    /// error: a module whose functions are not known might have the function called `name`, and `missing`
-    /// states why they are not known.
+    /// Returns the function that `instead` returns. If `instead` returns `None` and `missing` is set, returns
+    /// an error. In this case a module whose functions are not known might have the function `name`;
+    /// `missing` states why its functions are not known.
     fn or_missing(
         &self,
         name: &str,

@@ -10,7 +10,7 @@ use anyfn::{Module, Result};
 
 pub(crate) mod unload;
 
-/// Returns the path for a file of this test program, in a folder for temporary files.
+/// Returns the path of the file `name` in a temporary folder of this test program.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
     fs::create_dir_all(&dir).unwrap();
@@ -45,24 +45,24 @@ pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<
     }
 }
 
-/// Compiles a string with C source.
+/// Compiles the C source in `source` to a library `<name>.so`, as [`compile_file`] does.
 pub(crate) fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let file = scratch(&format!("{name}.c"));
     fs::write(&file, source).unwrap();
     compile_file(name, &file, flags)
 }
 
-/// Compiles the example kernel.
+/// Compiles the example kernel `saxpy.c` to a library `<name>.so`.
 pub(crate) fn saxpy(name: &str) -> Option<PathBuf> {
     compile_file(name, &root().join("examples/kernels/saxpy.c"), &[])
 }
 
-/// Loads a module by its path.
+/// Loads the library at `path` as a module.
 pub(crate) fn load(path: &Path) -> Result<Module> {
     Module::load(path.to_str().unwrap())
 }
 
-/// Returns the path of the plugin with the sample functions, which Cargo has built beside the test program.
+/// Returns the path of the sample plugin, which Cargo has built beside the test program.
 pub(crate) fn testing_plugin() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];
@@ -72,21 +72,22 @@ pub(crate) fn testing_plugin() -> PathBuf {
         .expect("anyfn-testing is a dev-dependency, so it is built")
 }
 
-/// Moves a new file to the path of a library, with a modification time so old that it counts as complete.
+/// Moves a new file to the path of a library. The modification time is set so far back that the loader
+/// considers the file complete.
 pub(crate) fn put(new: &Path, path: &Path) {
     let file = fs::File::options().write(true).open(new).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();
     fs::rename(new, path).unwrap();
 }
 
-/// Copies the plugin to a new file at `path`.
+/// Copies the sample plugin ([`testing_plugin`]) to a new file at `path`.
 pub(crate) fn new_build(path: &Path) {
     let new = path.with_extension("part");
     fs::copy(testing_plugin(), &new).unwrap();
     put(&new, path);
 }
 
-/// Checks the kind of an error and a part of its message.
+/// Checks that `result` is an error of the kind `kind` whose message contains `part`.
 #[track_caller]
 pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
     let error = result.unwrap_err();

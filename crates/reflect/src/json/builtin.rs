@@ -7,7 +7,7 @@ use anyfn::abi::{
 
 macro_rules! builtins {
     ($($name:ident = $type_index:ident),* $(,)?) => {
-        /// Built-in type that the JSON format defines.
+        /// Built-in type whose saved form the JSON format defines.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Builtin {
             $($name,)*

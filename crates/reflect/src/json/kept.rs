@@ -50,7 +50,7 @@ impl Shared {
 /// Unknown field of a loaded object: the file contained it, but the object's type does not have it.
 pub(super) struct KeptField {
     pub(super) name: StdString,
-    /// Inline kind of the value in the file; `None` if the value was stored in a node.
+    /// Type of the value if the file stores it inline; `None` if the file stores it in a node.
     pub(super) inline: Option<Inline>,
     pub(super) value: Any,
 }
@@ -79,7 +79,7 @@ pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     kept.insert(Any::new(object.as_handle().addr())?, entry.into_object().into()).map(drop)
 }
 
-/// Removes the entries of objects that no longer exist from `KEPT`.
+/// Removes from `KEPT` the entries of objects that no longer exist.
 pub(super) fn sweep() {
     let Some(kept) = KEPT.get() else { return };
     for (address, entry) in kept.snapshot() {
@@ -111,7 +111,7 @@ static TYPES: Shared = Shared::new();
 /// Map from former field names to current field names. Its keys have the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// Maximum number of successive renamings of one type or field that are followed.
+/// Maximum number of successive renamings that the lookup of one type or field follows.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {

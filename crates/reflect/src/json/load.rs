@@ -27,16 +27,16 @@ use crate::column::Hook;
 
 type DeclaredTypes<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
-/// Cached information about a type, with which its nodes are loaded.
+/// Cached information about a type, used for loading the nodes of that type.
 struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// Inline kinds that the file records for fields of the type, by field name in the file. Such a field
-    /// contains a number or string instead of the index of a node.
+    /// Types of the inline values of fields, by field name in the file. Such a field contains the value
+    /// itself instead of the index of a node.
     told: DeclaredTypes<'t>,
-    /// Field names in the file that the type does not have. Each is a former name of a field, or the name of
-    /// an unknown field.
+    /// Names in the file that no field of the type has. Each is a former name of a field, or the name of an
+    /// unknown field.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
@@ -50,7 +50,7 @@ enum Made {
 
 struct LoadedField {
     field: Field,
-    /// Inline kind of the field's values in the file, or `None` if the values are nodes.
+    /// Type of the field's values if the file stores them inline; `None` if the file stores them in nodes.
     inline: Option<Inline>,
     /// True if the field may be set after other values refer to the object, as a cycle requires.
     late: bool,
@@ -58,17 +58,18 @@ struct LoadedField {
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// Former name of a field: index of the field, and its inline kind in the file.
+    /// Former name of a field: index of the field, and type of its values if the file stores them inline.
     Alias(usize, Option<Inline>),
     /// Name that no field of the type has or had.
     Unknown,
 }
 
-/// Record about a file under the key `anyfn` of its metadata: format version and inline kinds of fields.
+/// Information that the writer of a file stored under the key `anyfn` of its metadata: format version, and
+/// fields with inline values.
 struct Tag {
-    /// Token of the JSON object that lists the inline kinds of fields, by type key and field name.
+    /// Token of the JSON object that lists the fields with inline values, by type key and field name.
     inline: Option<At>,
-    /// Tokens of the JSON objects that list the inline kinds of unknown fields, by node index. The writer's
+    /// Tokens of the JSON objects that list unknown fields with inline values, by node index. The writer's
     /// types did not have these fields either.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
@@ -113,8 +114,8 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// Reads the record about the file under the key `anyfn` of its metadata; returns `None` if the file has no
-/// such record.
+/// Reads the information that the writer of a file stored under the key `anyfn` of its metadata; returns
+/// `None` if the file has no such key.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == TokenKind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == TokenKind::Object);
@@ -142,13 +143,14 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Part of a value that one step of the loader creates. Values on a cycle are created in two steps.
+/// Step in which the loader creates a value. A value on a cycle is created in two steps, all other values in
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// Parts that must exist before other values can refer to the value.
+    /// First of two steps: creates the value, with the parts of it that cannot be set later.
     First,
-    /// Parts that can be filled in after other values refer to the value.
+    /// Second of two steps: completes the value after other values refer to it.
     Second,
 }
 
@@ -176,18 +178,19 @@ struct Loader<'t> {
     plans: Vec<Plan<'t>>,
     /// Indices in `plans`, by the type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// Fields of the current object for which the file contains a value.
+    /// Locations in the file of the current object's field values.
     places: FieldPositions,
     unknown: UnknownFields,
 }
 
-/// Token of the value of each field of an object, as far as the file contains it.
+/// Tokens of the field values of one object in the file.
 #[derive(Default)]
 struct FieldPositions {
-    /// Token of the value and inline kind of each field of the type. The token is 0 if the file does not
-    /// contain the field.
+    /// For each field of the type, the token of its value, and the type of the value if it is inline. The
+    /// token is 0 if the file does not contain the field.
     known: Vec<(At, Option<Inline>)>,
-    /// Unknown fields of the object: token of the name, token of the value, and inline kind.
+    /// Unknown fields of the object: token of the name, token of the value, and type of the value if it is
+    /// inline.
     unknown: Vec<(At, At, Option<Inline>)>,
 }
 
@@ -362,8 +365,8 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns the inline kind of a field, or `None` if its values are nodes. `name` is the name of the field
-    /// in the file.
+    /// Returns the type of a field's values if the file stores them inline; `None` if the file stores them in
+    /// nodes. `name` is the name of the field in the file.
     fn inline_of(&self, told: &DeclaredTypes<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
@@ -385,8 +388,8 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// Replaces the content of `out` by the indices of the nodes to which `part` of a node refers, each with
-    /// the token of the reference.
+    /// Replaces the content of `out` by the references of a node that the step `part` needs. Each reference
+    /// consists of a node index and the token that contains it.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();

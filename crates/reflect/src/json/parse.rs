@@ -30,7 +30,7 @@ fn fail(text: &[u8], what: &str, at: usize) -> Error {
     Error::new("ValueError", &format!("{what}: {}", position(text, at)))
 }
 
-/// Message of a syntax error, and its offset in the input.
+/// Syntax error: its message, and its offset in the input.
 type Fault = (&'static str, usize);
 
 const EXPECTING_VALUE: &str = "Expecting value";

@@ -25,18 +25,18 @@ use super::value::{Items, shown};
 use super::{bigint, enums, hook, tensor};
 use crate::column::Hook;
 
-/// Field of a type, with its name and inline kind in the file.
+/// Field of a type, with its name in the file, and the type of its values if they are stored inline.
 struct SavedField {
     field: Field,
     name: Quoted,
     inline: Option<Inline>,
 }
 
-/// Cached information about a type, with which its objects are saved.
+/// Cached information about a type, used for saving its objects.
 struct Plan {
     info: TypeInfo,
     key: Quoted,
-    /// Hook `__data_to_json__` of the type, which replaces saving by fields.
+    /// Hook `__data_to_json__` of the type. If it is registered, its result is saved instead of the fields.
     hook: Option<Hook>,
     /// True if the type has a hook `__any_hash__`. Otherwise its objects are hashed by their addresses.
     hashes: bool,
@@ -106,15 +106,15 @@ enum Content {
     Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<ExtraFields>>> },
 }
 
-/// Information about a saved graph that is not part of its nodes.
+/// Information about a saved graph, in addition to its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
     /// Distinct values of the graph, each with the index of its node.
     entries: Vec<SavedNode>,
-    /// Fields whose values are stored inline instead of in nodes, with their inline kinds, by type key.
+    /// Fields whose values are stored inline instead of in nodes, and the types of these values, by type key.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
-    /// Unknown fields whose values are stored inline instead of in nodes, with their inline kinds, by node
-    /// index.
+    /// Unknown fields whose values are stored inline instead of in nodes, and the types of these values, by
+    /// node index.
     pub(super) kept: Vec<(u32, Vec<(StdString, Inline)>)>,
 }
 
@@ -124,7 +124,7 @@ impl Saved {
     }
 }
 
-/// Writes a graph to `sink` and returns the information that completes the file.
+/// Writes the nodes of a graph to `sink` and returns the information for the rest of the file.
 ///
 /// # Errors
 /// Returns `TypeError` for an object that cannot be recreated, `ValueError` for an object that contains itself unless
@@ -185,8 +185,8 @@ struct Saver<'s, S> {
     /// Hash table of indices into `Saved::entries`, by the hash of the value.
     table: HashTable<u32>,
     nodes: u32,
-    /// Nodes of the children saved so far, for all open values. An element is a node index, or an index in
-    /// `Saved::entries` with the flag [`PENDING`].
+    /// Nodes of the children saved so far, for all values on the stack. An element is a node index, or an
+    /// index in `Saved::entries` with the flag [`PENDING`].
     slots: Vec<u32>,
     open: Vec<Open>,
     plans: Vec<Plan>,
@@ -250,7 +250,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(self.plans.len() - 1)
     }
 
-    /// Returns a hash of a value that is the same for equal values.
+    /// Returns a hash of a value. Equal values have the same hash.
     #[inline]
     fn hash(&mut self, value: &Any) -> Result<u64> {
         use core::hash::Hasher;

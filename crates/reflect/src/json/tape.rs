@@ -118,8 +118,8 @@ impl Tape<'_> {
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
-    /// Returns the index of the value of `key` in the object at `at`. If the key occurs several times, the
-    /// last occurrence counts.
+    /// Returns the index of the value of `key` in the object at `at`. If the key occurs several times,
+    /// returns the last occurrence.
     pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
         self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
     }

@@ -48,7 +48,7 @@ impl Items {
     }
 }
 
-/// Container on the stack of a traversal, with the position in it.
+/// Container on the stack of a traversal, with the current position in it.
 struct Open {
     items: Items,
     at: usize,
@@ -69,7 +69,7 @@ trait Visitor {
     fn check(&self) -> Result<()>;
 }
 
-/// Traverses a JSON value without recursion and calls `visitor` for its parts.
+/// Traverses a JSON value without recursion and calls `visitor` for each container, element, key and value.
 ///
 /// # Errors
 /// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and if a limit of the
@@ -277,8 +277,8 @@ pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
     Ok(taper.tape)
 }
 
-/// Formats a value for error messages. Strings are shortened. Only strings, numbers and None are shown
-/// themselves; other values are represented by their type.
+/// Formats a value for error messages. Numbers, None and strings are shown, long strings shortened; for other
+/// values, the type key is shown.
 pub(super) fn shown(value: &Any) -> alloc::string::String {
     match value.type_index() {
         kTVMFFISmallStr | kTVMFFIStr => {

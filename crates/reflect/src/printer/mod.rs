@@ -117,7 +117,7 @@ enum Content {
 
 struct Printer {
     limits: Limits,
-    /// Number of printing steps so far, from which the time of the next check for signals is derived.
+    /// Number of printing steps so far. Signals are checked once every [`LOOK`] steps.
     steps: u32,
     with_addresses: bool,
     stack: Vec<Frame>,

@@ -1,4 +1,4 @@
-//! Hash of values that is consistent with equality by all fields.
+//! Hash of values, consistent with equality by all fields.
 
 use alloc::vec::Vec;
 
@@ -234,7 +234,7 @@ impl Hash {
         Ok(self.remember(address, result.get::<i64>()? as u64))
     }
 
-    /// Callback that a hook for hashing receives, with the signature `(value) -> int`.
+    /// Callback that a hook for hashing receives as an argument, with the signature `(value) -> int`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         Any::new(self.run(value, 1)? as i64)

@@ -1,4 +1,4 @@
-//! Iteration over the children of a value, without borrowing the value in between.
+//! Iteration over the children of a value. The state of an iteration does not borrow the value.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Returns true if the value is an object to which other code refers as well, not only its parent.
+    /// Returns true if the value is an object to which code other than its parent and this operation refers.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {

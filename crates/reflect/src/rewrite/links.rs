@@ -75,8 +75,8 @@ impl<'a> Links<'a> {
         self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
     }
 
-    /// Calls the callback at index `link` for `value`. `tool` is the visitor or mutator for callbacks that
-    /// take one, and true if the value may be changed in place.
+    /// Calls the callback at index `link` for `value`. `tool` consists of the visitor or mutator, for
+    /// callbacks that take one, and a flag, which is true if the value may be changed in place.
     pub(crate) fn call(
         &self,
         link: u32,

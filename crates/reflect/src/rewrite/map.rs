@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// Processing of a value that remains after its children have been mapped.
+/// Work that remains for a value after its children have been mapped.
 struct Rest {
     /// Definition region that the value is in.
     region: Region,
@@ -88,7 +88,7 @@ struct Rest {
     replaced: bool,
     /// True if `Mapping::seen` contains the value. Set while its children are being mapped, to detect cycles.
     noted: bool,
-    /// Object of the graph under which the result is cached, or `None` if the result is not cached.
+    /// Key under which the result is cached: an object of the graph. `None` if the result is not cached.
     memo: Option<Any>,
     /// Value of `Mapping::generation` at the time at which processing of the value began. The result is
     /// cached only if no variable has been replaced since.
@@ -99,7 +99,7 @@ struct Rest {
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// True if an object that is reached several times is mapped only once, so that all occurrences have the
+    /// True if an object that is reached several times is mapped only once. All its occurrences then have the
     /// same result.
     share: bool,
     plans: Plans,
@@ -628,7 +628,7 @@ pub(crate) fn mutate_by(
     outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
 }
 
-/// Mutates the children of a value with a mutator that another library created.
+/// Mutates the children of a value in the default way, with a mutator that another library created.
 pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;

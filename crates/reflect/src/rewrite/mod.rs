@@ -313,7 +313,7 @@ impl<'a> Rewrite<'a> {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Maps the graph of `root`. Changes it in place as far as no other code refers to it.
+    /// Maps the graph of `root`. Objects to which no other code refers are changed in place.
     ///
     /// # Errors
     /// Returns the errors of [`map`].

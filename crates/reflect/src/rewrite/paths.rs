@@ -1,4 +1,5 @@
-//! Finds the access paths to the place of an error in a graph, from the objects that the context of the error records.
+//! Search for the access paths from the root of a graph to an error, given the objects that the error's
+//! context records.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -18,8 +19,8 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// Number of recorded objects that the path to this object has passed, without this object; `matched`
-    /// includes it.
+    /// Number of recorded objects on the path to this object, excluding the object itself; `matched` includes
+    /// it.
     before: usize,
     matched: usize,
     /// Number of paths that had been found before the search entered this object.

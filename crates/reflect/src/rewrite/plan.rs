@@ -45,11 +45,11 @@ pub(crate) struct Plan {
     /// Index of the callback that accepts values of the type.
     pub(crate) link: Option<u32>,
     pub(crate) shape: Shape,
-    /// Hook of the type that may mutate a value in place; always `None` for a walk.
+    /// Hook of the type for mutating a value in place; always `None` for a walk.
     pub(crate) in_place: Option<Hook>,
     /// True if objects of the type are variables.
     pub(crate) free_var: bool,
-    /// True if the structural kind of the type is DAG node, so that two equal objects differ from one object
+    /// True if the structural kind of the type is DAG node. Two equal objects then differ from one object
     /// that is referred to twice.
     pub(crate) dag_node: bool,
 }
@@ -129,7 +129,7 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// Creates a plan for a type that includes all of its fields and ignores its hooks.
+    /// Creates a plan that includes all fields of a type and ignores the hooks of the type.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
         if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =

@@ -13,8 +13,7 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Current = unsafe extern "C" fn() -> *mut c_void;
 type Release = unsafe extern "C" fn(stack: *mut c_void);
 
-/// Function `release` that a frontend registered, or NULL. It is set before `CURRENT`, and neither changes
-/// afterwards.
+/// Function `release` that a frontend registered, or NULL. It is set once, before `CURRENT`.
 static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 

@@ -31,7 +31,7 @@ pub(crate) struct Table {
     pub(crate) remap_set: NativeSet,
 }
 
-/// Beginning of the content of every visitor and mutator, which the ABI defines.
+/// Beginning of the content of every visitor and mutator. The ABI defines its layout.
 #[repr(C)]
 struct Head {
     table: *const Table,
@@ -62,7 +62,7 @@ pub(crate) enum ToolKind {
 static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns the type index of visitors or mutators, which are registered at the first call.
+/// Returns the type index of visitors or of mutators. The first call registers the type.
 ///
 /// # Panics
 /// Panics if another type is registered under the key.
@@ -125,8 +125,8 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Returns the private content if this crate created the visitor or mutator with the table `table`;
-    /// otherwise `None`.
+    /// Returns the content of this visitor or mutator if this crate created it with the function table
+    /// `table`; otherwise `None`.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
         // SAFETY: only `make` uses the tables of this crate, with this content.
@@ -156,8 +156,8 @@ impl<'a> Tool<'a> {
         );
     }
 
-    /// Runs `body` while this visitor or mutator is bound to a walk or map. Only runs `body` if another
-    /// library created the visitor or mutator.
+    /// Binds this visitor or mutator to a walk or map while `body` runs. If another library created the
+    /// visitor or mutator, runs `body` without binding it.
     pub(crate) fn lend<R>(
         self,
         table: &'static Table,
@@ -172,7 +172,7 @@ impl<'a> Tool<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Guard that keeps the identity of the call stack unique.
+            /// Guard during whose lifetime no other call stack gets the same identity.
             _stack: Stack,
         }
         impl Drop for RestoreGuard<'_> {

@@ -22,7 +22,7 @@ use crate::value::same;
 
 /// Value whose children are being walked.
 struct Frame {
-    /// Value itself. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
+    /// The value. It is borrowed if the frame of its parent keeps it alive: the parent does not change, or
     /// its frame holds a snapshot of the elements.
     node: Value,
     plan: Rc<Plan>,
@@ -30,7 +30,7 @@ struct Frame {
     /// Definition region that the value is in; `inner` is the region of its children.
     region: Region,
     inner: Region,
-    /// True if the callback is called for the value after its children.
+    /// True if the callback for the value is called after the children have been walked.
     call: bool,
     /// True if `Walk::seen` contains the value. Set while its children are being walked, to detect cycles.
     noted: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Walk<'a> {
 /// ended it.
 type Stop = Option<Any>;
 
-/// Continuation of a walk after it has entered a value.
+/// Result of entering a value: how the walk continues.
 enum Entered {
     /// The walk continues with the children of the value.
     Children,
@@ -407,7 +407,7 @@ pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) 
     }
 }
 
-/// Visits the children of a value with a visitor that another library created.
+/// Visits the children of a value in the default way, with a visitor that another library created.
 pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;

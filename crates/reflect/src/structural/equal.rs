@@ -98,14 +98,13 @@ pub(super) struct Equal {
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    /// Pairs of objects, by their addresses, whose comparison has begun. The value is true if the comparison
-    /// may rely on the two objects being equal, which holds unless a difference is found.
+    /// Pairs of objects whose comparison has begun, by their addresses. The value is true while the two
+    /// objects are assumed to be equal.
     met: Table<(usize, usize), bool>,
     /// Pairs of objects in `met`, in order of insertion. They are kept alive, so that addresses are not
     /// reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// For the address of a variable or DAG node of the left value, the index in `bound` of the pair that
-    /// contains it.
+    /// Maps the address of a variable or DAG node of the left value to the index in `bound` of its pair.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
@@ -261,8 +260,8 @@ impl Equal {
         Ok(StepResult::Opened)
     }
 
-    /// Records that the comparison of two objects has begun. Returns true if it had begun before, so that the
-    /// two objects are assumed to be equal.
+    /// Records that the comparison of two objects has begun. Returns true if it had already begun, so that
+    /// the two objects are assumed to be equal.
     #[inline]
     fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
         // A value without other references is not encountered again.
@@ -486,7 +485,7 @@ impl Equal {
     }
 
     /// Looks up the left key at index `at` in the right Map or Dict, and compares the two values. Returns
-    /// `None` if they are equal, so that the next key follows.
+    /// `None` if they are equal; the comparison then continues with the next key.
     fn pair(&mut self, at: usize) -> Result<Option<StepResult>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(StepResult::Equal));

@@ -244,8 +244,8 @@ impl Hash {
         Ok(())
     }
 
-    /// Returns a hash of a Map or Dict key that does not depend on the order of the keys; `None` for an
-    /// object that has not been hashed yet.
+    /// Returns a hash of a Map or Dict key, independent of the order of the keys; `None` for an object that
+    /// has not been hashed yet.
     fn key(&self, key: &Any) -> Result<Option<u64>> {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;

@@ -127,7 +127,7 @@ fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String>
     describe_path(&path, root)
 }
 
-/// Starts the registry, which registers the types of access paths and structural keys.
+/// Ensures that the types of access paths and structural keys are registered, by starting the registry.
 fn ensure_defined() {
     static DEFINED: AtomicBool = AtomicBool::new(false);
     if !DEFINED.load(Ordering::Acquire) {

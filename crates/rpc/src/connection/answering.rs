@@ -8,7 +8,7 @@ use anyfn::abi::TVMFFIEnvRegisterCAPI;
 
 use super::*;
 
-/// Callback for `check_signals`. It raises an error if this thread runs a call for the peer that the peer has
+/// Callback for `check_signals`. It raises an error if this thread runs an incoming call that the peer has
 /// cancelled.
 extern "C" fn check_cancelled() -> c_int {
     // A thread that is exiting may still call this.
@@ -36,8 +36,8 @@ pub(super) fn watch_cancelled() {
     });
 }
 
-/// Runs `body` and converts a panic to an error. The caller can then remove the call from this thread's stack
-/// of running calls.
+/// Runs `body` and converts a panic to an error, so that the caller still removes the call from this thread's
+/// stack of running calls.
 fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
     panic::catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(error!("InternalError", "a service of the session panicked")))
@@ -133,7 +133,8 @@ impl Connection {
         let _ = self.flush_replies();
     }
 
-    /// Marks an error as raised by the peer: appends a line with the peer's name to its backtrace.
+    /// Marks an error as raised by the peer, by appending a line with the peer's name to the error's
+    /// backtrace.
     pub(super) fn as_remote(&self, error: Error) -> Error {
         let trace = error.backtrace();
         error.replace_backtrace(&format!("{trace}  File \"{}\", in <remote>\n", self.peer));

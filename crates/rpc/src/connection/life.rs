@@ -142,9 +142,9 @@ impl Connection {
         drop(held);
     }
 
-    /// Releases a handle of the peer after its proxy was dropped. `count` is the number of times that the
-    /// handle was received. The release is sent with the next message. If `at_once` is true or many releases
-    /// are pending, it is sent immediately, unless another thread is writing.
+    /// Releases a handle whose proxy was dropped. `count` is the number of times that the peer has sent the
+    /// handle. The release is sent with the next message. If `at_once` is true or many releases are pending,
+    /// it is sent immediately, unless another thread is writing.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

@@ -48,8 +48,7 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// Waiter id of the serving thread, which waits for incoming calls and not for a result.
 const ROOT: u64 = 0;
 
-/// Number of pending releases of handles that causes them to be sent immediately instead of with the next
-/// message.
+/// Number of pending releases of handles at which they are sent immediately instead of with the next message.
 const RELEASES: usize = 64;
 
 /// Target of a call to the peer.
@@ -60,7 +59,7 @@ pub(crate) enum Target {
     Service(u16),
 }
 
-/// Decoded call from the peer.
+/// Incoming call after decoding.
 struct IncomingCall {
     id: u64,
     depth: u16,
@@ -68,7 +67,7 @@ struct IncomingCall {
     args: Vec<Any>,
 }
 
-/// Accepted call from the peer, which will run.
+/// Incoming call that was accepted and will run.
 struct Incoming {
     asked: IncomingCall,
     state: Arc<Running>,
@@ -79,7 +78,7 @@ enum Callee {
     Service(u16),
 }
 
-/// State of a call from the peer that runs in this process.
+/// State of an incoming call, which runs in this process.
 #[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
@@ -129,8 +128,8 @@ pub(crate) struct Proxies {
 /// Connection and handle of a proxy.
 pub(crate) type Proxied = (Arc<Connection>, u64);
 
-/// Memory that a transfer fills. The waiting thread borrows it mutably but does not access it while the
-/// waiter of its call exists. [`WaiterEntry`] removes the waiter before the borrow ends.
+/// Buffer that a transfer fills for a waiting thread. While the call has a [`Waiter`], the thread borrows the
+/// buffer mutably but does not access it. [`WaiterEntry`] removes the waiter before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
@@ -166,18 +165,18 @@ impl Waiter {
     }
 }
 
-/// Guard for the waiter of a call, which is removed when the guard is dropped. This matters only if the
-/// thread unwinds: later bytes of a transfer would otherwise be written to memory that is no longer borrowed.
-/// In all other cases, [`Connection::leave`] has already removed the waiter.
+/// Guard that removes the [`Waiter`] of a call when it is dropped. This matters only if the thread unwinds:
+/// later bytes of a transfer would otherwise be written to memory that is no longer borrowed. In all other
+/// cases, [`Connection::leave`] has already removed the waiter.
 struct WaiterEntry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
-    /// Borrow of the memory that the waiter's transfer fills.
+    /// Borrow of the buffer that the transfer fills.
     _into: Option<&'a mut [u8]>,
 }
 
 impl<'a> WaiterEntry<'a> {
-    /// Adds a waiter for the call `id` and returns its guard.
+    /// Adds a [`Waiter`] for the call `id` and returns its guard.
     ///
     /// # Errors
     /// Returns the error that ended the connection.
@@ -197,7 +196,7 @@ impl<'a> WaiterEntry<'a> {
         Ok(WaiterEntry { connection, id, _into: into })
     }
 
-    /// Defuses the guard, because [`Connection::leave`] has already removed the waiter.
+    /// Consumes the guard without removing the waiter, which [`Connection::leave`] has already removed.
     fn taken_out(self) {
         std::mem::forget(self);
     }
@@ -217,7 +216,7 @@ struct ConnectionState {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// State of a completed call that the next call reuses, to avoid an allocation.
+    /// State of a completed call, kept for reuse by the next call to avoid an allocation.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
     /// Handles of the peer to be released, each with the number of times that it was received.
@@ -228,7 +227,7 @@ struct ConnectionState {
     ended: Option<Error>,
     /// Number of additional threads that run incoming calls, not counting the serving thread.
     workers: usize,
-    /// Approximate time of the last received bytes: the time at which a thread last noticed that some had
+    /// Approximate time of the last received bytes: the time at which a thread last noticed that bytes had
     /// arrived.
     heard: Instant,
     /// Time at which a `Ping` was sent; `None` if bytes have arrived since.
@@ -291,13 +290,13 @@ pub(crate) struct Decoding<'a> {
     /// State of the reading thread; `None` for the ticker thread, which has no deadline and handles no
     /// signals.
     reading: Option<&'a Reading>,
-    /// Id of this end's call that the message belongs to; `None` while it is unknown.
+    /// Id of the outgoing call that the message belongs to; `None` while it is unknown.
     call: Cell<Option<u64>>,
     /// True if the message is the result of `call`.
     is_result: bool,
 }
 
-/// Call from a peer that this thread is running, as an element of `CURRENT`.
+/// Element of `CURRENT`: an incoming call that this thread is running.
 struct Serving {
     /// Address of the [`Connection`] over which the call arrived.
     connection: usize,
@@ -307,15 +306,16 @@ struct Serving {
 }
 
 thread_local! {
-    /// Stack of the calls from peers that this thread is running, innermost last.
+    /// Stack of the incoming calls that this thread is running, innermost last.
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
     /// Time limit of each remote call that this thread makes; `None` for no limit.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
-    /// Buffer that the next message of this thread reuses.
+    /// Spare buffer, which the next message of this thread reuses.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Returns the message buffer of this thread, or an empty one. It should be returned with [`give_back`].
+/// Takes the spare message buffer of this thread, or creates an empty one. [`give_back`] makes it available
+/// for the next message.
 fn spare() -> Vec<u8> {
     // A thread that is exiting may still make calls.
     SPARE.try_with(Cell::take).unwrap_or_default()
@@ -338,7 +338,7 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
     result
 }
 
-/// Returns true if this thread is running a call for the peer that the peer has cancelled.
+/// Returns true if this thread is running an incoming call that the peer has cancelled.
 pub fn is_cancelled() -> bool {
     CURRENT.with_borrow(|calls| calls.last().is_some_and(|call| call.state.cancelled.load(Ordering::Relaxed)))
 }
@@ -465,8 +465,8 @@ impl Connection {
         result
     }
 
-    /// Returns the id of the peer's call that this thread is running (0 if none), and the nesting depth for
-    /// the next call to the peer.
+    /// Returns the id of the incoming call that this thread is running (0 if none), and the nesting depth of
+    /// the next outgoing call.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {

@@ -215,7 +215,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Releases the handles in the part of a message that was not decoded because decoding was aborted.
+    /// Releases the handles in the unread rest of a message whose decoding was aborted.
     fn give_back_unread(&self, reader: Reader<'_>) {
         reader.unread_handles().into_iter().for_each(|handle| self.release(handle, 1, false));
     }
@@ -264,8 +264,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes a call from the peer. Returns the id of this end's call during which the peer made it (0 if
-    /// none), and the decoded call, or `None` for an upload, which needs no thread.
+    /// Decodes an incoming call. Returns the id of the outgoing call during which the peer made it (0 if
+    /// none), and the decoded call. For an upload, which needs no thread, the latter is `None`.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,
@@ -363,7 +363,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Aborts uploads to the tensor with a handle that is no longer valid.
+    /// Aborts the uploads to a borrowed tensor after the end of the call for which it was borrowed. `handle`
+    /// is the tensor's former handle.
     pub(crate) fn end_uploads_to(self: &Arc<Self>, handle: u64) {
         let mut state = lock(&self.state);
         let ids: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Handles that one message sends or receives.
+//! Tracking of the handles in one message.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::{Connection, Decoding};
 use crate::loan;
 use crate::value::{Class, Given, Names};
 
-/// Scope of the handles in one message. Dropping it invalidates the handles of tensors that the message
-/// passes only for the duration of a call.
+/// Scope of one message, which records the handles in it. Dropping the scope invalidates the handles of
+/// tensors that the message passes only for the duration of a call.
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,

@@ -6,8 +6,7 @@ use crate::keys::Key;
 use anyfn::{IntoArgs, registry};
 use anyfn_loader as _;
 
-/// Returns the client's end and the server's end of a session within this process. The server's end is being
-/// served.
+/// Returns the client's end and the server's end of a session within this process, after the handshake.
 fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
     let (here, there) = Socket::pair().unwrap();
     std::thread::scope(|scope| {

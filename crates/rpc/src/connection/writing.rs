@@ -24,8 +24,8 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Holds a message back, to be sent together with the next message. The caller must send that one
-    /// immediately afterwards.
+    /// Holds a message back, to be sent together with the next message. The caller must send the next message
+    /// immediately.
     pub(super) fn send_before(&self, kind: FrameKind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
@@ -63,8 +63,7 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Sends the replies that this thread has queued, unless another thread that writes has already sent
-    /// them.
+    /// Sends the replies that this thread has queued, unless another thread has already sent them.
     pub(super) fn send_own_replies(&self) -> Result<()> {
         if self.has_more.load(Ordering::Relaxed) { self.flush_replies() } else { Ok(()) }
     }

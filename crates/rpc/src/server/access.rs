@@ -46,8 +46,8 @@ enum KeySource {
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
 }
 
-/// Fingerprint of a file: its identity, modification time and size. It shows that the file was replaced or
-/// changed.
+/// Fingerprint of a file: its identity, modification time and size. A different fingerprint shows that the
+/// file was replaced or changed.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Keyring {
@@ -92,7 +92,7 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Returns true if the keys come from a key file, so that they may change.
+    /// Returns true if the keys come from a key file, which may change.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, KeySource::File { .. })
     }
@@ -124,7 +124,7 @@ impl Keyring {
         }
     }
 
-    /// Returns true if any client may upload libraries, so that it can run any code.
+    /// Returns true if any client may upload libraries, and may thus run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
             KeySource::Open(grant) => grant.policy.upload,

@@ -118,7 +118,7 @@ impl Control {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread exits
+    /// Starts a thread that reports to the listener at intervals that this process is alive. The thread ends
     /// the process if the listener has ended, or if `is_over` keeps returning true because a call still runs.
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl Folder {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
 
-    /// Returns the reports that have arrived since the last call.
+    /// Returns the reports on folders that have arrived since the last call.
     pub(crate) fn news(&self) -> Vec<Report> {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
@@ -142,7 +142,8 @@ struct Remover {
     reports: mpsc::Receiver<Report>,
     /// Number of folders that have not been removed yet.
     pending: Arc<AtomicUsize>,
-    /// True once an order to stop has been sent. The thread then postpones the orders before it.
+    /// True once an order to stop has been sent. The thread then only collects the orders that precede it,
+    /// and carries them out afterwards.
     stops: Arc<AtomicBool>,
     /// Handle of the thread. The thread returns the folders that it could not remove.
     thread: JoinHandle<Vec<PathBuf>>,

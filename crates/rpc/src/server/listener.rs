@@ -106,9 +106,9 @@ pub(crate) struct Listener {
 enum Source {
     Stop,
     Socket,
-    /// Client without a session process that has sent its first bytes, by index of its connection.
+    /// Index of a connection that has no session process yet. Its client has sent its first bytes.
     Spoken(usize),
-    /// Client without a session process that has disconnected, by index of its connection.
+    /// Index of a connection that has no session process yet. Its client has disconnected.
     Gone(usize),
     Control(u64),
     Output(u64),
@@ -338,8 +338,8 @@ impl Listener {
         self.rests_until = Some(Instant::now() + REST);
     }
 
-    /// Starts session processes for clients that have sent their first bytes, as far as the limit on clients
-    /// that have not proved their key permits.
+    /// Starts session processes for clients that have sent their first bytes, up to the limit on clients that
+    /// have not proved their key.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
             let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
@@ -640,7 +640,8 @@ impl Listener {
         }
     }
 
-    /// Admits the sessions at the front of the queue, and notifies the others of their positions.
+    /// Admits the sessions at the front of the queue, and notifies the clients that still wait of their
+    /// positions.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -789,7 +790,8 @@ fn next_of(
     place.map(|(_, at)| at)
 }
 
-/// Returns the index of the first address that occurs as often as the most frequent one.
+/// Returns the first index of the most frequent address. Among equally frequent addresses, selects the one
+/// that occurs first.
 fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for address in addresses.clone() {

@@ -1,5 +1,5 @@
-//! Capture of a session process's standard error until its session begins. Its last lines show why a process
-//! cannot serve.
+//! Capture of a session process's standard error until its session begins. The last lines of a process that
+//! cannot serve show the reason.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ const KEPT: usize = 4096;
 /// Maximum length of the line that [`Output::last_line`] returns, in bytes.
 const LINE: usize = 512;
 
-/// End of the captured standard error of a process.
+/// Last [`KEPT`] bytes of a process's captured standard error.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// Pipe that the process writes to; `None` once it has been closed.

@@ -68,11 +68,11 @@ pub fn session_main() -> Result<()> {
     Ok(())
 }
 
-/// Maximum length in the log of a string that comes from a client, in bytes.
+/// Maximum length of a string from a client in the audit log, in bytes.
 const ABOUT_MAX: usize = 512;
 
-/// Returns the details of a log event about `what`, a string that comes from a client. The string is
-/// truncated, since it may be longer than a message to the listener can be.
+/// Returns the details of a log event about `what`, a string from a client. The string is truncated, because
+/// messages to the listener have a maximum length.
 fn about(what: &str) -> Map<String, Value> {
     let what = &what[..what.floor_char_boundary(ABOUT_MAX)];
     Map::from_iter([("what".into(), what.into())])

@@ -64,8 +64,8 @@ impl Queue {
         entered
     }
 
-    /// Finds the key with the most waiting sessions. Returns the index of its newest waiting session, and
-    /// their number.
+    /// Finds the key with the most waiting sessions. Returns the index of its newest waiting session, and the
+    /// number of its waiting sessions.
     fn last_of_greediest(&self) -> Option<(usize, usize)> {
         let mut counts: HashMap<&Option<String>, (usize, usize)> = HashMap::new();
         for (at, entry) in self.waiting.iter().enumerate() {

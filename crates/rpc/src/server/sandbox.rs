@@ -37,8 +37,8 @@ pub enum Isolation {
 /// Requested version of the Landlock interface. An older kernel enforces the subset that it supports.
 const WANTED: ABI = ABI::V6;
 
-/// Maximum number of entries to which sessions get access in a folder that leads to a protected path. Further
-/// entries are inaccessible to them.
+/// Maximum number of entries to which sessions get access in a folder that contains a protected path at any
+/// depth. Sessions cannot access further entries.
 const ENTRIES_MAX: usize = 4096;
 
 /// Sandbox settings of a server's session processes.

@@ -70,9 +70,9 @@ pub(crate) struct Session {
     pub(crate) since: Instant,
     /// Time of the last message from the session process.
     pub(crate) heard: Instant,
-    /// Index in the queue that was last reported to the client; `None` if none was.
+    /// Index in the queue that the listener last reported to the client; `None` before the first report.
     pub(crate) told: Option<usize>,
-    /// Reason why the listener ended the session; `None` if the session was not ended by the listener.
+    /// Reason why the listener ended the session; `None` if the listener has not ended it.
     pub(crate) ending: Option<&'static str>,
     closed: Option<Instant>,
     lines: f64,
@@ -167,7 +167,8 @@ impl Session {
         true
     }
 
-    /// Returns the time at which the session will be ended if nothing happens until then, and the reason.
+    /// Returns the earliest of the session's deadlines, and the reason why the listener ends the session at
+    /// that time.
     pub(crate) fn deadline(&self, handshake: Duration, hung: Duration) -> Option<(Instant, &'static str)> {
         if self.ending.is_some() {
             return None;

@@ -70,7 +70,8 @@ fn random_frame(random: &mut Random, functions: &Functions) -> (Vec<u8>, bool) {
     (out, whole)
 }
 
-/// Looks up the functions, creates a tensor, and sends up to a hundred random frames. Returns their number.
+/// Looks up `functions` at the server, creates a tensor there, and sends up to a hundred random frames.
+/// Returns the number of frames.
 pub(crate) fn send_frames(random: &mut Random, line: &mut Line, functions: &Functions) -> usize {
     for (id, name) in (1..).zip(functions) {
         line.global(id, name);

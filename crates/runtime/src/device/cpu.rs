@@ -1,4 +1,4 @@
-//! Driver of the host: main memory and its processors.
+//! Driver of the device `cpu:0`, which consists of the processors and the main memory of the host.
 //!
 //! Each operation has finished when its call returns, so streams never hold pending work. An event stores the time at
 //! which it was recorded.
@@ -16,7 +16,7 @@ use anyfn::{Error, Result};
 
 use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value};
 
-/// Driver of the device `cpu:0`: main memory and its processors.
+/// Driver of the device `cpu:0`, which consists of the processors and the main memory of the host.
 pub(super) struct Cpu;
 
 // SAFETY: memory comes from the allocator, aligned as requested, and zeroed where requested; copies are `memmove`s; a
@@ -131,11 +131,11 @@ unsafe impl Driver for Cpu {
     }
 }
 
-/// Alignment in bytes with which every block is allocated.
+/// Alignment in bytes that this driver requests from the allocator for every block.
 const BASE: usize = 16;
 
-/// Returns the layout of the block to allocate for a request, and the number of bytes of the block that are
-/// reserved for alignment.
+/// Returns the layout of the block to allocate for `request`, and the number of extra bytes in the block that
+/// allow for an alignment greater than [`BASE`].
 ///
 /// For an alignment that is greater than its own, the allocator writes zeroed memory byte by byte, whereas large blocks
 /// otherwise come from the system as zero pages. Therefore every block is only aligned to [`BASE`]. For a greater
@@ -147,7 +147,8 @@ fn block(request: Request) -> Result<(Layout, usize)> {
     layout.map(|layout| (layout, gap)).ok_or_else(|| short(request))
 }
 
-/// Returns the aligned memory within the block that begins at `start`. Returns `MemoryError` if `start` is NULL.
+/// Returns the address of the aligned memory within the block that begins at `start`. Returns `MemoryError`
+/// if `start` is NULL.
 ///
 /// # Safety
 /// `start` must be NULL or the start of a new block for `request`, and `gap` its reserved bytes, both according to
@@ -173,10 +174,11 @@ fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "cannot allocate {} bytes of main memory", request.bytes)
 }
 
-/// Value that denotes the time of an event that has not been recorded.
+/// Time that an event stores before it is recorded.
 const NEVER: u64 = u64::MAX;
 
-/// Returns the time at which an event was recorded, in nanoseconds, or [`NEVER`].
+/// Returns the variable in which an event stores the time at which it was recorded, in nanoseconds, or
+/// [`NEVER`].
 ///
 /// # Safety
 /// `event` must come from `create_event` and be alive for `'a`.
@@ -200,7 +202,7 @@ fn name() -> String {
     found.unwrap_or_else(|| std::env::consts::ARCH.to_string())
 }
 
-/// Returns the value, in bytes, of the line of `/proc/meminfo` that begins with `line`.
+/// Reads the line of `/proc/meminfo` that begins with `line`, and returns its value in bytes.
 fn memory(line: &str) -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|text| text.strip_prefix(line))?;

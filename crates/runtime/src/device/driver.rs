@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
-/// Access that the host has to the memory of a kind of device.
+/// Access of the host to the memory of a kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Main memory: data pointers are addresses that the processor can read and write.
@@ -118,14 +118,15 @@ pub struct Transfer {
     pub to: MemoryLocation,
     /// Number of bytes, at least 1.
     pub bytes: usize,
-    /// Stream in which the copy is queued, which may be [`DEFAULT_STREAM`].
+    /// Stream in which the copy is queued. [`DEFAULT_STREAM`] is allowed.
     pub stream: Handle,
 }
 
 /// Native handle of a stream or event, a value that the driver chooses. The handle NULL denotes the default stream.
 pub type Handle = *mut c_void;
 
-/// Handle of the default stream of every device, which receives work without an explicit stream.
+/// Handle of the default stream. Every device has a default stream, which receives work that is queued
+/// without an explicit stream.
 pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 
 /// A driver for one kind of device.
@@ -204,8 +205,8 @@ pub unsafe trait Driver: Send + Sync {
     /// used any more.
     unsafe fn free(&self, index: i32, data: *mut c_void, request: Request);
 
-    /// Copies bytes between two locations. At least one of them is on a device of this driver. The other one is on a
-    /// device of this driver or in main memory. The ranges may overlap.
+    /// Copies bytes between two locations. At least one of them is on a device of this driver. The other
+    /// location is on a device of this driver or in main memory. The ranges may overlap.
     ///
     /// # Errors
     /// Returns an error if the device fails.

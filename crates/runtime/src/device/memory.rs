@@ -97,8 +97,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Takes ownership of memory that a driver has allocated. Returns `RuntimeError` if its address cannot be valid for
-    /// the request.
+    /// Takes ownership of the memory at `data`, which `driver` has allocated for `request`. Returns
+    /// `RuntimeError` if the driver returned an invalid address.
     #[inline]
     fn accept(
         driver: &'static dyn Driver,
@@ -177,7 +177,7 @@ impl Memory {
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies from this memory to `bytes`, which is in main memory, beginning at the byte offset `offset`.
+    /// Copies bytes of this memory, from the byte offset `offset` on, to the slice `bytes` in main memory.
     ///
     /// # Errors
     /// Returns `ValueError` if the range is not within the memory, or the error of the device.
@@ -189,8 +189,8 @@ impl Memory {
         unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies `bytes` bytes from the byte offset `offset` of this memory to the byte offset `to_offset` of `to`, which
-    /// may be on another device. Waits for the copy.
+    /// Copies `bytes` bytes from the byte offset `offset` of this memory to the byte offset `to_offset` of
+    /// `to`, which may be on another device. Returns after the copy has finished.
     ///
     /// # Errors
     /// Returns `ValueError` if a range is not within its memory, or the error of a device.
@@ -230,7 +230,7 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     )
 }
 
-/// Returns a request to the driver for `bytes` bytes, after checking size and alignment. A size of zero
+/// Checks the size and alignment of an allocation, and returns the request for the driver. A size of zero
 /// becomes one byte.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {

@@ -43,8 +43,8 @@ pub use registry::{
 pub use stream::{Event, Stream, synchronize};
 pub(crate) use stream::{stream_number, stream_of, take_event, take_stream};
 
-/// Makes the null devices `ext_dev:0` and `ext_dev:1`, which only store bytes, available for tests. Returns
-/// `ext_dev:0`. Further calls only return it.
+/// Registers the driver of the null devices, which only store bytes, for tests. Returns the first null
+/// device, `ext_dev:0`. Further calls have no effect and return the same device.
 ///
 /// # Errors
 /// Returns `RuntimeError` if `ext_dev` has another driver.

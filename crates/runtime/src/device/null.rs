@@ -44,7 +44,8 @@ impl Null {
         place.device.0.device_type == self.device_type
     }
 
-    /// Returns a new handle, in a part of the address space that is never mapped.
+    /// Returns a new handle for memory, a stream or an event. The handle is a number that is never the
+    /// address of mapped memory.
     fn handle(&self) -> usize {
         let mut state = self.state();
         state.next += 1;

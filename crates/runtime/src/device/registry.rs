@@ -15,7 +15,7 @@ const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
 
-/// Drivers that linked crates provide. Each crate adds its own driver to this list.
+/// Drivers of the crates that are linked into the program. Each such crate adds its driver to this list.
 ///
 /// ```
 /// use anyfn_runtime::device::{Driver, LINKED_DRIVERS, null::Null};
@@ -33,7 +33,7 @@ pub static LINKED_DRIVERS: [&'static dyn Driver];
 
 static CPU: Cpu = Cpu;
 
-/// Registers a driver for its kind of device.
+/// Registers `driver` for the device type that it reports.
 ///
 /// # Errors
 /// Returns `ValueError` if the device type is not from 1 to 63, `RuntimeError` if the device type has a driver already.
@@ -92,7 +92,7 @@ fn find_linked(slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Dri
     unsafe { slot.load(Ordering::Acquire).as_ref() }.copied()
 }
 
-/// Returns the driver of an available device.
+/// Returns the driver of a device, or an error if the device is not available.
 ///
 /// # Errors
 /// Returns `RuntimeError` with the reason if the device is not available.

@@ -75,7 +75,7 @@ impl Drop for Stream {
     }
 }
 
-/// A marker in a stream, with the time at which the work before it finished.
+/// A marker in a stream. It records the time at which the work before it has finished.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -185,8 +185,9 @@ pub fn synchronize(device: Device) -> Result<()> {
 
 // ---- Numbers for other languages ----------------------------------------------------------------------------------
 
-/// Table of the live streams or events, by device type, device index and native handle. Code that uses an entry holds a
-/// reference to it, so the stream or event is not destroyed while another thread frees it.
+/// Table of the live streams or events, by device type, device index and native handle. Code that uses a
+/// stream or event holds a reference to it. The stream or event therefore stays alive, even if another thread
+/// frees it.
 struct Alive<T>(Mutex<BTreeMap<(i32, i32, usize), Arc<T>>>);
 
 static STREAMS: Alive<Stream> = Alive(Mutex::new(BTreeMap::new()));
@@ -226,8 +227,8 @@ pub(super) fn event_number(event: Event) -> i64 {
     EVENTS.insert(event.device, event.handle, event)
 }
 
-/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the stream, unless
-/// other code uses it.
+/// Removes the stream with the native handle `number` from the table. Dropping the result destroys the
+/// stream, unless other code still holds a reference to it.
 pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
@@ -235,8 +236,8 @@ pub(crate) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     }
 }
 
-/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event, unless
-/// other code uses it.
+/// Removes the event with the native handle `number` from the table. Dropping the result destroys the event,
+/// unless other code still holds a reference to it.
 pub(crate) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),
@@ -253,7 +254,7 @@ fn handle(number: i64) -> Handle {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
-/// A stream that was found by its native handle.
+/// A stream that is identified by its native handle; any library may have created it.
 #[derive(Clone)]
 pub(crate) struct Known {
     handle: Handle,
@@ -290,8 +291,8 @@ impl Known {
         Ok(())
     }
 
-    /// Makes the stream current as [`Known::make_current`] does. Returns the handle of the previous current
-    /// stream, with the stream that this thread kept alive. These are two different streams if a library set
+    /// Makes the stream current as [`Known::make_current`] does. The result contains the handle of the stream
+    /// that was current before, and the stream that this thread kept alive. These two differ if a library set
     /// the current stream through the C API.
     pub(super) fn replace_current(self, device: Device) -> Result<Known> {
         let stream = keep_current(device, self.stream)?;
@@ -346,8 +347,8 @@ impl Drop for Current {
     }
 }
 
-/// Sets the stream of a device that this thread keeps alive; with `None` the thread keeps no stream alive.
-/// Returns the stream that was kept alive before.
+/// Makes this thread keep `stream` alive for a device, in place of the stream that it kept alive before.
+/// Returns that previous stream. With `None`, the thread keeps no stream of the device alive.
 fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
     let is_some = stream.is_some();
     // Nothing is dropped while the list is borrowed, because a driver may call back.
@@ -366,7 +367,7 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
     }
 }
 
-/// Keeps a stream alive until the thread ends.
+/// Makes this thread keep a stream alive until the thread ends.
 fn keep_covered(stream: Arc<Stream>) {
     // A thread that is ending keeps no streams any more, and `keep_current` has returned none in that case.
     let _ = CURRENT.try_with(|current| {

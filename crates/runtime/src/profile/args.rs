@@ -1,4 +1,4 @@
-//! Descriptions of the types and shapes of arguments.
+//! Descriptions of the types and shapes of call arguments in a profile.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Names of functions and threads.
+//! Names of functions and threads in a profile.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -1,4 +1,4 @@
-//! Recorded calls, as the recorder passes them to the report.
+//! Data structures in which the recorder passes the recorded calls to the report.
 
 /// A call in the timeline.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Event {
     pub(super) name: u32,
     /// Index of the description of the arguments in the interned strings; 0 if the arguments were not recorded.
     pub(super) args: u32,
-    /// Identifier of the code that reported the call: one of the constants of `anyfn::observe::door`.
+    /// Kind of code that reported the call: one of the constants of `anyfn::observe::door`.
     pub(super) door: u32,
     pub(super) failed: bool,
     /// True if the call was still running when the recording ended.
@@ -23,9 +23,9 @@ pub(super) struct Sum {
     pub(super) name: u32,
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Total time of the calls in nanoseconds. A call within a call of the same function does not count again.
+    /// Total time of the calls in nanoseconds. The time of recursive calls is not counted twice.
     pub(super) total: u64,
-    /// Total time of the calls in nanoseconds, without the calls that they make.
+    /// Self time of the calls in nanoseconds: their total time without the calls that they make.
     pub(super) own: u64,
     pub(super) min: u64,
     pub(super) max: u64,
@@ -33,7 +33,7 @@ pub(super) struct Sum {
     pub(super) open: u32,
 }
 
-/// Calls of one thread.
+/// Recorded calls of one thread.
 pub(super) struct Thread {
     /// Thread ID in the operating system.
     pub(super) number: u64,

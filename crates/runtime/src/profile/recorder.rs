@@ -23,8 +23,8 @@ use super::report::Profile;
 /// Options of the profiler for one recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls only count
-    /// in the table.
+    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls
+    /// contribute only to the statistics.
     pub limit: usize,
     /// True if the types and shapes of arguments are kept as well.
     pub shapes: bool,
@@ -50,7 +50,7 @@ struct ActiveCall {
     door: u32,
     /// True if both the caller and the callee have reported this call.
     claimed: bool,
-    /// True if this call is within a call of the same function.
+    /// True if this call is recursive: an outer call of the same function is in progress.
     nested: bool,
 }
 
@@ -87,15 +87,15 @@ struct Running {
 }
 
 static STATE: AtomicPtr<RecorderState> = AtomicPtr::new(ptr::null_mut());
-/// True while calls are recorded. A forked process inherits the observer that reports calls, but not the recording, so
-/// this state is separate.
+/// True while calls are recorded. The child of a fork inherits the observer that reports calls, but not the
+/// recording, so an installed observer does not imply a recording.
 static ON: AtomicBool = AtomicBool::new(false);
 /// Number of the current or latest recording. The token of a call contains this number, so that the end of a call that
 /// began in an earlier recording is ignored.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Number of further calls that may be kept individually in this recording.
+/// Number of calls that the current recording may still keep individually for the timeline.
 static LEFT: AtomicI64 = AtomicI64::new(0);
-/// Number of calls of this recording that were not kept individually.
+/// Number of calls of the current recording that are missing from the timeline.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static SHAPES: AtomicBool = AtomicBool::new(false);
 static THREADS: AtomicU32 = AtomicU32::new(0);
@@ -104,8 +104,8 @@ static THREADS: AtomicU32 = AtomicU32::new(0);
 static OBSERVER: Observer = unsafe { Observer::new(enter, leave) };
 
 thread_local! {
-    /// Number of this thread in the recordings; 0 before its first recorded call. The variable has no destructor, so it
-    /// remains valid while the thread ends.
+    /// Number of this thread in the profiler's recordings; 0 before the thread's first recorded call. The
+    /// variable has no destructor, so it remains valid while the thread ends.
     static THREAD: Cell<u32> = const { Cell::new(0) };
     /// True while this thread looks up the name of a function. The lookup may call functions, which are not recorded.
     static BUSY: Cell<bool> = const { Cell::new(false) };
@@ -288,7 +288,8 @@ fn begin(call: &Call) -> u64 {
     token
 }
 
-/// Records the end of the call whose beginning returned `token`. The status `code` is 0 if the call succeeded.
+/// Records the end of the call for which [`enter`] returned `token`. The status `code` is 0 if the call
+/// succeeded.
 unsafe extern "C" fn leave(token: u64, code: c_int) {
     let end = now();
     if !ON.load(Ordering::Acquire) {
@@ -338,7 +339,8 @@ impl Log {
         (u64::from(GENERATION.load(Ordering::Relaxed)) << 32) | depth as u64
     }
 
-    /// Ends the call at the given depth of nested calls. Calls within it whose end was not reported are discarded.
+    /// Records the end of the call at the index `depth` of the stack of active calls. Calls above it on the
+    /// stack, whose end was not reported, are discarded.
     fn leave(&mut self, depth: usize, end: u64, failed: bool) {
         while self.frames.len() > depth {
             if let Some(lost) = self.frames.pop() {

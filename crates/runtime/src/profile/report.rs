@@ -20,13 +20,13 @@ pub struct Function {
     pub calls: u64,
     /// Number of finished calls that raised errors.
     pub errors: u64,
-    /// Total time of all calls. A call within a call of the same function does not count again.
+    /// Total time of all calls. The time of recursive calls is not counted twice.
     pub total: f64,
     /// Time of the shortest call.
     pub min: f64,
     /// Time of the longest call.
     pub max: f64,
-    /// Total time of all calls without the calls that they made.
+    /// Self time: total time of all calls without the calls that they made.
     pub self_time: f64,
     /// Self time as a fraction of the self time of all functions, from 0 to 1.
     pub share: f64,

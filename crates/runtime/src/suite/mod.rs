@@ -24,8 +24,8 @@ use crate::device::{
 /// Tests that a driver is known to fail, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
-    /// Tests of features that the devices do not have, as pairs of test name and reason. They must raise
-    /// `NotImplementedError`.
+    /// Tests of features that the devices do not have, as pairs of test name and reason. These tests must
+    /// raise `NotImplementedError`.
     pub unsupported: &'a [(&'a str, &'a str)],
     /// Tests of features that do not work yet, as pairs of test name and reason.
     pub expected_failures: &'a [(&'a str, &'a str)],
@@ -125,7 +125,8 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Returns the error in `result`, whose kind must be `kind`. Returns an `AssertionError` if `result` is anything else.
+/// Checks that `result` is an error of the kind `kind`, and returns that error. Otherwise returns an
+/// `AssertionError`.
 pub(crate) fn refused<T>(result: Result<T>, kind: &str) -> Result<Error> {
     match result {
         Ok(_) => bail!("AssertionError", "expected {kind} but the call succeeded"),

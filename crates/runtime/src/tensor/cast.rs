@@ -1,4 +1,5 @@
-//! Numeric operations on elements: filling, type conversion, and decoding to types that every language has.
+//! Numeric operations on the elements of tensors: filling, type conversion, and decoding to types that all
+//! languages support.
 
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
 
@@ -8,8 +9,8 @@ use super::layout::{byte_count, element_bits, element_count, show};
 use super::make;
 use crate::device::{DEFAULT_STREAM, buffer};
 
-/// Packed scalars of compact elements, read by index. Their codes have equal width and are stored without
-/// gaps, lowest bits first.
+/// The codes (bit patterns) of the scalars of a compact tensor. All codes have the same width. They are
+/// packed without gaps, lowest bits first.
 pub(super) struct Codes<'a> {
     bytes: &'a [u8],
     bits: usize,
@@ -37,8 +38,8 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// Stores the code of the scalar at `index` in the packed form that [`Codes::get`] reads. The bits at that
-/// index must be zero before.
+/// Stores `code` as the scalar at `index`, in the packed form that [`Codes::get`] reads. The bits of this
+/// scalar must be zero before the call.
 #[inline]
 fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     if bits.is_multiple_of(8) {
@@ -52,7 +53,7 @@ fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     }
 }
 
-/// Returns the encoding of elements of the type `dtype`.
+/// Returns the encoding of elements of the type `dtype`, or an error if the type is not supported.
 ///
 /// # Errors
 /// Returns `TypeError` if the encoding of the type is not known.
@@ -109,7 +110,7 @@ fn shown(number: Number) -> String {
     }
 }
 
-/// Sets every element of the tensor `to` to the element whose bytes are `element`.
+/// Sets every element of the tensor `to` to a copy of the bytes `element`.
 ///
 /// # Errors
 /// Returns the errors of [`copy`].

@@ -77,7 +77,7 @@ fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
     start < other_end && other_start < end
 }
 
-/// Copies `length` bytes to the elements of a tensor, in row-major order.
+/// Copies `length` bytes at `bytes` to the elements of a tensor, in row-major order.
 ///
 /// # Errors
 /// Returns `ValueError` if `length` differs from the number of bytes of the tensor's elements, or the errors of
@@ -91,7 +91,7 @@ pub unsafe fn copy_from_bytes(bytes: *const u8, length: usize, to: &TensorView<'
     unsafe { copy(&compact.view(), to, DEFAULT_STREAM) }
 }
 
-/// Copies the elements of a tensor to `length` bytes, in row-major order.
+/// Copies the elements of a tensor, in row-major order, to the buffer of `length` bytes at `bytes`.
 ///
 /// # Errors
 /// Returns the errors of [`copy_from_bytes`].
@@ -131,7 +131,7 @@ pub(crate) struct Compact {
 }
 
 impl Compact {
-    /// Describes `length` bytes as a compact tensor with the shape and type of the tensor `like`.
+    /// Describes the `length` bytes at `bytes` as a compact tensor that has the shape and type of `like`.
     fn of(like: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<Compact> {
         let needed = byte_count(like.dtype(), like.shape())?;
         if needed != length {
@@ -172,12 +172,12 @@ impl Compact {
     }
 }
 
-/// The source or target of a copy of individual elements in main memory.
+/// Source or target of an element-wise copy in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
     /// Address of the first element. With negative strides, the elements span bytes before this address.
     start: *mut u8,
-    /// Copy of all bytes that the elements span; empty if the elements are accessed in place.
+    /// Copy of the byte range that the elements occupy; empty if the elements are accessed in place.
     held: Vec<u8>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Side<'a> {
         Side { layout, start: layout.start(), held: Vec::new() }
     }
 
-    /// Copies all bytes that the elements of a tensor span to a buffer in main memory.
+    /// Copies the byte range that the elements of a tensor occupy into a buffer in main memory.
     ///
     /// # Safety
     /// The tensor's memory must be valid.
@@ -199,7 +199,7 @@ impl<'a> Side<'a> {
         Ok(Side { layout, start, held })
     }
 
-    /// Writes the buffer of [`Side::fetched`] back to the tensor's memory.
+    /// Writes the buffer that [`Side::fetched`] has filled back to the memory of the tensor.
     ///
     /// # Safety
     /// The tensor's memory must be valid and writable.

@@ -1,4 +1,4 @@
-//! Encodings of elements, for all types of DLPack.
+//! Encoding and decoding of tensor elements, for all data types of DLPack.
 //!
 //! A floating-point format of any width is described by a [`Float`]: numbers of exponent and mantissa bits, bias, and
 //! codes of special values.
@@ -51,7 +51,7 @@ pub(crate) struct Float {
     special: Special,
 }
 
-/// Codes of a floating-point format that do not represent finite numbers.
+/// Encoding of infinity and NaN in a floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Special {
     /// Infinity and NaN have the highest exponent, as in IEEE 754.
@@ -107,7 +107,8 @@ impl Float {
         if negative { -value } else { value }
     }
 
-    /// Returns the code of the number that is nearest to `value`, according to the rules of this module.
+    /// Rounds `value` to this format, and returns the code of the result. The module documentation states the
+    /// rounding rules.
     fn encode(&self, value: f64) -> u64 {
         let Float { exponent, mantissa, bias, special } = *self;
         if exponent == 11 && mantissa == 52 {
@@ -164,7 +165,8 @@ impl Float {
         if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
     }
 
-    /// Encodes `value` in a format that can represent only powers of two. `nan` is the format's code for NaN.
+    /// Encodes `value` in a format that represents only powers of two. `nan` is the code of NaN in that
+    /// format.
     fn encode_power(&self, value: f64, nan: u64) -> u64 {
         if value < 0.0 || value == f64::INFINITY {
             return nan;

@@ -15,8 +15,8 @@ use super::view::Window;
 use super::{cast, copy, make, text, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
-/// A tensor argument to which the function keeps a reference. If the caller passes an array by reference, the argument
-/// is wrapped in a tensor object that keeps the array alive.
+/// A tensor argument to which the function keeps a reference. A borrowed `DLTensor` is converted to a tensor
+/// object that keeps the caller's array alive.
 struct OwnedArg(Tensor);
 
 impl FromArg for OwnedArg {
@@ -266,8 +266,9 @@ fn tensor_contiguous(tensor: OwnedArg) -> Result<Tensor> {
     copied(&layout, home(layout.device()))
 }
 
-/// Returns the device for a copy that is to stay on a tensor's device. This is the tensor's device, except for pinned
-/// host memory of a device without a driver in this process: its copy is in main memory (`cpu:0`).
+/// Returns the device on which to allocate a copy of a tensor that is on `device`. This is `device` itself,
+/// except for pinned host memory of a device without a driver in this process. Such a copy is allocated in
+/// main memory (`cpu:0`).
 fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU

@@ -80,8 +80,7 @@ pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
     }
 }
 
-/// Description of a tensor whose metadata has been checked, for reading or writing its elements. The
-/// description always contains explicit strides.
+/// Checked metadata of a tensor, for reading or writing its elements. The strides are always explicit.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,
@@ -89,10 +88,10 @@ pub(crate) struct Layout<'a> {
     pub(crate) strides: Vec<i64>,
     /// Number of bits of an element.
     pub(crate) bits: u64,
-    /// Number of elements.
+    /// Number of elements of the tensor.
     pub(crate) count: usize,
-    /// Start of the bits that the elements span, in bits relative to the first element. `high` is the end of these
-    /// bits.
+    /// Start of the range that the elements occupy, in bits relative to the first element. `high` is the end
+    /// of this range.
     pub(crate) low: i128,
     pub(crate) high: i128,
     pub(crate) place: MemoryLocation,
@@ -100,7 +99,7 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Checks a tensor, which may come from any library, and returns its description.
+    /// Checks the metadata of a tensor, which may come from any library, and returns its layout.
     ///
     /// # Errors
     /// Returns the errors of [`byte_count`], and `ValueError` if there are elements without memory or beyond the
@@ -155,7 +154,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the memory region that the elements span, in the form that the table of accesses uses.
+    /// Returns the memory region that the elements occupy, for claiming access to it.
     pub(crate) fn region(&self) -> Region {
         let (low, high) = (self.low.div_euclid(8), (self.high + 7).div_euclid(8));
         let (data, offset) = (self.place.data.addr() as u64, self.place.offset as u64);
@@ -203,8 +202,8 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Returns the start and end of the bits that elements span, relative to the first element. The range is empty if there
-/// are no elements.
+/// Returns the start and end of the range that elements occupy, in bits relative to the first element. The
+/// range is empty if there are no elements.
 pub(crate) fn span(shape: &[i64], strides: &[i64], bits: u64) -> (i128, i128) {
     if shape.contains(&0) {
         return (0, 0);

@@ -82,7 +82,7 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     Ok(out)
 }
 
-/// Returns the bytes of the elements that are shown, without gaps. `shown` is the shape after truncation.
+/// Returns the bytes of the elements to display, packed without gaps. `shown` is the shape after truncation.
 ///
 /// # Safety
 /// The requirements of [`text`] apply.
@@ -219,8 +219,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes a part of the tensor: the dimension `dim` and the dimensions after it. `first` is the index of
-    /// the part's first element in `words`.
+    /// Formats the dimension `dim` of the tensor and the dimensions inside it. `first` is the index in
+    /// `words` of the first element to write.
     fn write(&self, dim: usize, first: usize, indent: usize, out: &mut String) {
         let Some(extent) = self.shape.get(dim) else {
             out.push_str(self.words.first().map_or("", |_| &self.words[first]));

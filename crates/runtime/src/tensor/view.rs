@@ -131,8 +131,8 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Returns the strides with which a tensor that is not compact can be viewed in the shape `shape` without a
-/// copy.
+/// Returns the strides of a view with the shape `shape` of a tensor that is not compact. Returns an error if
+/// that shape requires a copy.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;
     strides.resize(shape.len(), 1);

@@ -12,7 +12,7 @@ pub(super) fn process() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Installs the fork handler. Afterwards [`process`] is reliable.
+/// Installs the fork handler that updates the result of [`process`].
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -27,7 +27,7 @@ pub(super) struct Job {
     count: usize,
     /// Index of the next task to begin. It may exceed the number of tasks.
     next: AtomicUsize,
-    /// Number of threads, other than the launching thread, that may access the job.
+    /// Number of helper threads: threads other than the launching thread that may access the job.
     helpers: AtomicUsize,
     launcher: Thread,
     /// Value of [`fork::process`] in the process that launched the job.
@@ -47,7 +47,7 @@ pub(super) struct Job {
 struct Meeting {
     arrived: usize,
     round: u32,
-    /// Reason why the barrier can never be passed; `None` as long as it can.
+    /// Reason why the barrier can no longer be passed, or `None` if it can.
     broken: Option<&'static str>,
 }
 
@@ -138,12 +138,12 @@ impl Job {
         }
     }
 
-    /// Adds a helper thread to the count. The job must still be alive.
+    /// Increments the number of helper threads. The job must still be alive.
     pub(super) fn enter(&self) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a helper thread from the count. The removal of the last helper wakes the launching thread.
+    /// Decrements the number of helper threads, and wakes the launching thread when none is left.
     ///
     /// # Safety
     /// The helper must have been counted, and must not access the job afterwards.
@@ -183,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Waits, in a task, until all tasks of the job have reached the barrier.
+    /// Blocks the calling task until all tasks of the job have reached the barrier.
     pub(super) fn barrier(&self) -> Result<()> {
         if self.count == 1 {
             return Ok(());

@@ -99,7 +99,7 @@ pub fn parallel<F: Fn(usize, usize) -> Result<()> + Sync>(tasks: usize, body: F)
     unsafe { launch(run::<F>, (&raw const body).cast_mut().cast(), tasks) }
 }
 
-/// Waits, in a task, until all tasks of its launch have reached the barrier.
+/// Blocks the calling task until all tasks of its launch have reached the barrier.
 ///
 /// # Errors
 /// Returns `RuntimeError` if another task has ended without reaching the barrier, `ValueError` if `group` belongs to no

@@ -10,7 +10,7 @@ use core::ffi::c_int;
 
 pub(super) use imp::{Mask, Thread, here, this_thread};
 
-/// A worker that sleeps until it is woken.
+/// A sleeping worker thread, with the affinity mask to restore once the worker has woken.
 pub(super) struct Sleeper {
     thread: Thread,
     /// The processor that is excluded from the worker's affinity mask, and the original mask. `None` if no

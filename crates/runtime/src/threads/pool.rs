@@ -124,7 +124,8 @@ impl Pool {
         job.finish()
     }
 
-    /// Publishes the job to the workers. Creates workers if there are too few, and wakes as many as needed.
+    /// Publishes the job to the workers. Creates workers until `wanted` exist, and wakes sleeping workers so
+    /// that `wanted` of them look for a job.
     fn open(&'static self, job: &Job, wanted: usize) {
         let mut state = lock(&self.state);
         while state.workers < wanted {

@@ -12,8 +12,8 @@ use anyfn::{OpaquePtr, Result, bail, register};
 type Unlock = unsafe extern "C" fn() -> *mut c_void;
 type Lock = unsafe extern "C" fn(state: *mut c_void);
 
-/// Functions with which a frontend releases and acquires its lock. They are set together and never change, so
-/// a thread that has called `unlock` can call the matching `lock`.
+/// Functions with which a frontend releases and acquires its interpreter lock. They are set together and
+/// never change, so a thread that has called `unlock` can call the matching `lock`.
 struct Hooks {
     unlock: Unlock,
     lock: Lock,
@@ -49,7 +49,8 @@ unsafe fn set_wait_hooks(unlock: OpaquePtr, lock: OpaquePtr) -> Result<()> {
     Ok(())
 }
 
-/// Runs `body`, which waits for other threads, while this thread does not hold the host's lock.
+/// Runs `body`, which waits for other threads. During that time, this thread does not hold the interpreter
+/// lock of the host language.
 pub(super) fn waiting<T>(body: impl FnOnce() -> T) -> T {
     let Some(hooks) = HOOKS.get() else { return body() };
     // SAFETY: the code that set the hooks guarantees that any thread may call this.

@@ -1,4 +1,4 @@
-//! Flushing of caches.
+//! Flushing of processor and device caches before a measured call.
 
 use std::cell::RefCell;
 use std::fs;
@@ -64,7 +64,7 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
 /// since not every line that is read replaces the oldest one. On the CPU, `level` selects the cache as in
 /// [`cache_bytes`]. On any other device, the cache is the second-level cache.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
-    /// Number of bytes if the size of the cache is not known.
+    /// Number of bytes to return if the size of the cache is not known.
     const LARGE: usize = 64 << 20;
     let known = match device.0.device_type {
         kDLCPU => cache_bytes(level),
@@ -78,7 +78,7 @@ pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     known.map_or(LARGE, |bytes| bytes.saturating_mul(2))
 }
 
-/// Writes and reads `bytes` bytes. This evicts the previous contents of caches that are not larger than that.
+/// Writes and reads `bytes` bytes, which evicts the previous contents of caches of at most this size.
 ///
 /// # Errors
 /// Returns `MemoryError` if the memory is not available.

@@ -172,8 +172,8 @@ impl TimeEvaluator {
         Ok(())
     }
 
-    /// Makes one measurement. Increases `number` and measures again until the time is long enough. Returns the seconds
-    /// that the last `number` calls took.
+    /// Measures `number` calls together. Increases `number` and measures again until a measurement takes long
+    /// enough (see [`TimeEvaluator::min_repeat_ms`]). Returns the seconds that the last `number` calls took.
     fn measure(&self, measured: &mut Measurement<'_>, number: &mut u64) -> Result<f64> {
         let least = self.min_repeat_ms / 1e3;
         let mut zeros = 0;

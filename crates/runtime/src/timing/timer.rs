@@ -132,7 +132,7 @@ impl Timer for CpuTimer {
     }
 }
 
-/// Returns the shortest time in seconds between two successive readings of the clock.
+/// Returns the shortest time in seconds between two successive readings of the host's monotonic clock.
 pub(super) fn clock_read() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {

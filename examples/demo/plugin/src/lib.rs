@@ -1,4 +1,5 @@
-//! The Rust half of the demonstration: a plugin with the functions that the documents on PackedFunc define.
+//! The Rust part of the demonstration: a plugin with examples of packed functions, some of which it registers
+//! as global functions.
 //!
 //! The plugin depends on `anyfn` alone. All languages of the process can call its registered functions while the module
 //! is loaded.

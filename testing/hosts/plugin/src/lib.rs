@@ -1,5 +1,5 @@
-//! The plugin in Rust, which every host program loads. `plugin.c` and `plugin.cc` are its counterparts in C
-//! and C++.
+//! The Rust version of the plugin that every host program loads. `plugin.c` and `plugin.cc` are the versions
+//! in C and C++.
 
 use anyfn::{
     Any, Array, Map, Object, PackedFunc, Ref, Result, String, Tensor, TypedPackedFunc, bail, register,

@@ -11,8 +11,8 @@ use anyfn::{
     registry,
 };
 
-/// Values from the plugin that are used after the module is dropped; `None` for a value that the plugin does
-/// not provide.
+/// Values from the plugin that are used after the module is dropped. A value is `None` if the plugin does not
+/// provide it.
 struct Kept {
     adder: Option<PackedFunc>,
     tensor: Option<anyfn::Tensor>,
@@ -36,7 +36,7 @@ fn call_global(name: &str, args: impl IntoArgs) -> Result<Any> {
     registry::get(name)?.call(args)
 }
 
-/// Returns the field `value` of an object by reflection, or `none` if its type has no such field.
+/// Returns the reflected field `value` of an object as a string, or `none` if its type has no such field.
 fn field(object: &ObjectRef) -> Result<std::string::String> {
     match TypeInfo::of(object).field("value") {
         Some(_) => Ok(object.get_field("value")?.get::<i64>()?.to_string()),
@@ -44,7 +44,8 @@ fn field(object: &ObjectRef) -> Result<std::string::String> {
     }
 }
 
-/// Calls all functions of the plugin.
+/// Calls all functions of the plugin and prints their results. Returns the values that are used after the
+/// module is dropped.
 fn use_all(module: &Module) -> Result<Kept> {
     let find = |name: &str| module.find_function(name);
     let add = module.get_function("add")?;
@@ -96,7 +97,7 @@ fn use_all(module: &Module) -> Result<Kept> {
     Ok(Kept { adder, tensor, cell, answer, error })
 }
 
-/// Uses the kept values after the module is dropped.
+/// Uses the values in `kept` after the module is dropped, and prints the results.
 fn use_kept(kept: &Kept) -> Result<()> {
     if let Some(adder) = &kept.adder {
         println!("function {}", adder.call((1,))?.get::<i64>()?);
@@ -156,7 +157,7 @@ fn run(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the host program with the arguments of the process.
+/// Runs the host program with the command-line arguments of the process.
 pub(crate) fn main() {
     let path = std::env::args_os().nth(1).expect("usage: host PLUGIN");
     let path = std::fs::canonicalize(path).expect("the plugin is a file");

@@ -56,8 +56,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Resolves a field name that the type does not have: it is a former name of a field, or the name of an
-    /// unknown field.
+    /// Resolves a name in the file that no field of the type has. It is a former name of a field, or the name
+    /// of an unknown field.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -110,8 +110,9 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Returns the inline kind of `name`, an unknown field of one object, or `None` if its value is a node.
-    /// The file records this kind separately, since the writer's type did not have the field either.
+    /// Returns the type of the value of `name`, an unknown field of one object, if the value is inline;
+    /// `None` if it is a node. The file records this type separately, since the writer's type did not have
+    /// the field either.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
