@@ -1,6 +1,7 @@
 //! Conversion of Rust values into the arguments of calls.
 
 use alloc::string::String as StdString;
+use core::marker::PhantomData;
 
 use anyfn_abi::TVMFFIAny;
 
@@ -133,50 +134,46 @@ impl<T: IntoArgs + Copy> IntoArgs for &T {
     }
 }
 
-/// Converted arguments of one call. Owned values are released on drop.
-struct Lowered<const N: usize> {
-    values: [TVMFFIAny; N],
-    owned: [bool; N],
+/// Converted argument of a call. An owned value is released on drop.
+///
+/// Each argument has its own type instead of a flag, so no code is generated for arguments that own nothing.
+struct Lowered<A: IntoArg> {
+    value: TVMFFIAny,
+    arg: PhantomData<A>,
 }
 
-impl<const N: usize> Lowered<N> {
+impl<A: IntoArg> Lowered<A> {
     #[inline(always)]
-    fn put<A: IntoArg>(&mut self, index: usize, arg: A) -> Result<()> {
-        self.values[index] = arg.into_arg()?;
-        self.owned[index] = A::OWNED;
-        Ok(())
+    fn new(arg: A) -> Result<Self> {
+        Ok(Lowered { value: arg.into_arg()?, arg: PhantomData })
     }
 
     #[inline(always)]
-    fn views(&self) -> &[AnyView<'_>] {
-        // SAFETY: `AnyView` is transparent over the struct, and the values live as long as `self`.
-        unsafe { &*(core::ptr::from_ref(&self.values[..]) as *const [AnyView<'_>]) }
+    fn view(&self) -> AnyView<'_> {
+        // SAFETY: the value is valid until `self` is dropped.
+        unsafe { AnyView::from_raw(self.value) }
     }
 }
 
-impl<const N: usize> Drop for Lowered<N> {
+impl<A: IntoArg> Drop for Lowered<A> {
     #[inline(always)]
     fn drop(&mut self) {
-        for (value, owned) in self.values.iter().zip(&self.owned) {
-            if *owned {
-                // SAFETY: `IntoArg` guarantees that this value is owned, and it is released only here.
-                drop(unsafe { Any::from_raw(*value) });
-            }
+        if A::OWNED {
+            // SAFETY: `IntoArg` guarantees that this value is owned, and it is released only here.
+            drop(unsafe { Any::from_raw(self.value) });
         }
     }
 }
 
 macro_rules! tuples {
-    ($( ($($name:ident: $index:tt),*) )*) => { $(
+    ($( ($($name:ident),*) )*) => { $(
         impl<$($name: IntoArg),*> IntoArgs for ($($name,)*) {
             #[inline]
-            #[allow(unused_mut, non_snake_case, reason = "one macro for all sizes, the empty tuple included")]
+            #[allow(non_snake_case, clippy::let_unit_value, reason = "one macro for all sizes, the empty tuple included")]
             fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
-                const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
                 let ($($name,)*) = self;
-                let mut lowered = Lowered::<N> { values: [TVMFFIAny::NONE; N], owned: [false; N] };
-                $( lowered.put($index, $name)?; )*
-                then(lowered.views())
+                $( let $name = Lowered::new($name)?; )*
+                then(&[$( $name.view() ),*])
             }
         }
     )* };
@@ -184,16 +181,16 @@ macro_rules! tuples {
 
 tuples! {
     ()
-    (A: 0)
-    (A: 0, B: 1)
-    (A: 0, B: 1, C: 2)
-    (A: 0, B: 1, C: 2, D: 3)
-    (A: 0, B: 1, C: 2, D: 3, E: 4)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10)
-    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10, L: 11)
+    (A)
+    (A, B)
+    (A, B, C)
+    (A, B, C, D)
+    (A, B, C, D, E)
+    (A, B, C, D, E, F)
+    (A, B, C, D, E, F, G)
+    (A, B, C, D, E, F, G, H)
+    (A, B, C, D, E, F, G, H, I)
+    (A, B, C, D, E, F, G, H, I, J)
+    (A, B, C, D, E, F, G, H, I, J, K)
+    (A, B, C, D, E, F, G, H, I, J, K, L)
 }

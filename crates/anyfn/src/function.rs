@@ -267,10 +267,13 @@ impl PackedFunc {
         }
         if (kTVMFFIDLTensorPtr..=kTVMFFIObjectRValueRef).contains(&result.type_index) {
             // SAFETY: a callee that returns a view violates the ABI; the content of the view is copied immediately.
-            return Ok(unsafe { AnyView::from_raw(result) }.to_owned());
+            result = unsafe { AnyView::from_raw(result) }.to_owned().into_raw();
         }
+        // The fields are loaded one by one, as the callee has just stored them: a processor cannot forward several
+        // stores to one load of all 16 bytes, which would therefore wait.
+        let TVMFFIAny { type_index, small_str_len, value } = result;
         // SAFETY: on success the result is an owned value.
-        Ok(unsafe { Any::from_raw(result) })
+        Ok(unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len, value }) })
     }
 
     /// Adds a Rust signature to the function. Arguments and result are converted at each call.
