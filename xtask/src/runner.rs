@@ -189,8 +189,8 @@ impl Step {
         self.quick
     }
 
-    /// Returns the parts of the step. A step that was not created in parts has a single part without a name;
-    /// a step that always runs has no parts.
+    /// Returns the parts of the step. A step that was not created in parts has a single part without a name.
+    /// A step that always runs, whatever its inputs, has no parts.
     ///
     /// # Errors
     /// Returns an error if the sources that define the parts cannot be read.

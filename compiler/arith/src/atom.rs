@@ -317,7 +317,7 @@ impl Analyzer {
         }
     }
 
-    /// Returns the expression whose address is in the key of an atom: see [`Atom::held`].
+    /// Returns the expression whose address the key of an atom contains: see [`Atom::held`].
     pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
         self.atom(id)?.held.as_ref()
     }

@@ -374,9 +374,9 @@ fn arrange(schedule: &Schedule, stage: &Stage, products: &Products, copy: &str) 
     schedule.reorder(inside)
 }
 
-/// Adds a stage that copies the image into a buffer with padding, so that the last tile does not read out of
-/// bounds. Returns the name of the stage, or `None` if the extent of the image axis is a multiple of the tile
-/// size.
+/// Adds a stage that copies the image, that is, the factor of the product which is not the weights, into a
+/// buffer with padding, so that the last tile does not read out of bounds. Returns the name of the stage, or
+/// `None` if the extent of the image axis is a multiple of the tile size.
 fn make_room(schedule: &Schedule, stage: &Stage, products: &Products) -> Result<Option<String>> {
     let (extent, rows) = (stage.extent(products.row), products.tile.rows);
     let more = (rows - extent % rows) % rows;

@@ -58,18 +58,18 @@ pub struct ComputeOp {
     pub body: Array<Expr>,
 }
 
-/// Operation that computes tensors by a statement.
+/// Operation that computes tensors by a statement, its `body`.
 #[derive(Object)]
 #[object(key = "te.ExternOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
 pub struct ExternOp {
     pub(crate) base: Operation,
-    /// Tensors that the statement reads.
+    /// Tensors that the body reads.
     pub inputs: Array<Ref<Tensor>>,
-    /// Buffers that represent the inputs in the statement.
+    /// Buffers that represent the inputs in the body.
     #[field(structural = "def")]
     pub input_buffers: Array<Ref<Buffer>>,
-    /// Buffers that represent the results in the statement.
+    /// Buffers that represent the results in the body.
     #[field(structural = "def")]
     pub output_buffers: Array<Ref<Buffer>>,
     /// Statement that computes the results.

@@ -28,7 +28,8 @@ struct EnumState {
     /// Values by number and by name: each value is found under both keys.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
-    /// Additional attributes of values, by the name of the attribute and the value.
+    /// Additional attributes of the values, which C++ code sets: for the name of each attribute, a dictionary
+    /// from values to their attributes.
     #[field(default)]
     attrs: Dict<Any, Any>,
 }

@@ -11,7 +11,7 @@ use anyfn_ir::{ExprKind, StmtKind, printer};
 
 use crate::family::address;
 
-/// Barriers inside of the outermost loops over the threads of a block.
+/// Barriers inside the outermost loops over the threads of a block.
 ///
 /// If a loop over threads contains several others in sequence, or one that a serial loop repeats, a thread may read what
 /// another thread has written in an earlier loop or iteration. Therefore, a barrier precedes each statement of a sequence that

@@ -179,7 +179,7 @@ impl Printer {
         self.put(")");
     }
 
-    /// Prints an argument of a call, or a capture of a launch.
+    /// Prints an argument of a call, or a variable or buffer that a [`Launch`](crate::Launch) captures.
     pub(super) fn arg(&mut self, arg: &ObjectRef) {
         match Expr::try_from_object(arg.clone()) {
             Ok(expr) => self.expr(&expr, LOOSE),

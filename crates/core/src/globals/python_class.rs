@@ -362,8 +362,8 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     Ok(())
 }
 
-/// Creates an object of `size` bytes whose fields are all zero bytes: numbers are 0, references are NULL, and values of
-/// any type are None.
+/// Creates an object of `size` bytes whose fields are all zero bytes: numbers are 0, references are NULL, and
+/// fields that can hold a value of any type are None.
 fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
     // SAFETY: the size is not zero.
     let start = unsafe { alloc::alloc::alloc_zeroed(memory(size)) };

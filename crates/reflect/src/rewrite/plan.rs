@@ -49,8 +49,8 @@ pub(crate) struct Plan {
     pub(crate) in_place: Option<Hook>,
     /// True if objects of the type are variables.
     pub(crate) free_var: bool,
-    /// True if the structural kind of the type is DAG node. Two equal objects then differ from one object
-    /// that is referred to twice.
+    /// True if the structural kind of the type is DAG node. Sharing then matters: a graph that refers to one
+    /// object twice is not equal to a graph that refers to two equal objects.
     pub(crate) dag_node: bool,
 }
 

@@ -44,8 +44,10 @@ struct Content {
     head: Head,
     /// Walk or map that the object belongs to, while a callback or hook runs; otherwise NULL.
     walk: AtomicPtr<c_void>,
-    /// Thread on which the walk or map runs. `part` identifies the call stack within the thread.
+    /// Thread on which the walk or map runs.
     thread: AtomicUsize,
+    /// Call stack on which the walk or map runs, because a frontend can switch between several stacks on one
+    /// thread.
     part: AtomicPtr<c_void>,
 }
 

@@ -48,8 +48,8 @@ pub struct ServerConfig {
     pub isolation: Isolation,
     /// Paths that session processes can neither read nor change, such as the key file.
     pub protected: Vec<PathBuf>,
-    /// Folders that session processes may write to, in addition to their own folders. If this list is empty
-    /// and any key permits uploads, session processes may write only to their own folders.
+    /// Folders that session processes may write to, in addition to their own folders, if any key permits
+    /// uploads. If no key permits uploads, isolation prevents writing only to `protected` and the server's folder.
     pub writable: Vec<PathBuf>,
 }
 
