@@ -80,7 +80,7 @@ impl Visitor {
 
     fn walk_all<'a>(&self, items: impl Iterator<Item = &'a Any>, depth: u32) -> c_int {
         for item in items {
-            let value = *item.as_view().as_raw();
+            let value = *item.as_raw();
             if value.type_index < kTVMFFIStaticObjectBegin {
                 continue;
             }

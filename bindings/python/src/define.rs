@@ -299,7 +299,7 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
         doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
         metadata: TVMFFIByteArray::EMPTY,
         flags: if is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
-        method: *function.as_view().as_raw(),
+        method: *function.as_raw(),
     };
     // SAFETY: everything is borrowed for the call; the type keeps a reference to the function.
     if unsafe { TVMFFITypeRegisterMethod(index, &info) } != 0 {
@@ -321,7 +321,7 @@ pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
     let value = lower_owned(value, &At::Value)?;
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     // SAFETY: everything is borrowed for the call; the type keeps a reference to the value.
-    if unsafe { TVMFFITypeRegisterAttr(index, &name, value.as_view().as_raw()) } != 0 {
+    if unsafe { TVMFFITypeRegisterAttr(index, &name, value.as_raw()) } != 0 {
         return Err(error::raise_from_native(-1));
     }
     Ok(())

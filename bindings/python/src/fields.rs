@@ -173,7 +173,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
         // function of this type.
         let setter = unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(field.told.setter()) };
         // SAFETY: this is the type's own function, called with the address of its field and a valid view.
-        let code = gil::counted(|| unsafe { setter(place, value.as_view().as_raw()) });
+        let code = gil::counted(|| unsafe { setter(place, value.as_raw()) });
         if code != 0 {
             return Err(error::raise_from_native(code));
         }

@@ -101,7 +101,7 @@ impl<'a> CallFrame<'a> {
             self.push(value.into_raw());
         } else {
             self.busy = true;
-            self.push(*value.as_view().as_raw());
+            self.push(*value.as_raw());
             self.owned_more.push(value);
         }
     }

@@ -330,7 +330,7 @@ class TestCompilers:
         assert len(str(caught.value)) < 20000
 
     def test_a_compiler_without_options_of_gcc(self, cache, tmp_path):
-        """Stands for Clang, which refuses the options by which GCC is told not to distribute loops."""
+        """Checks that the options of the driver include none that only GCC accepts. The script stands in for Clang."""
         script = tmp_path / "cc"
         script.write_text('#!/bin/sh\ncase "$*" in *-loop-*) echo "unknown argument" >&2; exit 1;; esac\nexec cc "$@"\n')
         script.chmod(0o755)

@@ -169,7 +169,7 @@ macro_rules! tuples {
     ($( ($($name:ident),*) )*) => { $(
         impl<$($name: IntoArg),*> IntoArgs for ($($name,)*) {
             #[inline]
-            #[allow(non_snake_case, clippy::let_unit_value, reason = "one macro for all sizes, the empty tuple included")]
+            #[allow(non_snake_case, reason = "one macro for all sizes")]
             fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
                 let ($($name,)*) = self;
                 $( let $name = Lowered::new($name)?; )*

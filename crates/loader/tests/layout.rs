@@ -20,7 +20,7 @@ fn a_plugin_with_a_type_of_another_layout_is_refused() {
     let index = unsafe { TVMFFITypeGetOrAllocIndex(&bytes, -1, 1, 0, 1, kTVMFFIObject) };
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     // SAFETY: name and value are borrowed for the call.
-    assert_eq!(unsafe { TVMFFITypeRegisterAttr(index, &name, content.as_view().as_raw()) }, 0);
+    assert_eq!(unsafe { TVMFFITypeRegisterAttr(index, &name, content.as_raw()) }, 0);
     let path = testing_plugin();
     for _ in 0..2 {
         let refused =

@@ -435,7 +435,7 @@ fn cpp_clients_find_their_table() {
         unsafe { std::mem::transmute(table[2]) };
     let mut out = std::ptr::null_mut();
     let name = Any::new("saxpy").unwrap();
-    let raw = *name.as_view().as_raw();
+    let raw = *name.as_raw();
     assert_eq!(function(&raw mut out, this, &raw const raw), &raw mut out);
     // SAFETY: `out` is an owned reference to a function.
     let object = unsafe { anyfn::ObjectRef::from_owned_or_null(out) }.unwrap();

@@ -220,13 +220,13 @@ fn content_of(value: &TVMFFIAny) -> &Any {
 
 unsafe extern "C" fn visit_native(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     // SAFETY: the function is that of this visitor.
-    unsafe { (*head(visitor).table)[0](visitor, *content_of(&value).as_view().as_raw()) }
+    unsafe { (*head(visitor).table)[0](visitor, *content_of(&value).as_raw()) }
 }
 
 unsafe extern "C" fn mutate_native(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     assert_eq!(head(mutator).region, 0);
     // SAFETY: the function is that of this mutator.
-    let new = unsafe { (*head(mutator).table)[0](mutator, *content_of(&value).as_view().as_raw()) };
+    let new = unsafe { (*head(mutator).table)[0](mutator, *content_of(&value).as_raw()) };
     if new.type_index == kTVMFFIUnchanged || new.type_index == anyfn::abi::kTVMFFIError {
         return new;
     }
@@ -237,7 +237,7 @@ unsafe extern "C" fn mutate_native(mutator: *mut TVMFFIObject, value: TVMFFIAny)
 unsafe extern "C" fn mutate_native_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     let content = content_of(&value);
     // SAFETY: the function is that of this mutator.
-    let new = unsafe { (*head(mutator).table)[1](mutator, *content.as_view().as_raw()) };
+    let new = unsafe { (*head(mutator).table)[1](mutator, *content.as_raw()) };
     if new.type_index != kTVMFFIUnchanged && new.type_index != anyfn::abi::kTVMFFIError {
         // SAFETY: the mutator guarantees that no other code refers to the object.
         drop(unsafe { std::ptr::from_ref(content).cast_mut().replace(Any::from_raw(new)) });

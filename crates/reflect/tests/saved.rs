@@ -201,7 +201,7 @@ unsafe extern "C" fn halved(value: anyfn::abi::TVMFFIAny) -> anyfn::abi::TVMFFIA
 fn set_attribute(name: &str, index: i32, value: &Any) {
     let name = anyfn::abi::TVMFFIByteArray::from_slice(name.as_bytes());
     // SAFETY: all arguments are borrowed for the call.
-    let code = unsafe { anyfn::abi::TVMFFITypeRegisterAttr(index, &name, value.as_view().as_raw()) };
+    let code = unsafe { anyfn::abi::TVMFFITypeRegisterAttr(index, &name, value.as_raw()) };
     assert_eq!(code, 0);
 }
 

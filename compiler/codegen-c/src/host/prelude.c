@@ -4,11 +4,10 @@
 #include <stdlib.h>
 
 /* GCC 12 generates wrong code when it vectorizes loops (ordered sums, conditions, fused products) or distributes
-   them (a sum in memory kept its first term only, or was cleared after its terms had been added). Predictive
-   commoning is slow: it moves sums out of registers. */
+   them (a sum in memory kept its first term only, or was cleared after its terms had been added). Its pass that
+   distributes loops runs unless both options are off. Predictive commoning is slow: it moves sums out of registers. */
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-tree-vectorize,no-tree-loop-distribution,no-tree-loop-distribute-patterns")
-#pragma GCC optimize("no-predictive-commoning")
+#pragma GCC optimize("no-tree-vectorize,no-tree-loop-distribution,no-tree-loop-distribute-patterns,no-predictive-commoning")
 #endif
 
 #if defined(_WIN32)

@@ -204,7 +204,7 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
         let name = TVMFFIByteArray::from_slice(ALIGN_ATTRIBUTE.as_bytes());
         let align = crate::convert::plain(kTVMFFIInt, value);
         // SAFETY: the name and the value are borrowed for the call.
-        ignore(checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, align.as_view().as_raw()) }));
+        ignore(checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, align.as_raw()) }));
     }
     let metadata = TVMFFITypeMetadata {
         doc: TVMFFIByteArray::from_slice(definition.doc.as_bytes()),
@@ -220,7 +220,7 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
         let is_final =
             crate::convert::plain(kTVMFFIBool, TVMFFIAnyValue { v_int64: definition.is_final.into() });
         // SAFETY: the name and the value are borrowed for the call.
-        ignore(checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, is_final.as_view().as_raw()) }));
+        ignore(checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, is_final.as_raw()) }));
     }
 }
 
@@ -293,7 +293,7 @@ impl FieldDef {
                 }
                 TVMFFIAny { type_index: kTVMFFIRawStr, small_str_len: 0, value: TVMFFIAnyValue { v_c_str } }
             }
-            FieldDefault::Value(value) => *value.to_any()?.as_view().as_raw(),
+            FieldDefault::Value(value) => *value.to_any()?.as_raw(),
             FieldDefault::Factory(make) => {
                 flags |= kTVMFFIFieldFlagBitMaskDefaultFromFactory;
                 let made = match factories {

@@ -328,7 +328,7 @@ fn show(layout: &'static Layout, told: &[FieldSpec], doc: &str) -> Result<()> {
             offset: layout.offset(index) as i64,
             getter: Some(super::get_field),
             setter: setter.as_object().as_handle(),
-            default_value_or_factory: *told.default.as_view().as_raw(),
+            default_value_or_factory: *told.default.as_raw(),
             field_static_type_index: told.field.kind.static_type_index(),
         };
         // SAFETY: everything is borrowed for the call; getter and setter stay valid.

@@ -54,7 +54,7 @@ fn from_words(words: &[i64]) -> Any {
 }
 
 fn words_of(value: &Any) -> Vec<i64> {
-    let array = unsafe { TVMFFIBigIntGetContentByteArray(value.as_view().as_raw()) };
+    let array = unsafe { TVMFFIBigIntGetContentByteArray(value.as_raw()) };
     let bytes = unsafe { array.as_slice() };
     bytes.chunks_exact(8).map(|word| i64::from_ne_bytes(word.try_into().unwrap())).collect()
 }
@@ -125,7 +125,7 @@ fn views_become_owned() {
     assert!(empty.is_none());
 
     assert_eq!(own(TVMFFIAny::from_bits(kTVMFFIInt, 7)).get::<i64>().unwrap(), 7);
-    assert_eq!(own(*Any::new(Device::CPU).unwrap().as_view().as_raw()).get::<Device>().unwrap(), Device::CPU);
+    assert_eq!(own(*Any::new(Device::CPU).unwrap().as_raw()).get::<Device>().unwrap(), Device::CPU);
 
     let mut out = TVMFFIAny::NONE;
     expect_null(

@@ -29,7 +29,7 @@ pub(super) fn call(hook: &Hook, value: &Any) -> Result<Any> {
             // SAFETY: by the definition of the column, an opaque pointer in it is such a function.
             let code = unsafe { core::mem::transmute::<*mut c_void, Native>(*code) };
             // SAFETY: called with a valid value, which it borrows.
-            let raw = unsafe { code(*value.as_view().as_raw()) };
+            let raw = unsafe { code(*value.as_raw()) };
             // SAFETY: a hook returns an owned value, which is an error if it fails.
             expected(unsafe { Any::from_raw(raw) })
         }

@@ -29,7 +29,7 @@ impl Value {
     /// # Safety
     /// `value` must not be moved or dropped as long as the result is used.
     pub(crate) unsafe fn lent(value: &Any) -> Value {
-        let raw = *value.as_view().as_raw();
+        let raw = *value.as_raw();
         // SAFETY: a copy that is never dropped.
         Value::Lent(ManuallyDrop::new(unsafe { Any::from_raw(raw) }))
     }
