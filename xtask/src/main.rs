@@ -9,6 +9,7 @@ mod codegen;
 mod dist;
 mod examples;
 mod inputs;
+mod lock;
 mod packages;
 mod paths;
 mod planted;
@@ -80,9 +81,11 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
     let given = flags(&args, &known)?;
     let quick = given.contains(&"--quick");
     let only: Vec<&str> = only.iter().filter_map(|arg| arg.strip_prefix("--only=")).collect();
-    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
+    let is_named = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
+    let uses: Vec<&str> = steps.iter().filter(is_named).flat_map(Step::used_steps).copied().collect();
+    let is_wanted = |step: &&Step| is_named(step) || uses.contains(&step.name);
     let (steps, left_out): (Vec<&Step>, Vec<&Step>) =
-        steps.iter().filter(wanted).partition(|step| !quick || step.is_quick());
+        steps.iter().filter(is_wanted).partition(|step| !quick || step.is_quick());
     if steps.is_empty() {
         let quick = if quick { "quick " } else { "" };
         return Err(format!("no {quick}step of `{command}` has {} in its name", only.join(" or ")).into());
@@ -94,6 +97,7 @@ fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
         fail_fast: given.contains(&"--fail-fast") || command != "test" && command != "soak",
         quick,
     };
+    let _lock = lock::take(&paths::root().join(".x"), command)?;
     runner::run(command, &steps, &left_out, options)
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Step {
     /// True if the step may run at the same time as the step before or after it, if that step also allows
     /// this.
     beside: bool,
+    /// Names of the steps whose results the step uses.
+    uses: &'static [&'static str],
     action: Action,
 }
 
@@ -116,6 +118,7 @@ impl Step {
             when: When::Always,
             quick: false,
             beside: false,
+            uses: &[],
             action: Box::new(move |run: &Run, _: &Due| action(run)),
         }
     }
@@ -133,6 +136,7 @@ impl Step {
             when: When::PartsChanged(Box::new(parts)),
             quick: false,
             beside: false,
+            uses: &[],
             action: Box::new(action),
         }
     }
@@ -187,6 +191,18 @@ impl Step {
     /// Returns true if `./x test --quick` runs the step.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick
+    }
+
+    /// Names earlier steps whose results the step uses. `--only` runs them, too, if it selects the step, so that the
+    /// step never tests what was built from older sources or by another command.
+    pub(crate) fn uses(mut self, steps: &'static [&'static str]) -> Self {
+        self.uses = steps;
+        self
+    }
+
+    /// Returns the names of the steps whose results the step uses.
+    pub(crate) fn used_steps(&self) -> &'static [&'static str] {
+        self.uses
     }
 
     /// Returns the parts of the step. A step that was not created in parts has a single part without a name.

@@ -59,6 +59,12 @@ const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 /// test both in one process.
 const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
 
+/// Steps of `./x test` and `./x soak` that build the libraries and copy them into the Python package.
+const BUILD: &[&str] = &["library", "python package"];
+
+/// Steps of `./x test` and `./x soak` that build the Python wheel.
+const BUILD_WHEEL: &[&str] = &["library", "python package", "python wheel"];
+
 /// Cargo arguments that build all packages except the packages that only tests use.
 const RELEASE_BUILD: &str =
     "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
@@ -75,7 +81,7 @@ const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-
 pub(crate) fn build() -> Vec<Step> {
     vec![
         Step::new("library", |run| cargo(run, "build --workspace")),
-        Step::new("python package", python::build_package).needs_member("bindings/python"),
+        Step::new("python package", python::build_package).uses(&["library"]).needs_member("bindings/python"),
     ]
 }
 
@@ -92,7 +98,9 @@ pub(crate) fn test() -> Vec<Step> {
     ];
     steps.extend(build().into_iter().map(Step::quick));
     steps.extend([
-        Step::new("symbols of the libraries", |run| tidy::check_libraries(&|line| run.say(line))).quick(),
+        Step::new("symbols of the libraries", |run| tidy::check_libraries(&|line| run.say(line)))
+            .uses(BUILD)
+            .quick(),
         Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
         Step::in_parts("rust tests", rust_test_parts, rust_tests).quick(),
         Step::new("worker threads in all orders", |run| {
@@ -114,16 +122,19 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("c headers", c_tests::headers).inputs(HEADERS).quick(),
         Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain))
+            .uses(BUILD)
             .skip_if(c_tests::unavailable)
             .packages(LIBRARIES)
             .inputs(C_SOURCES)
             .quick(),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
+            .uses(BUILD)
             .skip_if(c_tests::unavailable)
             .skip_if(|| which("valgrind").is_none().then(|| "no valgrind".into()))
             .packages(LIBRARIES)
             .inputs(C_SOURCES),
         Step::new("c tests with address sanitizer", |run| c_tests::run(run, Mode::AddressSanitizer))
+            .uses(BUILD)
             .skip_if(c_tests::unavailable)
             .skip_if(c_tests::no_address_sanitizer)
             .packages(LIBRARIES)
@@ -133,6 +144,7 @@ pub(crate) fn test() -> Vec<Step> {
             || python_tests::parts(|file| !file.uses_compiler && file.name != python_tests::CORPUS),
             python::test_files,
         )
+        .uses(BUILD)
         .needs(python_tests::FOLDER)
         .skip_if(python::unavailable)
         .quick(),
@@ -141,6 +153,7 @@ pub(crate) fn test() -> Vec<Step> {
             || python_tests::parts(|file| file.uses_compiler && file.name != python_tests::CORPUS),
             python::test_files,
         )
+        .uses(BUILD)
         .needs(python_tests::FOLDER)
         .skip_if(python::unavailable)
         .quick(),
@@ -154,19 +167,23 @@ pub(crate) fn test() -> Vec<Step> {
             || python_tests::parts(|file| is_beside_peer(&file.name)),
             |run, due| python::test_files_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, due),
         )
+        .uses(BUILD)
         .needs(python_tests::FOLDER)
         .skip_if(no_peer),
         Step::new("the peer's python package on our library", |run| python::peer_package(run, PEER_PACKAGE))
+            .uses(BUILD)
             .needs(PEER_PACKAGE)
             .skip_if(no_peer)
             .packages(LIBRARIES)
             .inputs(&[PEER_PACKAGE, "xtask/src/python.rs", ".x/setup"]),
         Step::new("conformance, c", c_tests::conformance)
+            .uses(BUILD)
             .needs_member("conformance")
             .packages(&["anyfn-conformance", "anyfn-lib"])
             .inputs(C_SOURCES)
             .quick(),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
+            .uses(BUILD)
             .needs_member("conformance")
             .skip_if(no_peer)
             .packages(&["anyfn-conformance", "anyfn-lib"])
@@ -176,10 +193,12 @@ pub(crate) fn test() -> Vec<Step> {
             || python_tests::parts(|file| file.name == python_tests::CORPUS),
             python::test_files,
         )
+        .uses(BUILD)
         .needs(CORPUS_IN_PYTHON)
         .skip_if(python::unavailable)
         .quick(),
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
+            .uses(BUILD)
             .skip_if(python::unavailable),
     ]);
     steps.extend(python::VERSIONS.map(|(version, name)| {
@@ -192,6 +211,7 @@ pub(crate) fn test() -> Vec<Step> {
                 python::test_wheel(run, version, &wheel, &paths::build_dir(), &files.collect::<Vec<_>>())
             },
         )
+        .uses(BUILD_WHEEL)
         .skip_if(move || python::version_unavailable(version))
     }));
     steps
@@ -201,8 +221,11 @@ pub(crate) fn test() -> Vec<Step> {
 pub(crate) fn demo() -> Vec<Step> {
     vec![
         Step::new("release build", |run| cargo(run, DEMO_BUILD)),
-        Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
+        Step::new("python package", python::copy_release_package)
+            .uses(&["release build"])
+            .needs_member("bindings/python"),
         Step::new("c programs", examples::build_c_programs)
+            .uses(&["release build"])
             .needs_member("crates/lib")
             .needs(examples::C_PROGRAM),
         Step::new("command for aarch64", |run| board::build(run, "board"))
@@ -211,6 +234,7 @@ pub(crate) fn demo() -> Vec<Step> {
             .skip_if(board::not_emulated),
         Step::new("scenarios", |_| examples::demo())
             .needs_member("bindings/python")
+            .uses(&["release build", "python package", "c programs", "command for aarch64"])
             .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
     ]
@@ -220,8 +244,11 @@ pub(crate) fn demo() -> Vec<Step> {
 pub(crate) fn bench() -> Vec<Step> {
     vec![
         Step::new("release build", |run| cargo(run, RELEASE_BUILD)),
-        Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
+        Step::new("python package", python::copy_release_package)
+            .uses(&["release build"])
+            .needs_member("bindings/python"),
         Step::new("benchmarks", |_| examples::bench())
+            .uses(&["release build", "python package"])
             .needs_member("bindings/python")
             .needs_member("benches")
             .skip_if(python::unavailable),
@@ -245,6 +272,7 @@ pub(crate) fn dist() -> Vec<Step> {
     ];
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| dist::test_wheel(run, version))
+            .uses(&["python wheel"])
             .skip_if(python::unavailable)
             .skip_if(move || python::version_unavailable(version))
     }));
@@ -256,8 +284,10 @@ pub(crate) fn soak() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
         Step::new("c soak tests", |run| c_tests::run_one(run, "memory", &[("ANYFN_SOAK", "1")]))
+            .uses(BUILD)
             .skip_if(c_tests::unavailable),
         Step::new("c objects, a million deep", |run| c_tests::run_one(run, "objects", &[("ANYFN_SOAK", "1")]))
+            .uses(BUILD)
             .skip_if(c_tests::unavailable),
         Step::new("a graph a million deep", |run| {
             run.cmd(cargo_cmd("test -p anyfn-reflect --test depth").env("ANYFN_SOAK", "1"))
@@ -281,6 +311,7 @@ pub(crate) fn soak() -> Vec<Step> {
             let fuzz = python::command()?.arg("bindings/python/tests/compiler_fuzz.py");
             run.cmd(fuzz.arg("--seconds").arg(seconds))
         })
+        .uses(BUILD)
         .skip_if(python::unavailable)
         .beside(),
         Step::new("fuzzing the reader of libraries", |run| {
@@ -300,6 +331,7 @@ pub(crate) fn soak() -> Vec<Step> {
             let fuzz = python::command()?.arg("bindings/python/tests/compiler_nonsense.py");
             run.cmd(fuzz.arg("--seconds").arg(seconds))
         })
+        .uses(BUILD)
         .skip_if(python::unavailable)
         .beside(),
         Step::new("fuzzing the reader of carried modules", |run| {
@@ -351,6 +383,7 @@ pub(crate) fn soak() -> Vec<Step> {
     // `./x test` does not run all tests with all versions of Python.
     steps.push(
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
+            .uses(BUILD)
             .skip_if(python::unavailable),
     );
     steps.extend(python::VERSIONS.map(|(version, name)| {
@@ -358,6 +391,7 @@ pub(crate) fn soak() -> Vec<Step> {
             let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
             python::test_wheel(run, version, &wheel, &paths::build_dir(), python::ALL_TESTS)
         })
+        .uses(BUILD_WHEEL)
         .skip_if(move || python::version_unavailable(version))
     }));
     // Each fault is followed by a build and by the tests of everything that depends on its file, which takes hours in all.
@@ -373,6 +407,7 @@ pub(crate) fn soak() -> Vec<Step> {
     );
     steps.push(
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
+            .uses(BUILD)
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),
     );
@@ -522,4 +557,40 @@ pub(crate) fn no_nightly() -> Option<String> {
     let installed = Cmd::new("rustup").words("toolchain list").output().unwrap_or_default();
     let has = installed.lines().any(|line| line.starts_with("nightly"));
     (!has).then(|| "no nightly Rust toolchain".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the names of used steps. A step whose results are used runs before the step that uses them.
+    #[test]
+    fn used_steps_come_earlier() {
+        for (command, steps) in [
+            ("build", build()),
+            ("test", test()),
+            ("demo", demo()),
+            ("bench", bench()),
+            ("dist", dist()),
+            ("soak", soak()),
+        ] {
+            for (i, step) in steps.iter().enumerate() {
+                for used in step.used_steps() {
+                    assert!(
+                        steps[..i].iter().any(|earlier| earlier.name == *used),
+                        "{command}: no step `{used}` before `{}`",
+                        step.name
+                    );
+                }
+            }
+        }
+    }
+
+    /// Checks that the Python tests, whose package a build replaces, are never run with an older one.
+    #[test]
+    fn python_tests_use_the_build() {
+        let steps = test();
+        let tests = steps.iter().find(|step| step.name == "python tests").unwrap();
+        assert_eq!(tests.used_steps(), BUILD);
+    }
 }
